@@ -1,0 +1,109 @@
+"""SQLite as every store here uses it: one connection, write-ahead log, nested transactions.
+
+Must not know any table.  Calls are synchronous and short (tens of microseconds), so between
+two awaits of the caller they are atomic.
+
+INVARIANT: no `await` inside a transaction.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from zonedrive.errors import StoreError
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+class Database:
+    """A SQLite file that is private (0600), versioned and safe against a killed process.
+
+    A commit survives the death of the process; `flush` makes all commits so far survive a
+    power cut as well.
+    """
+
+    def __init__(self, path: Path, migrations: Sequence[Migration]) -> None:
+        """Open `path`, creating it, and bring its schema up to date.
+
+        `migrations[n]` takes schema n to n + 1.  Raises StoreError where the file is damaged,
+        or was written by a newer zonedrive.
+        """
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        try:
+            # Other threads only ever call `flush`, which does not use the connection.
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._migrate(migrations)
+        except sqlite3.DatabaseError as wrong:
+            raise StoreError(f"{path} cannot be opened ({wrong})") from wrong
+        self._depth = 0
+
+    def _migrate(self, migrations: Sequence[Migration]) -> None:
+        (found,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if found > len(migrations):
+            raise StoreError(
+                f"{self.path} was written by a newer zonedrive (schema {found})",
+                remedy="upgrade zonedrive",
+            )
+        for number in range(found, len(migrations)):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                migrations[number](self._connection)
+                self._connection.execute(f"PRAGMA user_version = {number + 1}")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All statements inside take effect together or not at all; may be nested."""
+        if self._depth:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._depth = 1
+        try:
+            yield
+        except BaseException:
+            self._depth = 0
+            self._connection.execute("ROLLBACK")
+            raise
+        self._depth = 0
+        self._connection.execute("COMMIT")
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        """Run one statement with its `?` parameters."""
+        return self._connection.execute(sql, parameters)
+
+    def executemany(
+        self, sql: str, rows: Iterator[Sequence[object]] | Sequence[Sequence[object]]
+    ) -> None:
+        """Run one statement once for each row of parameters."""
+        self._connection.executemany(sql, rows)
+
+    def flush(self) -> None:
+        """Wait until every commit so far is on the disk (milliseconds: call it in a thread)."""
+        for name in (self.path.with_name(self.path.name + "-wal"), self.path):
+            try:
+                descriptor = os.open(name, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Checkpoint and close."""
+        self._connection.close()

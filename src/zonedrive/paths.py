@@ -1,0 +1,120 @@
+"""Where things live on this machine: the XDG folders, and below them one set for each account.
+
+Knows nothing of what is in the files.  The XDG variables are read at every call, so that two
+complete instances can live side by side.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from zonedrive.errors import ConfigError
+
+DEFAULT_ACCOUNT = "default"
+
+
+def config_file() -> Path:
+    """The settings file."""
+    return Path(platformdirs.user_config_dir("zonedrive")) / "config.toml"
+
+
+def runtime_dir() -> Path:
+    """Sockets and ready files.
+
+    Where the system sets no XDG_RUNTIME_DIR (a bare container, cron), a private folder in the
+    state directory stands in: a socket in a shared /tmp could be another user's.
+    """
+    if base := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(base) / "zonedrive"
+    return Path(platformdirs.user_state_dir("zonedrive")) / "run"
+
+
+@dataclass(frozen=True)
+class AccountPaths:
+    """The files and folders of one account."""
+
+    account: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9-]+", self.account):
+            raise ConfigError(
+                f"{self.account!r} is not an account name",
+                remedy="use lower-case letters, digits and hyphens",
+            )
+
+    @property
+    def state(self) -> Path:
+        """What must not be lost."""
+        return Path(platformdirs.user_state_dir("zonedrive")) / self.account
+
+    @property
+    def cache(self) -> Path:
+        """What can be fetched again; may be emptied at any time."""
+        return Path(platformdirs.user_cache_dir("zonedrive")) / self.account
+
+    @property
+    def account_file(self) -> Path:
+        """What `logon` found out: service, user, certificate authority, profile."""
+        return self.state / "account.json"
+
+    @property
+    def secrets_file(self) -> Path:
+        """The fallback where there is no keyring."""
+        return self.state / "secrets.json"
+
+    @property
+    def database(self) -> Path:
+        """Tree and journal: one file, because a change and its intent are one transaction."""
+        return self.state / "tree.db"
+
+    @property
+    def outgoing(self) -> Path:
+        """Bytes that the service does not have yet."""
+        return self.state / "outgoing"
+
+    @property
+    def content(self) -> Path:
+        """Cached bytes of files on the service."""
+        return self.cache / "content"
+
+    @property
+    def log(self) -> Path:
+        """Where a daemon without a terminal or journal writes."""
+        return self.state / "daemon.log"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the account's daemon as long as it lives."""
+        return self.state / "daemon.lock"
+
+    @property
+    def control(self) -> Path:
+        """The daemon's control socket."""
+        return runtime_dir() / f"{self.account}.sock"
+
+
+def private_dir(path: Path) -> Path:
+    """Make `path` a folder that only its owner can enter, and give it back."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace `path` by a 0600 file with `data`, whole or not at all, also in a power cut."""
+    private_dir(path.parent)
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise

@@ -86,9 +86,7 @@ class Database:
         """Run one statement with its `?` parameters."""
         return self._connection.execute(sql, parameters)
 
-    def executemany(
-        self, sql: str, rows: Iterator[Sequence[object]] | Sequence[Sequence[object]]
-    ) -> None:
+    def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
         """Run one statement once for each row of parameters."""
         self._connection.executemany(sql, rows)
 

@@ -42,7 +42,7 @@ class Database:
             self._migrate(migrations)
         except sqlite3.DatabaseError as wrong:
             raise StoreError(f"{path} cannot be opened ({wrong})") from wrong
-        self._depth = 0
+        self._undo: list[Callable[[], object]] | None = None  # of the open transaction
 
     def _migrate(self, migrations: Sequence[Migration]) -> None:
         (found,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -63,24 +63,33 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All statements inside take effect together or not at all; may be nested."""
-        if self._depth:
-            self._depth += 1
+        """All statements inside take effect together or not at all; may be nested.
+
+        Whoever mirrors rows in memory registers with `on_rollback` how to take a change back.
+        """
+        if self._undo is not None:
+            yield
+            return
+        self._undo = []
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
-            finally:
-                self._depth -= 1
-            return
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._depth = 1
-        try:
-            yield
-        except BaseException:
-            self._depth = 0
-            self._connection.execute("ROLLBACK")
-            raise
-        self._depth = 0
-        self._connection.execute("COMMIT")
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # a full disk may have rolled back already
+                    self._connection.execute("ROLLBACK")
+                for step in reversed(self._undo):
+                    step()
+                raise
+        finally:
+            self._undo = None
+
+    def on_rollback(self, step: Callable[[], object]) -> None:
+        """Call `step` (in reverse order of registering) should this transaction fail."""
+        if self._undo is None:
+            raise AssertionError("a change outside a transaction")
+        self._undo.append(step)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         """Run one statement with its `?` parameters."""

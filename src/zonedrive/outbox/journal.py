@@ -1,0 +1,278 @@
+"""The intents: for each inode, what of it the service must still be told.
+
+One row an inode, not a log of operations: the row says how the service's state differs from the
+local one, and the newest change simply rewrites it.  A row carries inode, content generation and
+base revision, never a path, so that a rename needs no second look at it.
+
+Must not know the tree.  Nothing here is `async`; who calls holds the transaction.
+
+INVARIANT: the bytes of `generation` are complete in the spool before the row that names them.
+INVARIANT: `seq` grows with every local change of the inode; a delivery that finds another `seq`
+than the one it began with leaves the row to the next delivery.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from zonedrive.db import Database
+from zonedrive.model import Revision
+
+_COLUMNS = (
+    "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, unsure, failed, error"
+)
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """What the service must still be told of one inode."""
+
+    ino: int
+    seq: int
+    generation: int = 0  # content to send, 0: none
+    size: int = 0  # bytes of that content, as last flushed
+    base: Revision | None = None  # the version the edit began from; None: a new file
+    place: bool = False  # its folder or name differs; for a folder without an id: make it
+    gone: bool = False  # delete it there
+    held: bool = False  # a program still has it open for writing
+    due_ns: int = 0  # wall clock, not before
+    attempts: int = 0  # failed so far
+    unsure: bool = False  # a delivery began whose end is unknown: look before sending again
+    failed: bool = False  # refused; a person may have to act
+    error: str = ""  # why, in one line
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """A local version that was kept beside somebody else's."""
+
+    ino: int  # of the copy
+    original: int  # ino of the file it is a copy of
+    by: str  # user id of whoever made the other version
+    at_ns: int
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """The first schema."""
+    connection.execute(
+        """
+        CREATE TABLE intents (
+            ino INTEGER PRIMARY KEY,      -- what it is about
+            seq INTEGER NOT NULL,         -- grows with every local change
+            generation INTEGER NOT NULL,  -- content to send, 0: none
+            size INTEGER NOT NULL,        -- bytes of it
+            base TEXT,                    -- revision the edit began from, NULL: a new file
+            place INTEGER NOT NULL,       -- 1: folder or name differ from the service's
+            gone INTEGER NOT NULL,        -- 1: to be deleted
+            held INTEGER NOT NULL,        -- 1: a writer has it open; after a crash: was open
+            due_ns INTEGER NOT NULL,      -- not before this time (wall clock)
+            attempts INTEGER NOT NULL,    -- failed deliveries so far
+            unsure INTEGER NOT NULL,      -- 1: a delivery began whose end is not known
+            failed INTEGER NOT NULL,      -- 1: refused, see error
+            error TEXT NOT NULL           -- the last failure, one line, without names
+        )
+        """
+    )
+    connection.execute(
+        """
+        CREATE TABLE conflicts (
+            ino INTEGER PRIMARY KEY,      -- the copy
+            original INTEGER NOT NULL,    -- the file whose name the other version kept
+            by TEXT NOT NULL,             -- user id of its author
+            at_ns INTEGER NOT NULL        -- when it was noticed (wall clock)
+        )
+        """
+    )
+
+
+class Journal:
+    """The intents, in memory and in their table."""
+
+    def __init__(self, database: Database) -> None:
+        """Load what a former daemon left."""
+        self._database = database
+        self._intents: dict[int, Intent] = {}
+        self.changed: Callable[[], None] = lambda: None  # called after every change
+        rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
+        for row in rows:
+            values = list(row)
+            for flag in (5, 6, 7, 10, 11):
+                values[flag] = bool(values[flag])
+            intent = Intent(*values)
+            self._intents[intent.ino] = intent
+        self._seq = max((intent.seq for intent in self._intents.values()), default=0)
+
+    def get(self, ino: int) -> Intent | None:
+        """The intent about an inode."""
+        return self._intents.get(ino)
+
+    def all(self) -> list[Intent]:
+        """Every intent, oldest change first."""
+        return sorted(self._intents.values(), key=lambda intent: intent.seq)
+
+    def __len__(self) -> int:
+        return len(self._intents)
+
+    # ---- local changes ----
+
+    def content(
+        self,
+        ino: int,
+        generation: int,
+        size: int,
+        *,
+        base: Revision | None,
+        held: bool,
+        due_ns: int,
+    ) -> Intent:
+        """These bytes are to become the next version (or a new file).
+
+        The base of an earlier intent stays: the edit began from it.
+        """
+        old = self._intents.get(ino)
+        if old is not None and old.generation:
+            base = old.base
+        return self._change(
+            ino,
+            generation=generation,
+            size=size,
+            base=base,
+            held=held,
+            due_ns=due_ns,
+        )
+
+    def hold(self, ino: int, held: bool, due_ns: int) -> None:
+        """A writer opened (or the last one closed) the file of an intent."""
+        old = self._intents.get(ino)
+        if old is not None and (old.held != held or old.due_ns != due_ns):
+            self._put(msgspec.structs.replace(old, held=held, due_ns=due_ns))
+
+    def place(self, ino: int, due_ns: int) -> Intent:
+        """Its folder or name changed here (or it is a folder that is to be made)."""
+        return self._change(ino, place=True, due_ns=due_ns)
+
+    def gone(self, ino: int, due_ns: int) -> Intent:
+        """It was deleted here."""
+        return self._change(
+            ino, generation=0, size=0, place=False, gone=True, held=False, due_ns=due_ns
+        )
+
+    def rebase(self, ino: int, base: Revision | None) -> None:
+        """The content is to follow another version than the one noted."""
+        old = self._intents.get(ino)
+        if old is not None:
+            self._put(msgspec.structs.replace(old, base=base))
+
+    def drop(self, ino: int) -> None:
+        """Nothing is left to tell."""
+        before = self._intents.get(ino)
+        if before is not None:
+            self._remember(ino)
+            self._database.execute("DELETE FROM intents WHERE ino = ?", (ino,))
+            del self._intents[ino]
+            self.changed()
+
+    # ---- the way out ----
+
+    def begin(self, intent: Intent) -> None:
+        """A delivery starts: should nothing more be heard, its end is unknown."""
+        now = self._intents.get(intent.ino)
+        if now is not None and not now.unsure:
+            self._put(msgspec.structs.replace(now, unsure=True), quietly=True)
+
+    def done(self, intent: Intent, *, content: bool = False, place: bool = False) -> None:
+        """A part of the intent is on the service; drop what has not changed since."""
+        now = self._intents.get(intent.ino)
+        if now is None:
+            return
+        fields: dict[str, object] = {"attempts": 0, "unsure": False, "failed": False, "error": ""}
+        if content and now.generation == intent.generation and not now.held:
+            fields |= {"generation": 0, "size": 0}
+        if place and now.seq == intent.seq:
+            fields["place"] = False
+        left = msgspec.structs.replace(now, **fields)
+        if left.generation or left.place or left.gone:
+            self._put(left)
+        else:
+            self.drop(intent.ino)
+
+    def postpone(
+        self, intent: Intent, due_ns: int, error: str, *, failed: bool, unsure: bool
+    ) -> None:
+        """A delivery did not succeed: try again later."""
+        now = self._intents.get(intent.ino)
+        if now is None:
+            return
+        if now.seq != intent.seq:  # changed meanwhile: due when that change says so
+            self._put(msgspec.structs.replace(now, unsure=now.unsure and unsure))
+            return
+        self._put(
+            msgspec.structs.replace(
+                now,
+                due_ns=due_ns,
+                attempts=now.attempts + 1,
+                error=error,
+                failed=failed,
+                unsure=unsure,
+            )
+        )
+
+    def hurry(self, ino: int, now_ns: int) -> None:
+        """Somebody waits for it: due at once, also after a failure."""
+        old = self._intents.get(ino)
+        if old is not None and old.due_ns > now_ns:
+            self._put(msgspec.structs.replace(old, due_ns=now_ns))
+
+    # ---- conflicts ----
+
+    def add_conflict(self, conflict: Conflict) -> None:
+        """Remember a copy that was made."""
+        self._database.execute(
+            "INSERT OR REPLACE INTO conflicts (ino, original, by, at_ns) VALUES (?, ?, ?, ?)",
+            (conflict.ino, conflict.original, conflict.by, conflict.at_ns),
+        )
+
+    def conflicts(self) -> list[Conflict]:
+        """The copies that were made and still exist."""
+        rows = self._database.execute("SELECT ino, original, by, at_ns FROM conflicts")
+        return [Conflict(*row) for row in rows]
+
+    def drop_conflict(self, ino: int) -> None:
+        """The copy is gone."""
+        self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))
+
+    # ---- inside ----
+
+    def _change(self, ino: int, **fields: object) -> Intent:
+        """A local change: the newest, with a clean slate of attempts."""
+        self._seq += 1
+        old = self._intents.get(ino, Intent(ino, 0))
+        new = msgspec.structs.replace(
+            old, seq=self._seq, attempts=0, failed=False, error="", **fields
+        )
+        self._put(new)
+        return new
+
+    def _put(self, intent: Intent, *, quietly: bool = False) -> None:
+        self._remember(intent.ino)
+        self._database.execute(
+            f"INSERT OR REPLACE INTO intents ({_COLUMNS})"  # noqa: S608 - constants only
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            msgspec.structs.astuple(intent),
+        )
+        self._intents[intent.ino] = intent
+        if not quietly:
+            self.changed()
+
+    def _remember(self, ino: int) -> None:
+        """Should the transaction fail, memory is again what the table is."""
+        before = self._intents.get(ino)
+        if before is None:
+            self._database.on_rollback(lambda: self._intents.pop(ino, None))
+        else:
+            self._database.on_rollback(lambda: self._intents.__setitem__(ino, before))
+
+
+def due_in(seconds: float) -> int:
+    """The wall clock time that many seconds from now, in nanoseconds."""
+    return time.time_ns() + int(seconds * 1e9)

@@ -1,0 +1,61 @@
+"""Names as the service has them, and as a Linux folder can show them.
+
+A name from the service is data and may be anything.  In a folder it must not be empty, `.` or
+`..`, hold `/`, NUL or a control character, or be longer than 255 bytes.  What cannot stand as it
+is gets a look-alike: `/` becomes U+FF0F, a control character its control picture.  Over-long
+names, and the second of two that would look the same, carry a mark made from the entry's id.
+
+The way back is the tree, which keeps the service's name of every entry beside the shown one:
+a version or a move of `a/b` never turns it into its look-alike.  A name that a person types is
+sent as typed, so a look-alike that is really meant stays what it is.
+"""
+
+import hashlib
+from collections.abc import Container
+
+MAX_BYTES = 255
+
+_SHOWN = {code: chr(0x2400 + code) for code in range(0x20)}
+_SHOWN |= {0x7F: "\u2421", ord("/"): "\uff0f"}
+_SHOWN |= dict.fromkeys(range(0x80, 0xA0), "\u241b")  # the rare C1 controls
+_SHOWN |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # half of a pair: no valid UTF-8
+_WHOLE = {"": "\u2205", ".": "\uff0e", "..": "\uff0e\uff0e"}
+
+
+def safe(name: str) -> str:
+    """How a folder shows the service's `name` (which may still be too long)."""
+    if name in _WHOLE:
+        return _WHOLE[name]
+    return name.translate(_SHOWN)
+
+
+def fits(name: str) -> bool:
+    """Whether a local name is short enough for the kernel."""
+    return len(name) * 4 <= MAX_BYTES or len(name.encode()) <= MAX_BYTES
+
+
+def local_name(name: str, entry_id: str, taken: Container[str]) -> str:
+    """The name under which a folder that already holds `taken` shows the entry."""
+    shown = safe(name)
+    if fits(shown) and shown not in taken:
+        return shown
+    digest = hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
+    for digits in (8, 16, 64):
+        marked = with_mark(shown, f"~{digest[:digits]}")
+        if marked not in taken:
+            return marked
+    raise AssertionError("two entries of one id")
+
+
+def with_mark(name: str, mark: str) -> str:
+    """`name` with `mark` before its extension, cut so that it fits."""
+    stem, dot, extension = name.rpartition(".")
+    if not stem or len(extension.encode()) > 20:
+        stem, dot, extension = name, "", ""
+    room = MAX_BYTES - len(f"{mark}{dot}{extension}".encode())
+    return f"{_cut(stem, room)}{mark}{dot}{extension}"
+
+
+def _cut(text: str, size: int) -> str:
+    """The longest beginning of `text` that takes at most `size` bytes of UTF-8."""
+    return text.encode()[:size].decode("utf-8", "ignore")

@@ -1,0 +1,106 @@
+"""What stands around every handler: a deadline, and a wall that only FUSEError passes.
+
+Must not know what the handlers do.  Another exception out of a handler would end the mount.
+"""
+
+import errno
+import functools
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import trio
+from pyfuse3 import FUSEError
+
+from zonedrive.fuse.errno_table import errno_of
+
+log = logging.getLogger(__name__)
+
+DEADLINE = 60.0
+"""Seconds after which an operation gives up with ETIMEDOUT.
+
+`vfs` has shorter ones where it waits for the service; this is what holds if they do not.  The
+process that asked cannot be killed as long as its request is unanswered.
+"""
+
+LONG_DEADLINE = 3600.0
+"""For `flush` and `fsync`, which may be set to wait until an upload has ended."""
+
+
+class Gate:
+    """Every operation under way; shut at the end of a mount.
+
+    INVARIANT: once shut, every operation, running or new, is answered at once with ENOTCONN.
+    Without an answer the kernel keeps pages locked, and whoever wants them hangs.
+    """
+
+    def __init__(self) -> None:
+        self.running: set[trio.CancelScope] = set()
+        self.is_shut = False
+
+    def shut(self) -> None:
+        """Answer everything from now on."""
+        self.is_shut = True
+        for scope in self.running:
+            scope.cancel()
+
+
+class Guarded(Protocol):
+    """Who has handlers to guard."""
+
+    gate: Gate
+
+
+_S = TypeVar("_S", bound=Guarded)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def guarded(
+    seconds: float = DEADLINE,
+) -> Callable[
+    [Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]],
+    Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]],
+]:
+    """Let the handler end within `seconds`, with a result or FUSEError and nothing else."""
+
+    def decorate(
+        handler: Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]],
+    ) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]:
+        @functools.wraps(handler)
+        async def wrapper(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+            gate = self.gate
+            if gate.is_shut:
+                raise FUSEError(errno.ENOTCONN)
+            scope = trio.CancelScope(deadline=trio.current_time() + seconds)
+            gate.running.add(scope)
+            try:
+                with scope:
+                    return await handler(self, *args, **kwargs)
+            except FUSEError:
+                raise
+            except Exception as error:
+                number = errno_of(error)
+                log.debug("%s: %s (%r)", handler.__name__, errno.errorcode.get(number), error)
+                raise FUSEError(number) from None
+            except BaseExceptionGroup as group:
+                raise _only_cancelled(group) from None
+            finally:
+                gate.running.discard(scope)
+            # Only a scope that swallowed its own Cancelled gets here.
+            if gate.is_shut:
+                raise FUSEError(errno.ENOTCONN)
+            log.warning("%s took longer than %d s", handler.__name__, seconds)
+            raise FUSEError(errno.ETIMEDOUT)
+
+        return wrapper
+
+    return decorate
+
+
+def _only_cancelled(group: BaseExceptionGroup[Any]) -> BaseException:
+    """A cancellation from outside must go on; what failed beside it is only noted."""
+    ordinary, rest = group.split(Exception)
+    if ordinary is not None:
+        errno_of(ordinary)
+    return rest if rest is not None else FUSEError(errno.EIO)

@@ -1,0 +1,173 @@
+"""One mount from its beginning to its end: the session with the kernel.
+
+Must not know accounts, the service or the control socket.  Where a mount may be made is
+`mountpoint`'s to say; what the kernel asks is `operations`' to answer.
+"""
+
+import errno
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pyfuse3
+import trio
+
+from zonedrive.errors import MountError
+from zonedrive.fuse import invalidate
+from zonedrive.fuse.operations import Operations
+from zonedrive.fuse.options import Options, for_session
+from zonedrive.fuse.verbs import Verbs
+
+MAX_TASKS = 1000
+"""Requests answered at the same time.  The default of 99 would let 99 readers that wait for the
+network block everything."""
+
+TICK_SECONDS = 0.5
+"""A signal that does nothing comes this often.  The read of /dev/fuse holds the interpreter's
+lock; when the request it was woken for has been withdrawn meanwhile (its asker was killed) it
+would wait for the next one and freeze the daemon.  The signal interrupts it."""
+
+ANSWER_SECONDS = 30.0
+"""How long a new mount may take to answer its first stat."""
+
+
+class Session:
+    """A file system in the kernel.
+
+    One at a time in a process, as pyfuse3 keeps its session in a global.
+    """
+
+    def __init__(
+        self, files: Verbs, invalidations: invalidate.Source, folder: Path, source: str
+    ) -> None:
+        """`folder` has passed `mountpoint.check`; `source` is what `mount` shows for the mount."""
+        self.folder = folder
+        self._operations = Operations(files)
+        self._invalidations = invalidations
+        self._source = source
+        self._telling = trio.CancelScope()
+
+    def attach(self, options: Options) -> None:
+        """Mount.  From here on the kernel waits for `run`; `close` must follow.
+
+        Raises MountError with the reason that libfuse or fusermount3 gave.
+        """
+        said: list[str] = []
+        try:
+            with _captured_stderr(said):
+                pyfuse3.init(
+                    self._operations, os.fspath(self.folder), for_session(options, self._source)
+                )
+        except RuntimeError as wrong:
+            raise MountError(_reason(said, str(wrong), self.folder)) from wrong
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answer the kernel until `stop`, cancellation, or an unmount from outside.
+
+        Reports as started once the mount has answered a stat.
+        """
+        async with trio.open_nursery() as watching:
+            watching.start_soon(self._stop_when_cancelled)
+            # The end is orderly also when cancelled: see the order in `_tell_until_stopped`.
+            with trio.CancelScope(shield=True), _ticking():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._answer)
+                    nursery.start_soon(self._tell_until_stopped)
+                    if await self._answers():
+                        task_status.started()
+            watching.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        """End `run`: whatever still waits for an answer gets ENOTCONN."""
+        self._operations.gate.shut()
+        self._telling.cancel()
+
+    def close(self) -> None:
+        """Unmount (lazily, so that it always works) and free what the session holds."""
+        pyfuse3.close(unmount=True)
+
+    async def _answer(self) -> None:
+        try:
+            await pyfuse3.main(max_tasks=MAX_TASKS)
+        except OSError as wrong:
+            if wrong.errno not in (errno.ENODEV, errno.ECONNABORTED):  # the mount is gone
+                raise
+        finally:
+            self._telling.cancel()
+
+    async def _tell_until_stopped(self) -> None:
+        with self._telling:
+            await invalidate.run(self._invalidations)
+            await trio.sleep_forever()
+        # Only now may the loop end: until its threads are out of the kernel, the requests that
+        # they wait for must be answered.
+        pyfuse3.terminate()
+
+    async def _stop_when_cancelled(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.stop()
+
+    async def _answers(self) -> bool:
+        """Whether the mount answers; False where it has ended first.
+
+        Asked in a thread, since the answer comes from this very loop.
+        """
+        with trio.move_on_after(ANSWER_SECONDS):
+            try:
+                here = await trio.to_thread.run_sync(os.stat, self.folder, abandon_on_cancel=True)
+            except OSError as wrong:
+                if self._telling.cancel_called:
+                    return False
+                self.stop()
+                raise MountError(f"the mount fails at once ({wrong.strerror})") from wrong
+            above = await trio.to_thread.run_sync(os.stat, self.folder.parent)
+            return here.st_dev != above.st_dev
+        self.stop()
+        raise MountError(f"{self.folder} did not answer within {ANSWER_SECONDS:.0f} s")
+
+
+@contextmanager
+def _captured_stderr(lines: list[str]) -> Iterator[None]:
+    """Collect what C code and child processes write to descriptor 2."""
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            lines += file.read().decode("utf-8", "replace").splitlines()
+
+
+def _reason(said: list[str], fallback: str, folder: Path) -> str:
+    """The last line of libfuse or fusermount3 that says something, without their names."""
+    for line in reversed(said):
+        text = re.sub(r"^(fuse|fusermount3|mount)( error)?:\s*", "", line.strip())
+        if text:
+            return f"{folder} cannot be mounted: {text}"
+    return f"{folder} cannot be mounted ({fallback})"
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """A handler must exist for a signal to interrupt a system call."""
+
+
+@contextmanager
+def _ticking() -> Iterator[None]:
+    """See TICK_SECONDS."""
+    before = signal.signal(signal.SIGALRM, _nothing)
+    signal.setitimer(signal.ITIMER_REAL, TICK_SECONDS, TICK_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

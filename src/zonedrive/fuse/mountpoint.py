@@ -1,0 +1,181 @@
+"""Mounting points: what is mounted where, whether a folder can take a mount, and detaching.
+
+Must not know pyfuse3, accounts or the daemon.  Facts about mounts come from the kernel's table
+(/proc/self/mountinfo, described in proc(5)), never from a file of ours.
+"""
+
+import errno
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from zonedrive.errors import MountError
+
+KIND = "fuse.zonedrive"
+TABLE = Path("/proc/self/mountinfo")
+
+PROBE_SECONDS = 10.0
+"""How long a mount may take to answer a stat before it counts as hung."""
+
+DETACH_SECONDS = 30.0
+
+# What the kernel answers for a mount whose daemon is gone.
+_DEAD = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE})
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of the kernel's table."""
+
+    path: Path
+    kind: str  # file system type with subtype, such as fuse.zonedrive
+    source: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether this program (of any user) made it."""
+        return self.kind == KIND
+
+
+def mounts(table: Path = TABLE) -> list[Mount]:
+    """Every mount that this process sees, in mounting order (later ones cover earlier ones)."""
+    found = []
+    for line in table.read_bytes().splitlines():
+        before, _, after = line.partition(b" - ")
+        kind, source = after.split(b" ")[:2]
+        path = Path(os.fsdecode(_unescaped(before.split(b" ")[4])))
+        found.append(Mount(path, os.fsdecode(kind), os.fsdecode(_unescaped(source))))
+    return found
+
+
+def _unescaped(field: bytes) -> bytes:
+    """The table writes space, tab, newline and backslash as three octal digits."""
+    return re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), field)
+
+
+def at(path: Path) -> Mount | None:
+    """The topmost mount exactly at `path` (absolute, without symbolic links)."""
+    return next((mount for mount in reversed(mounts()) if mount.path == path), None)
+
+
+def holding(path: Path) -> Mount | None:
+    """The mount of ours that `path` (absolute, without symbolic links) is or lies in."""
+    below = [m for m in mounts() if m.ours and (m.path == path or m.path in path.parents)]
+    return max(below, key=lambda mount: len(mount.path.parts), default=None)
+
+
+def absolute(path: str) -> Path:
+    """`path` as the kernel's table would name it; works on dead mounts too."""
+    return Path(os.path.realpath(path))
+
+
+def check(path: str) -> Path:
+    """The absolute path of the folder `path`, fit to be mounted on.
+
+    A dead mount that a killed daemon left there is detached first.  Raises MountError, which
+    says what is wrong with the folder.
+    """
+    folder = absolute(path)
+    while mount := at(folder):
+        if not dead(folder):
+            raise MountError(
+                f"{folder} is already a mount (of {mount.source})",
+                remedy=f"run 'zonedrive unmount {folder}' first" if mount.ours else "",
+            )
+        if not mount.ours:
+            raise MountError(
+                f"{folder} is a dead mount of {mount.source}",
+                remedy=f"run 'fusermount3 -uz {folder}' first",
+            )
+        detach(folder, lazy=True)
+    if around := holding(folder):
+        raise MountError(f"{folder} lies inside the mount {around.path}")
+    try:
+        with os.scandir(folder) as entries:
+            empty = next(entries, None) is None
+    except FileNotFoundError as wrong:
+        raise MountError(f"{folder} does not exist", remedy=f"run 'mkdir -p {folder}'") from wrong
+    except NotADirectoryError as wrong:
+        raise MountError(f"{folder} is not a folder") from wrong
+    except OSError as wrong:
+        raise MountError(f"{folder} cannot be used ({wrong.strerror})") from wrong
+    if not empty:
+        raise MountError(f"{folder} is not empty", remedy="mount on an empty folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise MountError(f"{folder} is not yours to mount on", remedy="choose a folder of yours")
+    return folder
+
+
+def dead(path: Path) -> bool:
+    """Whether the mount at `path` has lost its daemon.
+
+    Raises MountError where it does not answer at all.  The question is asked by a process of
+    its own, because a stat of a hung mount cannot be interrupted.
+    """
+    probe = subprocess.Popen(  # noqa: S603
+        ["/usr/bin/env", "stat", "-c", "%i", "--", os.fsencode(path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        failed = probe.wait(PROBE_SECONDS) != 0
+    except subprocess.TimeoutExpired as slow:
+        probe.kill()
+        raise MountError(
+            f"the mount at {path} does not answer",
+            remedy=f"run 'zonedrive unmount --now {path}'",
+        ) from slow
+    if not failed:
+        return False
+    try:
+        path.stat()
+    except OSError as wrong:
+        return wrong.errno in _DEAD
+    return False
+
+
+def detach(path: Path, *, lazy: bool) -> bool:
+    """Take the mount at `path` out of the name space; False where it is in use.
+
+    `lazy` succeeds at once also where programs still use it.  Raises MountError where it fails
+    for another reason than being in use.
+    """
+    before = mounts()
+    command = ["fusermount3", "-u", "-q", *(["-z"] if lazy else []), "--", os.fsdecode(path)]
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, timeout=DETACH_SECONDS, check=False
+        )
+    except FileNotFoundError as wrong:
+        raise MountError("fusermount3 is missing", remedy="install the package fuse3") from wrong
+    except subprocess.TimeoutExpired as wrong:
+        raise MountError(f"fusermount3 -u {path} does not end") from wrong
+    if done.returncode == 0 or mounts() != before:
+        return True
+    if lazy:
+        said = os.fsdecode(done.stderr).strip().splitlines() or ["fusermount3 gave no reason"]
+        raise MountError(f"{path} cannot be unmounted ({said[-1]})")
+    return False
+
+
+def users(path: Path) -> list[str]:
+    """The programs, as `name (pid)`, that use the mount at `path`, as far as this user may see.
+
+    Reads only links of /proc, which never asks the file system itself.
+    """
+    inside = os.fsencode(path) + b"/"
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
+            continue
+        try:
+            links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
+            if any((os.fsencode(link.readlink()) + b"/").startswith(inside) for link in links):
+                name = (process / "comm").read_text("utf-8", "replace").strip()
+                found.append(f"{name} ({process.name})")
+        except OSError:
+            continue  # ended meanwhile, or another user's
+    return found

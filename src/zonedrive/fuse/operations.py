@@ -1,0 +1,242 @@
+"""The handlers: decode what the kernel asks, call the verb of `vfs`, encode what it answers.
+
+Must not decide anything.  They run many times a second, so that nothing is computed here that
+can be computed once.
+"""
+
+import errno
+import stat
+from collections.abc import Sequence
+
+import pyfuse3
+from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
+
+from zonedrive.fuse.errno_table import errno_of
+from zonedrive.fuse.guard import LONG_DEADLINE, Gate, guarded
+from zonedrive.fuse.verbs import Attr, Opened, Verbs
+
+RENAME_FLAGS = 1 | 2  # RENAME_NOREPLACE, RENAME_EXCHANGE of renameat2(2)
+BLOCK = 4096
+
+
+class Operations(pyfuse3.Operations):
+    """The kernel's requests to one file system."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False  # the kernel would keep an old size after a remote change
+    enable_acl = False
+
+    def __init__(self, files: Verbs) -> None:
+        super().__init__()
+        self._files = files
+        self.gate = Gate()
+
+    # ---- names ----
+
+    @guarded()
+    async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        return encode(await self._files.lookup(parent_inode, name))
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        try:
+            for ino, count in inode_list:
+                self._files.forget(ino, count)
+        except Exception as error:  # there is nobody to tell
+            errno_of(error)
+
+    @guarded()
+    async def mkdir(
+        self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext
+    ) -> EntryAttributes:
+        return encode(await self._files.mkdir(parent_inode, name, mode))
+
+    @guarded()
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        await self._files.rmdir(parent_inode, name)
+
+    @guarded()
+    async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        await self._files.unlink(parent_inode, name)
+
+    @guarded()
+    async def rename(
+        self,
+        parent_inode_old: int,
+        name_old: bytes,
+        parent_inode_new: int,
+        name_new: bytes,
+        flags: int,
+        ctx: RequestContext,
+    ) -> None:
+        if flags & ~RENAME_FLAGS or flags == RENAME_FLAGS:
+            raise FUSEError(errno.EINVAL)
+        await self._files.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
+
+    async def symlink(
+        self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext
+    ) -> EntryAttributes:
+        raise FUSEError(errno.EPERM)  # as POSIX has it where links are not supported
+
+    async def link(
+        self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext
+    ) -> EntryAttributes:
+        raise FUSEError(errno.EPERM)
+
+    @guarded()
+    async def mknod(
+        self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext
+    ) -> EntryAttributes:
+        if not stat.S_ISREG(mode):
+            raise FUSEError(errno.EPERM)
+        opened, attr = await self._files.create(parent_inode, name, mode, 0)
+        await self._files.flush(opened.handle)
+        await self._files.release(opened.handle)
+        return encode(attr)
+
+    # ---- attributes ----
+
+    @guarded()
+    async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
+        return encode(await self._files.getattr(inode))
+
+    @guarded()
+    async def setattr(
+        self,
+        inode: int,
+        attr: EntryAttributes,
+        fields: pyfuse3.SetattrFields,
+        fh: int | None,
+        ctx: RequestContext,
+    ) -> EntryAttributes:
+        changed = await self._files.setattr(
+            inode,
+            size=attr.st_size if fields.update_size else None,
+            mode=stat.S_IMODE(attr.st_mode) if fields.update_mode else None,
+            mtime_ns=attr.st_mtime_ns if fields.update_mtime else None,
+            atime_ns=attr.st_atime_ns if fields.update_atime else None,
+            uid=attr.st_uid if fields.update_uid else None,
+            gid=attr.st_gid if fields.update_gid else None,
+            handle=fh,
+        )
+        return encode(changed)
+
+    @guarded()
+    async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
+        return await self._files.access(inode, mode)
+
+    @guarded()
+    async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
+        # The kernel asks for security.capability before every write, `ls -l` for ACLs.
+        if not name.startswith(b"user."):
+            raise FUSEError(errno.ENODATA)
+        return await self._files.getxattr(inode, name)
+
+    @guarded()
+    async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
+        return await self._files.listxattr(inode)
+
+    @guarded()
+    async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
+        await self._files.setxattr(inode, name, value)
+
+    @guarded()
+    async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
+        await self._files.removexattr(inode, name)
+
+    @guarded()
+    async def statfs(self, ctx: RequestContext) -> pyfuse3.StatvfsData:
+        found = await self._files.statfs()
+        data = pyfuse3.StatvfsData()
+        data.f_bsize = data.f_frsize = found.block_size
+        data.f_blocks = found.blocks
+        data.f_bfree = data.f_bavail = found.free
+        data.f_files = found.files
+        data.f_ffree = data.f_favail = found.free_files
+        data.f_namemax = found.name_max
+        return data
+
+    # ---- folders ----
+
+    @guarded()
+    async def opendir(self, inode: int, ctx: RequestContext) -> int:
+        return await self._files.opendir(inode)
+
+    @guarded()
+    async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        for name, attr, next_id in self._files.readdir(fh, start_id):
+            if not pyfuse3.readdir_reply(token, name, encode(attr), next_id):
+                break
+            if name not in (b".", b".."):
+                self._files.remember(attr.ino)
+
+    @guarded()
+    async def releasedir(self, fh: int) -> None:
+        await self._files.releasedir(fh)
+
+    @guarded()
+    async def fsyncdir(self, fh: int, datasync: bool) -> None:
+        await self._files.fsyncdir(fh)
+
+    # ---- files ----
+
+    @guarded()
+    async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
+        return _info(await self._files.open(inode, flags))
+
+    @guarded()
+    async def create(
+        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        opened, attr = await self._files.create(parent_inode, name, mode, flags)
+        return _info(opened), encode(attr)
+
+    @guarded()
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        return await self._files.read(fh, off, size)
+
+    @guarded()
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        return await self._files.write(fh, off, buf)
+
+    @guarded(LONG_DEADLINE)
+    async def flush(self, fh: int) -> None:
+        await self._files.flush(fh)
+
+    @guarded(LONG_DEADLINE)
+    async def fsync(self, fh: int, datasync: bool) -> None:
+        await self._files.fsync(fh)
+
+    @guarded()
+    async def release(self, fh: int) -> None:
+        await self._files.release(fh)
+
+
+def encode(attr: Attr) -> EntryAttributes:
+    """The attributes as the kernel wants them."""
+    entry = EntryAttributes()
+    entry.entry_timeout = attr.entry_timeout
+    entry.st_ino = attr.ino
+    if not attr.ino:  # a negative dirent: only its timeout counts
+        return entry
+    entry.attr_timeout = attr.attr_timeout
+    entry.generation = attr.generation
+    entry.st_mode = attr.mode
+    entry.st_nlink = attr.nlink
+    entry.st_uid = attr.uid
+    entry.st_gid = attr.gid
+    entry.st_size = size = attr.size
+    entry.st_blocks = (size + 511) >> 9  # always units of 512 bytes
+    entry.st_blksize = BLOCK
+    entry.st_atime_ns = attr.atime_ns
+    entry.st_mtime_ns = attr.mtime_ns
+    entry.st_ctime_ns = attr.ctime_ns
+    return entry
+
+
+def _info(opened: Opened) -> FileInfo:
+    return FileInfo(
+        fh=opened.handle,
+        direct_io=opened.direct_io,
+        keep_cache=opened.keep_cache,
+        nonseekable=False,
+    )

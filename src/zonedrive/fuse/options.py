@@ -1,0 +1,126 @@
+"""What may stand behind `-o`: settings, options of FUSE, and words of mount(8) without effect.
+
+Must not know pyfuse3.  The three kinds are told apart here; the values of settings are checked
+by `config`.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from zonedrive.config import NAMES
+from zonedrive.errors import ConfigError
+
+# Handed to libfuse or the kernel as they are.
+KERNEL = frozenset(
+    [
+        "allow_other",
+        "allow_root",
+        "ro",
+        "default_permissions",
+        "nosuid",
+        "nodev",
+        "noexec",
+        "sync",
+        "dirsync",
+        "noatime",
+        "nodiratime",
+    ]
+)
+
+# What mount(8), fstab and systemd put on a line and a FUSE file system need not know.  Those that
+# would loosen a mount (suid, dev) are always off here; max_read is set by the session itself.
+IGNORED = frozenset(
+    [
+        "defaults",
+        "rw",
+        "exec",
+        "suid",
+        "dev",
+        "async",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "nofail",
+        "atime",
+        "diratime",
+        "relatime",
+        "norelatime",
+        "strictatime",
+        "nostrictatime",
+        "lazytime",
+        "nolazytime",
+        "iversion",
+        "noiversion",
+        "mand",
+        "nomand",
+        "silent",
+        "loud",
+        "_netdev",
+        "max_read",
+        "setuid",
+        "comment",
+        "helper",
+        "uhelper",
+    ]
+)
+
+REFUSED = {
+    "auto_unmount": "a mount without its daemon must fail, not look like an empty folder",
+    "fsname": "it is always the address of the service",
+    "subtype": "it is always zonedrive",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one mount, sorted by whom they concern."""
+
+    kernel: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)  # text, as `config.load` takes it
+    account: str | None = None  # an fstab line cannot say --account
+    debug: bool = False  # a log with every request
+
+
+def parse(texts: tuple[str, ...] | list[str]) -> Options:
+    """Read the texts of all `-o`, each a list separated by commas (`\\,` is a plain comma).
+
+    Raises ConfigError for a word that is none of the three kinds.
+    """
+    kernel: list[str] = []
+    settings: dict[str, str] = {}
+    account = None
+    debug = False
+    for word in (part for text in texts for part in _split(text)):
+        name, _, value = word.partition("=")
+        if name in NAMES:
+            settings[name] = value
+        elif word in KERNEL:
+            kernel.append(word)
+        elif name == "account" and value:
+            account = value
+        elif word == "debug":
+            debug = True
+        elif name in REFUSED:
+            raise ConfigError(f"-o {name} cannot be set: {REFUSED[name]}")
+        elif name not in IGNORED and not name.startswith(("x-", "X-")):
+            raise ConfigError(
+                f"-o {name} is unknown",
+                remedy=f"settings are {', '.join(NAMES)}; of FUSE {', '.join(sorted(KERNEL))}",
+            )
+    return Options(tuple(dict.fromkeys(kernel)), settings, account, debug)
+
+
+def _split(text: str) -> list[str]:
+    parts = re.findall(r"(?:\\.|[^,\\])+", text)
+    return [re.sub(r"\\(.)", r"\1", part) for part in parts]
+
+
+def for_session(options: Options, source: str) -> set[str]:
+    """The options as libfuse wants them: name and kind of the mount, and safe defaults."""
+    escaped = source.replace("\\", "\\\\").replace(",", "\\,")
+    fixed = {f"fsname={escaped}", "subtype=zonedrive", "nosuid", "nodev", "default_permissions"}
+    return fixed | set(options.kernel)

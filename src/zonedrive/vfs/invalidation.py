@@ -1,0 +1,46 @@
+"""What the kernel must forget: said by the vfs, told to the kernel by `fuse`."""
+
+import math
+
+import msgspec
+import trio
+
+
+class InodeChanged(msgspec.Struct, frozen=True):
+    """Attributes, and unless `attr_only` the cached pages, are no longer right."""
+
+    ino: int
+    attr_only: bool
+
+
+class EntryChanged(msgspec.Struct, frozen=True):
+    """A name now leads elsewhere, or somewhere at all."""
+
+    parent: int
+    name: bytes
+
+
+class EntryGone(msgspec.Struct, frozen=True):
+    """A name no longer leads to `ino`."""
+
+    parent: int
+    name: bytes
+    ino: int
+
+
+Invalidation = InodeChanged | EntryChanged | EntryGone
+
+
+class Invalidations:
+    """A queue without an end: who changes the tree never waits for the kernel."""
+
+    def __init__(self) -> None:
+        self._send, self.receive = trio.open_memory_channel[Invalidation](math.inf)
+
+    def put(self, item: Invalidation) -> None:
+        """Tell the kernel, some time soon."""
+        self._send.send_nowait(item)
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._send.close()

@@ -1,0 +1,248 @@
+"""The rules of direction between the packages, read off the sources.
+
+Knows nothing of pytest.  A rule is a function from modules to findings; each finding is one
+line that names file, line, what is wrong and what would be right.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+GROUND = frozenset({"model", "errors", "paths", "config", "db", "cipher"})
+
+# What each package may import of zonedrive, beside itself.  Downward only, see the README's map.
+BELOW: dict[str, frozenset[str]] = {
+    "ground": frozenset(),
+    "remote": GROUND,
+    "logon": GROUND | {"remote"},
+    "tree": GROUND,
+    "content": GROUND,
+    "outbox": GROUND | {"remote"},
+    "vfs": GROUND | {"remote", "tree", "content", "outbox"},
+    "fuse": GROUND | {"vfs"},
+    "daemon": GROUND | {"remote", "logon", "tree", "content", "outbox", "vfs", "fuse"},
+    "cli": GROUND | {"remote", "logon", "daemon", "fuse", "sandbox"},
+    "sandbox": frozenset(),
+}
+
+# Libraries that have one home.
+HOMES: dict[str, frozenset[str]] = {
+    "pyfuse3": frozenset({"fuse"}),
+    "httpx": frozenset({"remote", "logon"}),
+    "starlette": frozenset({"sandbox"}),
+    "uvicorn": frozenset({"sandbox"}),
+    "trustme": frozenset({"sandbox"}),
+    "click": frozenset({"cli", "sandbox"}),
+    "rich": frozenset({"cli"}),
+    "keyring": frozenset({"logon"}),
+}
+
+# The modules that may speak SQL; the sandbox has a store of its own.
+STORES = frozenset({"db", "tree.store", "outbox.journal", "content.index"})
+# Names sqlite3 only to turn its exceptions into errno.
+SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})
+
+SYNCHRONOUS = frozenset({"tree", "outbox.journal"})
+VAGUE = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "misc"})
+LONGEST = 400  # lines
+
+SQL = re.compile(
+    r"\s*(SELECT\s.+\sFROM\s|INSERT\s+(OR\s+\w+\s+)?INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s"
+    r"|CREATE\s+(UNIQUE\s+)?(TABLE|INDEX)\s|PRAGMA\s+\w+)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module: its dotted name and where the import stands."""
+
+    name: str
+    line: int
+    when_run: bool  # at module level and not for type checkers only
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file below the package."""
+
+    name: str  # without "zonedrive.", e.g. "tree.store"; "tree" for the package's own file
+    path: Path
+    text: str
+
+    @property
+    def package(self) -> str:
+        """The layer it belongs to."""
+        first = self.name.split(".")[0]
+        return "ground" if first in GROUND else first
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax."""
+        return ast.parse(self.text, str(self.path))
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        """All of them, wherever they stand."""
+        return list(self._walk(self.tree.body, when_run=True))
+
+    def _walk(self, body: Iterable[ast.AST], *, when_run: bool) -> Iterator[Import]:
+        for node in body:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield Import(alias.name, node.lineno, when_run)
+            elif isinstance(node, ast.ImportFrom):
+                base = self._absolute(node)
+                # `from package import module` names the module as well.
+                for alias in node.names:
+                    yield Import(f"{base}.{alias.name}", node.lineno, when_run)
+            else:
+                lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+                    lazy = True
+                yield from self._walk(ast.iter_child_nodes(node), when_run=when_run and not lazy)
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = ["zonedrive", *self.name.split(".")]
+        if self.path.name != "__init__.py":
+            parts.pop()
+        parts = parts[: len(parts) - node.level + 1]
+        return ".".join([*parts, node.module] if node.module else parts)
+
+    def at(self, line: int, message: str) -> str:
+        """A finding in this file."""
+        return f"{self.path}:{line}: {message}"
+
+
+Rule = Callable[[list[Module]], Iterator[str]]
+
+
+def modules(root: Path) -> list[Module]:
+    """Every source file below `root`, the folder of the package."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        parts = list(path.relative_to(root).with_suffix("").parts)
+        if parts[-1] == "__init__":
+            parts.pop()
+        found.append(Module(".".join(parts), path, path.read_text("utf-8")))
+    return found
+
+
+def direction(sources: list[Module]) -> Iterator[str]:
+    """Imports go downward only, and the three siblings never meet."""
+    for module in sources:
+        if module.name in ("", "__main__"):
+            continue
+        below = BELOW.get(module.package)
+        if below is None:
+            yield module.at(1, f"{module.package}/ is no layer of the design: name it in BELOW")
+            continue
+        for each in module.imports:
+            top, _, rest = each.name.partition(".")
+            target = rest.split(".")[0]
+            if top != "zonedrive" or not rest or target == module.package:
+                continue
+            if module.package == "ground" and target in GROUND:
+                continue
+            if target == "__version__":
+                continue
+            if target not in below:
+                allowed = ", ".join(sorted(below - GROUND)) or "nothing above the ground"
+                yield module.at(
+                    each.line,
+                    f"{module.package} must not import {each.name}; it may see: {allowed}",
+                )
+
+
+def homes(sources: list[Module]) -> Iterator[str]:
+    """A library with a home is imported nowhere else."""
+    for module in sources:
+        for each in module.imports:
+            library = each.name.split(".")[0]
+            if library in HOMES and module.package not in HOMES[library]:
+                yield module.at(
+                    each.line, f"{library} belongs to {' and '.join(sorted(HOMES[library]))} alone"
+                )
+
+
+def sql(sources: list[Module]) -> Iterator[str]:
+    """SQL stands in the store modules only."""
+    for module in sources:
+        if module.name in STORES or module.package == "sandbox":
+            continue
+        for each in module.imports:
+            if each.name.split(".")[0] == "sqlite3" and module.name not in SEES_SQLITE_ERRORS:
+                yield module.at(each.line, f"sqlite3 belongs to {', '.join(sorted(STORES))}")
+        documentation = {id(text) for text in _docstrings(module.tree)}
+        for node in ast.walk(module.tree):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in documentation
+                and SQL.match(node.value)
+            ):
+                yield module.at(node.lineno, f"SQL belongs to {', '.join(sorted(STORES))}")
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        ) and ast.get_docstring(node, clean=False):
+            first = node.body[0]
+            assert isinstance(first, ast.Expr)
+            yield first.value
+
+
+def atomic(sources: list[Module]) -> Iterator[str]:
+    """The tree and the journal have no async, so between two awaits they are atomic."""
+    for module in sources:
+        if module.package not in SYNCHRONOUS and module.name not in SYNCHRONOUS:
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
+                yield module.at(node.lineno, f"{module.name} is synchronous: no async, no await")
+        for each in module.imports:
+            if each.name.split(".")[0] in ("trio", "asyncio", "anyio"):
+                yield module.at(each.line, f"{module.name} is synchronous: no {each.name}")
+
+
+def names(sources: list[Module]) -> Iterator[str]:
+    """A module is named after its job."""
+    for module in sources:
+        if VAGUE & set(module.name.split(".")):
+            yield module.at(1, "a module is named after its job: find the noun")
+
+
+def length(sources: list[Module]) -> Iterator[str]:
+    """A file can be read in one sitting."""
+    for module in sources:
+        lines = module.text.count("\n")
+        if lines > LONGEST:
+            yield module.at(lines, f"{lines} lines, at most {LONGEST}: a part of it is a module")
+
+
+def cycles(sources: list[Module]) -> Iterator[str]:
+    """No two modules need each other in order to be imported."""
+    known = {f"zonedrive.{module.name}": module.name for module in sources if module.name}
+    graph: TopologicalSorter[str] = TopologicalSorter()
+    for module in sources:
+        for each in module.imports:
+            if not each.when_run:
+                continue
+            target = known.get(each.name) or known.get(each.name.rpartition(".")[0])
+            if target and target != module.name:
+                graph.add(module.name, target)
+    try:
+        graph.prepare()
+    except CycleError as wrong:
+        yield "these modules import each other in a circle: " + " -> ".join(wrong.args[1])
+
+
+RULES: tuple[Rule, ...] = (direction, homes, sql, atomic, names, length, cycles)

@@ -1,0 +1,82 @@
+"""The map of the code holds: imports go downward, each library and SQL have one home."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness import layers
+
+SOURCES = layers.modules(Path(__file__).parents[2] / "src" / "zonedrive")
+
+
+@pytest.mark.parametrize("rule", layers.RULES, ids=lambda rule: rule.__name__)
+def test_the_sources_keep_the_rule(rule: layers.Rule) -> None:
+    """Who reads the folder names knows which way a request travels."""
+    findings = list(rule(SOURCES))
+    assert not findings, "\n" + "\n".join(findings)
+
+
+def planted(root: Path, name: str, text: str) -> list[layers.Module]:
+    """The sources with one more file, as the rules see them."""
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return layers.modules(root)
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text", "line", "word"),
+    [
+        (layers.direction, "tree/a.py", "import os\nfrom zonedrive.vfs import core\n", 2, "vfs"),
+        (layers.direction, "tree/a.py", "from zonedrive.outbox.journal import J\n", 1, "outbox"),
+        (layers.direction, "content/a.py", "import zonedrive.tree.inode\n", 1, "tree"),
+        (layers.direction, "content/a.py", "from ..remote import link\n", 1, "remote"),
+        (layers.direction, "errors.py", "from zonedrive.tree import x\n", 1, "tree"),
+        (layers.direction, "sandbox/a.py", "from zonedrive.errors import E\n", 1, "errors"),
+        (layers.direction, "sandbox/a.py", "from zonedrive import model\n", 1, "model"),
+        (layers.direction, "extra/a.py", "import os\n", 1, "no layer"),
+        (
+            layers.direction,
+            "outbox/a.py",
+            "if TYPE_CHECKING:\n    import zonedrive.fuse.verbs\n",
+            2,
+            "fuse",
+        ),
+        (layers.direction, "vfs/a.py", "def f():\n    from zonedrive import cli\n", 2, "cli"),
+        (layers.homes, "vfs/a.py", "import pyfuse3\n", 1, "pyfuse3"),
+        (layers.homes, "daemon/a.py", "from httpx import Client\n", 1, "httpx"),
+        (layers.sql, "vfs/a.py", "import sqlite3\n", 1, "sqlite3"),
+        (layers.sql, "vfs/a.py", "x = 1\ny = 'SELECT a FROM b'\n", 2, "SQL"),
+        (layers.atomic, "tree/a.py", "async def f(): ...\n", 1, "synchronous"),
+        (layers.atomic, "outbox/journal.py", "import trio\n", 1, "trio"),
+        (layers.names, "vfs/utils.py", "", 1, "noun"),
+        (layers.length, "vfs/a.py", "x = 1\n" * 401, 401, "401 lines"),
+    ],
+)
+def test_a_planted_violation_is_found(
+    tmp_path: Path, rule: layers.Rule, name: str, text: str, line: int, word: str
+) -> None:
+    """Who breaks a rule is told the file, the line and the reason."""
+    findings = list(rule(planted(tmp_path, name, text)))
+    assert len(findings) == 1, findings
+    assert findings[0].startswith(f"{tmp_path / name}:{line}: ")
+    assert word in findings[0]
+
+
+def test_a_circle_of_imports_is_found(tmp_path: Path) -> None:
+    """Two modules that need each other are named."""
+    planted(tmp_path, "vfs/a.py", "from zonedrive.vfs.b import x\n")
+    found = list(layers.cycles(planted(tmp_path, "vfs/b.py", "import zonedrive.vfs.a\n")))
+    assert len(found) == 1
+    assert "vfs.a" in found[0]
+    assert "vfs.b" in found[0]
+
+
+def test_what_is_allowed_is_not_found(tmp_path: Path) -> None:
+    """Words about SQL in a docstring, and imports downward, are nobody's business."""
+    sources = planted(
+        tmp_path,
+        "vfs/a.py",
+        '"""SELECT a FROM b."""\n\nfrom zonedrive.tree.inode import Inode\n',
+    )
+    assert [finding for rule in layers.RULES for finding in rule(sources)] == []

@@ -78,6 +78,10 @@ class TimedOut(Unreachable):
     """The service took longer than the deadline."""
 
 
+class Interrupted(Unreachable):
+    """The connection broke underway, without effect on the service: the same may be asked again."""
+
+
 class ReplyLost(Unreachable):
     """The request was sent and the connection broke: whether it took effect is unknown."""
 

@@ -1,0 +1,87 @@
+"""Addresses of a deployment: its base URL, and paths below it that no name can bend.
+
+Must not know any endpoint's meaning.
+
+INVARIANT: a value put into a path stays inside its own segment: it is percent-encoded with no
+safe characters, and `.` and `..` are refused.
+"""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import quote, urlsplit
+
+from zonedrive.errors import ConfigError, Rejected
+
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])", re.ASCII)
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def base_url(text: str) -> str:
+    """The deployment that `text` means, as `https://host` or `https://host:port`.
+
+    A bare host name gets the scheme; slashes at the end are dropped.  Raises ConfigError for
+    plain HTTP, and for anything beside scheme, host and port (paths, queries, passwords).
+    """
+    stripped = text.strip()
+    if not stripped:
+        raise ConfigError("the base URL is empty", remedy="give one such as https://zones.example")
+    if "://" not in stripped:
+        stripped = f"https://{stripped}"
+    try:
+        parts = urlsplit(stripped)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as wrong:
+        raise ConfigError(f"{_shown(text)} is not a URL ({wrong})") from wrong
+    if parts.scheme.lower() == "http":
+        raise ConfigError(
+            f"{_shown(text)} is plain HTTP, which the service refuses and zonedrive never uses",
+            remedy="give the https:// address",
+        )
+    if parts.scheme.lower() != "https":
+        raise ConfigError(f"{_shown(text)} is not an https:// address")
+    if parts.username is not None or parts.password is not None:
+        # The text itself stays unsaid: it holds a password.
+        raise ConfigError("a base URL holds no user name or password", remedy="use --username")
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ConfigError(
+            f"{_shown(text)} has more than scheme and host",
+            remedy=f"give only https://{parts.netloc}",
+        )
+    host = f"[{host}]" if ":" in host else host
+    if not _HOST.fullmatch(host):
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            host = ""
+        if not _HOST.fullmatch(host):
+            raise ConfigError(f"{_shown(text)} names no host")
+    return f"https://{host}" if port in (None, 443) else f"https://{host}:{port}"
+
+
+def host_of(base: str) -> str:
+    """The part of a base URL that a person recognises: host, and port where it is not 443."""
+    return urlsplit(base).netloc
+
+
+def fill_path(template: str, values: Mapping[str, str]) -> str:
+    """`template` with each `{name}` replaced by its percent-encoded value.
+
+    Raises Rejected for a value that could change the path: an empty one, `.` or `..`, or text
+    that has no UTF-8 form.
+    """
+
+    def encoded(match: re.Match[str]) -> str:
+        value = values[match[1]]
+        if value in ("", ".", ".."):
+            raise Rejected(f"{value!r} cannot be part of an address of the service")
+        try:
+            return quote(value, safe="")
+        except UnicodeEncodeError as wrong:
+            raise Rejected(f"{value!r} cannot be part of an address of the service") from wrong
+
+    return PLACEHOLDER.sub(encoded, template)
+
+
+def _shown(text: str) -> str:
+    """`text` for a message, without what may be a password in it."""
+    return repr(re.sub(r"//[^/@]*@", "//…@", text.strip())[:200])

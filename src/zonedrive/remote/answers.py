@@ -1,0 +1,239 @@
+"""What an answer, or the lack of one, means: status and APIError to exception, in one table.
+
+Must not know which verb was asked, nor retry anything.
+
+INVARIANT: decisions go by status, code and type; the service's own words are only shown, after
+control characters are removed.
+"""
+
+import ssl
+import unicodedata
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+
+from zonedrive.errors import (
+    AlreadyExists,
+    BadAnswer,
+    Forbidden,
+    Interrupted,
+    Locked,
+    NotFound,
+    NotLoggedOn,
+    Rejected,
+    RemoteError,
+    ReplyLost,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+    Unreachable,
+    Untrusted,
+)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One line of the table: an error type, what leads to it, and how a person reads it."""
+
+    error: type[RemoteError]
+    statuses: frozenset[int]
+    codes: frozenset[str]
+    words: str
+    remedy: str = ""
+
+
+def _meaning(
+    error: type[RemoteError], statuses: str, codes: str, words: str, remedy: str = ""
+) -> Meaning:
+    numbers = frozenset(int(status) for status in statuses.split())
+    return Meaning(error, numbers, frozenset(codes.split()), words, remedy)
+
+
+# The codes of the published interface that stand in no line (FAILED, EXCEPTION, USER_UNKNOWN …)
+# say nothing that the status does not.
+TABLE = (
+    _meaning(
+        NotLoggedOn,
+        "401",
+        "",
+        "the service does not accept the logon, or it has ended",
+        "run zonedrive logon",
+    ),
+    _meaning(Forbidden, "403", "NOT_ALLOWED INVALID_ACCESS", "your rights do not allow it"),
+    _meaning(
+        NotFound,
+        "404 410",
+        "UNKNOWN_ZONE UNKNOWN_FILE UNKNOWN_FILE_VERSION NOT_FOUND ID_NOT_FOUND",
+        "the service does not have it (any more)",
+    ),
+    _meaning(AlreadyExists, "409", "ALREADY_EXISTS", "the name is taken"),
+    _meaning(Locked, "423", "LOCKED", "somebody holds a lock on it"),
+    _meaning(TooLarge, "413", "", "it is larger than the service takes"),
+    _meaning(
+        Unavailable,
+        "408 425 429 500 502 503 504",
+        "NOT_AVAILABLE TEMPORARY_FAILURE TIMEOUT TEMPORARILY_BLOCKED TEMPORARY_BLOCKED OFFLINE"
+        " SERVER_NOT_RESPONDING COMMUNICATION_ERROR LOAD_ERROR",
+        "the service cannot do it now",
+    ),
+    _meaning(
+        Rejected,
+        "400 405 406 411 412 414 415 416 422",
+        "ILLEGAL_ARGUMENT ILLEGAL_ARGUMENTS ILLEGAL_NAME NOT_A_FOLDER NOT_A_FILE WRONG_ZONE"
+        " WRONG_FILE WRONG_STATE INVALID_DATA NOT_IMPLEMENTED NOT_SUPPORTED",
+        "the service finds the request wrong",
+    ),
+)
+_BY_STATUS = {status: row for row in TABLE for status in row.statuses}
+_BY_CODE = {code: row for row in TABLE for code in row.codes}
+_BY_ERROR = {row.error: row for row in TABLE}
+
+# Statuses that are too general to stand alone: a code of the table, where there is one, decides.
+# All others mean what they say, whatever the code.
+_REFINED = frozenset({400, 409, 422, 500})
+# A lock is told with several statuses; its code wins over these as well.
+_LOCKABLE = _REFINED | {403}
+
+
+class _ErrorBody(msgspec.Struct):
+    error: object = None
+    message: object = None
+    data: object = None
+
+
+def meaning(status: int, code: str) -> Meaning:
+    """The line of the table for an answer of `status` >= 300 with APIError `code` ("" for none)."""
+    row = _BY_CODE.get(code)
+    if row is not None and (
+        status in _REFINED
+        or status not in _BY_STATUS
+        or (row.error is Locked and status in _LOCKABLE)
+    ):
+        return row
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    return _BY_ERROR[Unavailable if status >= 500 else Rejected]
+
+
+def refusal(status: int, body: bytes, doing: str) -> RemoteError:
+    """The error for an answer that is no success; `doing` begins its message."""
+    if 300 <= status < 400:
+        return BadAnswer(f"{doing}: the service sends us elsewhere (HTTP {status})", status=status)
+    code, message, data = error_body(body)
+    row = meaning(status, code)
+    detail = f"HTTP {status}{' ' + code if code else ''}{': ' + message if message else ''}"
+    return row.error(
+        f"{doing}: {row.words} ({detail})", remedy=row.remedy, status=status, code=code, data=data
+    )
+
+
+LOST = frozenset({408, 502, 504})
+"""Statuses that a gateway gives when it has lost the service: an effect is then unknown."""
+
+
+def lost(error: RemoteError) -> ReplyLost:
+    """What a refusal with a status of LOST means for a request with an effect."""
+    return ReplyLost(
+        f"{error.message}, so it may have been done or not", status=error.status, code=error.code
+    )
+
+
+def redirected(status: int, location: str, doing: str, base: str) -> BadAnswer:
+    """The error for a redirect: none is ever followed."""
+    target = plain_text(location, 120) or "nowhere"
+    return BadAnswer(
+        f"{doing}: {base} redirects to {target}, which is not followed (HTTP {status})",
+        remedy="check the base URL",
+        status=status,
+    )
+
+
+def error_body(body: bytes) -> tuple[str, str, str | None]:
+    """APIError code, message and datum of an error body; ("", "", None) where there are none.
+
+    The code is cleaned too: what is not a word of capitals is none.
+    """
+    try:
+        found = msgspec.json.decode(body, type=_ErrorBody)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "", "", None
+    code = found.error if isinstance(found.error, str) else ""
+    if not (code.isascii() and code.replace("_", "").isalnum() and len(code) <= 64):
+        code = ""
+    message = plain_text(found.message) if isinstance(found.message, str) else ""
+    data = plain_text(found.data) if isinstance(found.data, str) else None
+    return ("" if code == "NONE" else code), message, data
+
+
+def plain_text(text: str, limit: int = 200) -> str:
+    """`text` on one line, without control or formatting characters, at most `limit` characters."""
+    clean = "".join(
+        " " if (kind := unicodedata.category(char)) == "Cc" or kind[0] == "Z" else char
+        for char in text[: limit * 8]
+        if unicodedata.category(char) not in ("Cf", "Cs")
+    )
+    clean = " ".join(clean.split())
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def broken(
+    wrong: BaseException, host: str, doing: str, *, sent: bool = False
+) -> RemoteError:  # what a request without an answer comes to
+    """The error for a request that `wrong` ended.
+
+    `sent` says that the whole of a request with an effect may have reached the service; only
+    then the result is ReplyLost.
+    """
+    certificate = _in_chain(wrong, ssl.SSLCertVerificationError)
+    if certificate is not None:
+        why = plain_text(getattr(certificate, "verify_message", "") or str(certificate))
+        return Untrusted(
+            f"{doing}: the certificate of {host} is not trusted ({why})",
+            remedy="if the deployment has a certificate authority of its own, log on with"
+            " --ca-file PEM",
+        )
+    before = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+    if sent and not isinstance(wrong, before):
+        return ReplyLost(
+            f"{doing}: the connection to {host} broke before the answer came"
+            f" ({_reason(wrong)}), so it may have been done or not"
+        )
+    if isinstance(wrong, httpx.TimeoutException):
+        return TimedOut(f"{doing}: {host} did not answer in time")
+    if isinstance(wrong, (httpx.ConnectError, httpx.ProxyError)):
+        return Unreachable(
+            f"{doing}: {host} cannot be reached ({_reason(wrong)})",
+            remedy="check the network and the base URL",
+        )
+    if isinstance(wrong, (httpx.DecodingError, httpx.UnsupportedProtocol, httpx.InvalidURL)):
+        return BadAnswer(f"{doing}: the answer of {host} cannot be read ({_reason(wrong)})")
+    return Interrupted(f"{doing}: the connection to {host} broke ({_reason(wrong)})")
+
+
+def _reason(wrong: BaseException) -> str:
+    for found in _chain(wrong):
+        if isinstance(found, ssl.SSLError):
+            return plain_text(f"TLS: {found.reason or found}")
+        if isinstance(found, OSError) and found.strerror:
+            return plain_text(found.strerror)
+    return plain_text(str(wrong)) or type(wrong).__name__
+
+
+def _in_chain(wrong: BaseException, kind: type[Exception]) -> BaseException | None:
+    return next((found for found in _chain(wrong) if isinstance(found, kind)), None)
+
+
+def _chain(wrong: BaseException) -> list[BaseException]:
+    """`wrong` and what led to it, innermost first; groups (several addresses tried) included."""
+    found: list[BaseException] = []
+    ahead: list[BaseException | None] = [wrong]
+    while ahead:
+        link = ahead.pop()
+        if link is None or any(link is known for known in found):
+            continue
+        found.append(link)
+        ahead += [link.__cause__, link.__context__]
+        if isinstance(link, BaseExceptionGroup):
+            ahead += link.exceptions
+    return found[::-1]

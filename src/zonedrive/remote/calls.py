@@ -1,0 +1,217 @@
+"""One metadata request after another: deadline, retries, errors by type, and word to the link.
+
+Must not know endpoints or the wire's names.  Runs on trio's loop; content goes another way, see
+`transfer`.
+
+INVARIANT: every call ends: with an answer's first byte within its deadline, and with the last
+one within `BODY_SECONDS` more.  A request with an effect is sent once.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+import msgspec
+import trio
+
+from zonedrive.errors import NotLoggedOn, RemoteError, ReplyLost, TimedOut, ZonedriveError
+from zonedrive.remote import answers
+from zonedrive.remote.address import host_of
+from zonedrive.remote.link import Link
+from zonedrive.remote.retry import Backoff, retry_after, worth_another
+
+READ_SECONDS = 15.0  # for a harmless request with all its repetitions
+CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have much to move
+BODY_SECONDS = 60.0  # for an answer that is flowing
+TIMEOUT = httpx.Timeout(connect=10.0, read=15.0, write=15.0, pool=None)
+BACKOFF = Backoff()
+
+
+class Calls:
+    """The metadata requests of one service.
+
+    At most `connections` are underway; the others wait for their turn within their deadline.
+    """
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        base_url: str,
+        link: Link,
+        *,
+        connections: int = 8,
+        read_seconds: float = READ_SECONDS,
+        change_seconds: float = CHANGE_SECONDS,
+        body_seconds: float = BODY_SECONDS,
+        backoff: Backoff = BACKOFF,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._client = client
+        self._base_url = base_url
+        self._host = host_of(base_url)
+        self._link = link
+        self._turns = trio.CapacityLimiter(connections)
+        self._read_seconds = read_seconds
+        self._change_seconds = change_seconds
+        self._body_seconds = body_seconds
+        self._backoff = backoff
+        self._chance = chance
+
+    async def read(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        doing: str,
+        method: str = "GET",
+        body: object = None,
+        seconds: float | None = None,
+    ) -> bytes:
+        """The body of a successful answer to a request that may be repeated.
+
+        `doing` begins every error's message.  Raises RemoteError's subclasses.
+        """
+        end = trio.current_time() + (self._read_seconds if seconds is None else seconds)
+        failures = 0
+        while True:
+            self._link.check()
+            attempt = _Attempt(method, path, query, body, doing)
+            try:
+                return await self._once(attempt, end)
+            except RemoteError as error:
+                failures += 1
+                wait = None
+                if worth_another(error):
+                    remaining = end - trio.current_time()
+                    wait = self._backoff.delay(failures, self._chance(), remaining, attempt.wish)
+                if wait is None:
+                    raise
+            # When the link went offline meanwhile, the check above ends this.
+            await trio.sleep(wait)
+
+    async def change(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        *,
+        doing: str,
+    ) -> bytes:
+        """The body of a successful answer to a request with an effect, which is sent once.
+
+        Raises ReplyLost where it may have taken effect, and RemoteError's other subclasses.
+        """
+        self._link.check()
+        attempt = _Attempt(method, path, query, body, doing, effect=True)
+        return await self._once(attempt, trio.current_time() + self._change_seconds)
+
+    async def try_once(self, path: str, *, doing: str, bare: bool) -> None:
+        """Ask once, even while offline; what comes of it goes to the link and nowhere else.
+
+        `bare`: without a bearer, for what needs no logon.
+        """
+        attempt = _Attempt("GET", path, None, None, doing, bare=bare)
+        try:
+            await self._once(attempt, trio.current_time() + self._read_seconds)
+        except RemoteError:
+            return
+
+    async def _once(self, attempt: "_Attempt", end: float) -> bytes:
+        """One request.  The link hears of its end, unless it never got a turn."""
+        with trio.CancelScope(deadline=end) as waiting:
+            await self._turns.acquire()
+        if waiting.cancelled_caught:
+            raise TimedOut(f"{attempt.doing}: too many requests are underway")
+        try:
+            data = await self._asked(attempt, end)
+        except ZonedriveError as error:
+            if not (attempt.bare and isinstance(error, NotLoggedOn)):
+                self._link.note_failure(error)
+            raise
+        finally:
+            self._turns.release()
+        self._link.note_answer()
+        return data
+
+    async def _asked(self, attempt: "_Attempt", end: float) -> bytes:
+        """The body of a success, else the error that the answer, or the lack of one, means."""
+        answer = _Answer()
+        with trio.CancelScope(deadline=end) as scope:
+            try:
+                await self._received(attempt, answer, scope)
+            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as wrong:
+                if answer.status < 300:  # else the status alone says that nothing was done
+                    raise answers.broken(
+                        wrong, self._host, attempt.doing, sent=attempt.effect
+                    ) from wrong
+        if scope.cancelled_caught and answer.status < 300:
+            slow = f"{attempt.doing}: {self._host} did not answer in time"
+            if attempt.effect and attempt.sent:
+                raise ReplyLost(f"{slow}, so it may have been done or not")
+            raise TimedOut(slow)
+        if 200 <= answer.status < 300:
+            return answer.body
+        attempt.wish = retry_after(answer.headers.get("Retry-After"), time.time())
+        if 300 <= answer.status < 400:
+            location = answer.headers.get("Location", "")
+            raise answers.redirected(answer.status, location, attempt.doing, self._base_url)
+        error = answers.refusal(answer.status, answer.body, attempt.doing)
+        if attempt.effect and answer.status in answers.LOST:
+            raise answers.lost(error)
+        raise error
+
+    async def _received(
+        self, attempt: "_Attempt", answer: "_Answer", scope: trio.CancelScope
+    ) -> None:
+        """Send, and fill `answer` as it comes; from the headers on its own deadline holds."""
+        async with self._client.stream(
+            attempt.method,
+            self._base_url + attempt.path,
+            params=attempt.query or None,
+            content=attempt.content,
+            headers=attempt.headers,
+            extensions={"trace": attempt.trace},
+            auth=None if attempt.bare else httpx.USE_CLIENT_DEFAULT,
+        ) as response:
+            scope.deadline = max(scope.deadline, trio.current_time() + self._body_seconds)
+            answer.status, answer.headers = response.status_code, response.headers
+            answer.body = await response.aread()
+
+
+class _Answer:
+    """What has come of an answer so far; status 0 is nothing."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers = httpx.Headers()
+        self.body = b""
+
+
+class _Attempt:
+    """One request to be sent, and what became known while it was underway."""
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: object,
+        doing: str,
+        *,
+        effect: bool = False,
+        bare: bool = False,
+    ) -> None:
+        self.method, self.path, self.query, self.doing = method, path, query, doing
+        self.effect, self.bare = effect, bare
+        self.content = None if body is None else msgspec.json.encode(body)
+        self.headers = {} if body is None else {"Content-Type": "application/json"}
+        self.sent = False
+        self.wish: float | None = None
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Called by the transport at each step."""
+        if event == "http11.send_request_headers.started":
+            self.sent = True

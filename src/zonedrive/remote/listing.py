@@ -1,0 +1,153 @@
+"""Whole listings from a service that may or may not paginate, which the interface leaves open.
+
+Must not know addresses or the items beyond their ids.  What is known of pagination:  `page`
+counts from 1, `pageSize` is 100 where it is not given; which calls know them is not said.
+
+So the first request of a listing carries no parameters, and its length tells:
+
+- fewer than 100 items: that is all there is, paginated or not;
+- more than 100: this kind of listing is not paginated, which is remembered;
+- exactly 100: page 2 is asked for.  A service that sends the same items again does not paginate,
+  which is remembered; other items, or none, show that it does.
+
+Once a kind is known to paginate, a full first page is read again in pages of up to 1,000.  The
+service may cap that: the length of its first page is then taken as the size of a page.
+
+Between two pages entries come and go.  An entry that is pushed to a later page comes twice and
+is kept once (the later copy).  One that is pulled to an earlier page would be missed; so after
+several pages the boundaries are compared with single-item pages, and on a difference all is
+read once more and joined.  An entry that is gone may so be listed until the next refresh, but
+none that is there is missed unless the folder changes faster than it can be read.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from zonedrive.errors import NotFound, Rejected
+
+logger = logging.getLogger(__name__)
+
+PAGE = 100  # the size of a page where none is asked for
+LARGE_PAGE = 1000
+PASSES = 3  # at most so many readings of a listing that changes meanwhile
+
+
+class Item(Protocol):
+    """Anything with an id as the wire has it."""
+
+    @property
+    def id(self) -> object:
+        """The identifier, or something odd."""
+
+
+ItemT = TypeVar("ItemT", bound=Item)
+Query = dict[str, str]
+Fetch = Callable[[Query], Awaitable[list[ItemT]]]
+
+
+class Pagination:
+    """What one service has shown about one kind of listing: None while unknown."""
+
+    def __init__(self) -> None:
+        self.paginated: bool | None = None
+
+
+class Reader(Generic[ItemT]):
+    """Reads one listing, whole.  `fetch` makes one request with the given query."""
+
+    def __init__(self, fetch: Fetch[ItemT], known: Pagination, *, page: int = LARGE_PAGE) -> None:
+        self._fetch = fetch
+        self._known = known
+        self._page = page
+
+    async def read(self) -> list[ItemT]:
+        """All items, each id once.  Raises what `fetch` raises."""
+        return _joined([], await self._pages())
+
+    async def _pages(self) -> list[list[ItemT]]:
+        first = await self._fetch({})
+        if len(first) > PAGE:
+            self._known.paginated = False
+        if len(first) != PAGE or self._known.paginated is False:
+            return [first]
+        if self._known.paginated is None:
+            second = await self._beyond(2, None)
+            if second is None:
+                return [first]
+            if len(second) > PAGE or _mostly_known(second, first):
+                self._known.paginated = False
+                return [second]
+            self._known.paginated = True
+            if not second:
+                return [first]
+            if len(second) < PAGE:
+                return await self._settled([first, second], None)
+        return await self._settled([], self._page)
+
+    async def _settled(self, pages: list[list[ItemT]], size: int | None) -> list[list[ItemT]]:
+        """`pages` read with `size` (none: still to be read), joined with more where they moved."""
+        read: list[list[ItemT]] = []
+        for number in range(PASSES):
+            if number or not pages:
+                pages, size = await self._walk(size)
+            read += pages
+            if len(pages) < 2 or not await self._moved(pages):
+                break
+            logger.info("a listing of %d pages changed while it was read", len(pages))
+        return read
+
+    async def _walk(self, size: int | None) -> tuple[list[list[ItemT]], int | None]:
+        """Every page from the first, and the page size that the service took."""
+        first = await self._beyond(1, size)
+        if first is None:  # so large a page is refused: its own size, then
+            size = None
+            first = await self._fetch({"page": "1"})
+        pages, seen = [first], _ids(first)
+        # The first page's length is the size of a page, unless it is the only one.  A shorter
+        # one is the last; so is one that brings nothing new.
+        while pages[-1] and len(pages[-1]) >= len(first):
+            following = await self._beyond(len(pages) + 1, size)
+            if not following or not _ids(following) - seen:
+                break
+            seen |= _ids(following)
+            pages.append(following)
+        return pages, size
+
+    async def _moved(self, pages: Sequence[list[ItemT]]) -> bool:
+        """Whether the last item of a page that has a follower is no longer the last one there."""
+        for number, page in enumerate(pages[:-1], 1):
+            last = await self._beyond(number * len(pages[0]), 1)
+            if last is None or len(last) > 1:
+                return False  # the service chooses its own page size: this tells nothing
+            if not last or last[0].id != page[-1].id:
+                return True
+        return False
+
+    async def _beyond(self, number: int, size: int | None) -> list[ItemT] | None:
+        """A page that may not exist: None where the service refuses it."""
+        query = {"page": str(number)}
+        if size is not None:
+            query["pageSize"] = str(size)
+        try:
+            return await self._fetch(query)
+        except (Rejected, NotFound) as refused:
+            logger.info("page %d is refused, which ends the listing: %s", number, refused)
+            return None
+
+
+def _ids(items: Sequence[Item]) -> set[str]:
+    return {item.id for item in items if isinstance(item.id, str)}
+
+
+def _mostly_known(second: Sequence[Item], first: Sequence[Item]) -> bool:
+    """Whether `second` is `first` again, give or take what changed in between."""
+    return bool(second) and len(_ids(second) & _ids(first)) * 2 > len(second)
+
+
+def _joined(old: list[ItemT], pages: Sequence[list[ItemT]]) -> list[ItemT]:
+    """All items, the later copy of each id; an item without one is kept as it is."""
+    found: dict[object, ItemT] = {}
+    for item in (*old, *(item for page in pages for item in page)):
+        found[item.id if isinstance(item.id, str) else id(item)] = item
+    return list(found.values())

@@ -1,0 +1,93 @@
+"""The body of an upload: multipart/form-data that streams, with its length known beforehand.
+
+Must not know connections.  The part `fileName` goes first, so that a service that reads in order
+knows the name before the content comes.
+
+INVARIANT: exactly `length` bytes come out, or an exception does.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+
+from zonedrive.errors import Rejected, StoreError, ZonedriveError
+
+
+class Cancelled(ZonedriveError):
+    """The caller wanted the transfer to stop."""
+
+
+class MultipartBody:
+    """One upload's body, an iterable of byte strings; may be iterated again if `body` may."""
+
+    def __init__(
+        self,
+        name: str,
+        body: Iterable[bytes],
+        size: int,
+        *,
+        cancelled: Callable[[], bool] = lambda: False,
+        passing: Callable[[int], None] = lambda amount: None,
+        piece: int = 1 << 20,
+    ) -> None:
+        """`body` gives `size` bytes, which are handed over in pieces of at most `piece`.
+
+        `passing(n)` is called before n bytes of content, and may wait.
+        Raises Rejected for a name that has no UTF-8 form.
+        """
+        try:
+            raw = name.encode()
+        except UnicodeEncodeError as wrong:
+            raise Rejected(f"{name!r} cannot be the name of an upload: it is not Unicode") from (
+                wrong
+            )
+        mark = secrets.token_hex(24)
+        dashed = f"--{mark}\r\n".encode()
+        # What a browser does to the name of a file field: only these three are escaped.
+        quoted = raw.replace(b'"', b"%22").replace(b"\r", b"%0D").replace(b"\n", b"%0A")
+        disposition = b"Content-Disposition: form-data; name="
+        self._head = (
+            dashed + disposition + b'"fileName"\r\n\r\n' + raw + b"\r\n"
+            + dashed + disposition + b'"file"; filename="' + quoted + b'"\r\n'
+            b"Content-Type: application/octet-stream\r\n\r\n"
+        )  # fmt: skip
+        self._tail = f"\r\n--{mark}--\r\n".encode()
+        self._name, self._body, self._size = name, body, size
+        self._cancelled, self._passing, self._piece = cancelled, passing, piece
+        self.content_type = f"multipart/form-data; boundary={mark}"
+        self.length = len(self._head) + size + len(self._tail)
+        self.complete = False  # the last piece was handed over, or may have been
+
+    @property
+    def replayable(self) -> bool:
+        """Whether the body can be sent a second time."""
+        return iter(self._body) is not self._body
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces.  Raises Cancelled, or StoreError where `body` is not of its size."""
+        self.complete = False
+        yield self._head
+        sent = 0
+        for piece in self._pieces():
+            if self._cancelled():
+                raise Cancelled(f"the upload of {self._name!r} was stopped")
+            sent += len(piece)
+            if sent > self._size:
+                raise StoreError(f"{self._name!r} grew beyond its {self._size} bytes underway")
+            self._passing(len(piece))
+            yield piece
+        if sent < self._size:
+            raise StoreError(f"{self._name!r} ended after {sent} of its {self._size} bytes")
+        if self._cancelled():
+            raise Cancelled(f"the upload of {self._name!r} was stopped")
+        # Set before it is handed over: a doubt must count as sent.
+        self.complete = True
+        yield self._tail
+
+    def _pieces(self) -> Iterator[bytes]:
+        for chunk in self._body:
+            if len(chunk) <= self._piece:
+                yield chunk
+                continue
+            view = memoryview(chunk)
+            for start in range(0, len(chunk), self._piece):
+                yield bytes(view[start : start + self._piece])

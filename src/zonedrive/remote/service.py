@@ -1,0 +1,248 @@
+"""The service as typed verbs: what zones, folders and files there are, and changes to them.
+
+Must not know inodes, the kernel, caches or the outbox.  The endpoints of the published interface
+stand here; all others come from the profile.
+"""
+
+import ssl
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+import httpx
+
+from zonedrive import __version__
+from zonedrive.config import Settings
+from zonedrive.errors import BadAnswer, NotFound
+from zonedrive.model import Entry, Version, Zone
+from zonedrive.remote import calls, tls, wire
+from zonedrive.remote.address import base_url, fill_path
+from zonedrive.remote.calls import Calls
+from zonedrive.remote.link import Link, State
+from zonedrive.remote.listing import Pagination, Reader
+from zonedrive.remote.profile import OPERATIONS, Profile
+from zonedrive.remote.transfer import Transfer, content_client
+
+ZONES = "/api/zones"
+FOLDER = "/api/zones/{zone}/folder/{folder}"
+FILE = "/api/zones/{zone}/files/{file}"
+REQUIREMENTS = "/api/access/authorizationrequirements"
+USER_AGENT = f"zonedrive/{__version__}"
+KEEPALIVE_SECONDS = 300.0
+ShapeT = TypeVar("ShapeT", wire.WireEntry, wire.WireZone, wire.WireVersion)
+
+
+class Deployment(Protocol):
+    """Where the service is and whom to trust there; `logon.account.Account` is one."""
+
+    @property
+    def base_url(self) -> str:
+        """`https://host[:port]`."""
+
+    @property
+    def ca_file(self) -> str | None:
+        """A PEM file to trust instead of the system's authorities."""
+
+
+class Service:
+    """One deployment, as one user.  All verbs may be called concurrently, on one trio loop.
+
+    Every verb raises subclasses of errors.RemoteError; verbs without an endpoint in the profile
+    raise NotSupported at once.  Reading verbs repeat themselves a little, others never do.
+    """
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        requests: Calls,
+        transfer: Transfer,
+        link: Link,
+        profile: Profile,
+    ) -> None:
+        """Takes over `client` and `transfer`: aclose closes them."""
+        self._client = client
+        self._calls = requests
+        self._profile = profile
+        self._pagination = {kind: Pagination() for kind in ("zones", "folder", *OPERATIONS)}
+        self.transfer = transfer
+        self.link = link
+
+    async def aclose(self) -> None:
+        """Close all connections; transfers that are underway end in Interrupted."""
+        self.transfer.close()
+        await self._client.aclose()
+
+    def can(self, operation: str) -> bool:
+        """Whether the profile knows how to do `operation`, one of profile.OPERATIONS."""
+        return self._profile.can(operation)
+
+    async def zones(self) -> list[Zone]:
+        """All zones of the user, the ones not accessible through the API included."""
+        doing = "listing the zones"
+        return wire.zones(await self._all("zones", ZONES, wire.WireZone, doing), doing)
+
+    async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
+        """The present entries of a folder, on however many pages they come; order is the service's.
+
+        Deleted ones are left out, and each id comes once.
+        """
+        doing = "listing a folder"
+        path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
+        wires = await self._all("folder", path, wire.WireEntry, doing)
+        found = wire.entries(wires, doing, zone_id=zone_id, parent_id=folder_id)
+        return [entry for entry in found if not entry.deleted]
+
+    async def entry(self, zone_id: str, file_id: str) -> Entry:
+        """One file or folder; it may be a deleted one, see Entry.deleted."""
+        doing = "asking for an entry"
+        path = fill_path(FILE, {"zone": zone_id, "file": file_id})
+        body = await self._calls.read(path, doing=doing)
+        return wire.one_entry(wire.parse(body, doing), doing, zone_id=zone_id)
+
+    async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
+        """A new folder.  Raises AlreadyExists where the name is taken."""
+        doing = f"making the folder {name!r}"
+        values = {"zone": zone_id, "parent": parent_id, "folder": parent_id, "name": name}
+        answer = await self._change("make_folder", values, doing)
+        try:
+            return wire.one_entry(answer, doing, zone_id=zone_id, parent_id=parent_id, name=name)
+        except BadAnswer:
+            for entry in await self.listing(zone_id, parent_id):
+                if entry.folder and entry.name == name:
+                    return entry
+            raise NotFound(f"{doing}: the service took it, but does not list it") from None
+
+    async def move(self, zone_id: str, entry_id: str, parent_id: str, name: str) -> Entry:
+        """Rename, move, or both, inside one zone: `parent_id` and `name` are the new ones."""
+        doing = f"moving to {name!r}"
+        values = _of_entry(zone_id, entry_id) | {
+            "parent": parent_id, "folder": parent_id, "name": name,
+        }  # fmt: skip
+        return await self._changed_entry("move", values, doing)
+
+    async def delete(self, zone_id: str, entry_id: str) -> None:
+        """Into the service's trash; a folder takes what is in it along."""
+        await self._change("delete", _of_entry(zone_id, entry_id), "deleting")
+
+    async def restore(self, zone_id: str, entry_id: str) -> Entry:
+        """Out of the trash."""
+        return await self._changed_entry("restore", _of_entry(zone_id, entry_id), "restoring")
+
+    async def purge(self, zone_id: str, entry_id: str) -> None:
+        """Remove for good."""
+        await self._change("purge", _of_entry(zone_id, entry_id), "removing for good")
+
+    async def versions(self, zone_id: str, file_id: str) -> list[Version]:
+        """All versions of a file, the newest first."""
+        doing = "listing versions"
+        found = await self._known("versions", _of_entry(zone_id, file_id), wire.WireVersion, doing)
+        return wire.versions(found, doing)
+
+    async def deleted(self, zone_id: str) -> list[Entry]:
+        """What is in a zone's trash."""
+        doing = "listing deleted entries"
+        found = await self._known("deleted", {"zone": zone_id}, wire.WireEntry, doing)
+        return wire.entries(found, doing, zone_id=zone_id)
+
+    async def probe(self, state: State) -> None:
+        """Ask something harmless, to see whether `state` has ended.  See Link.run."""
+        if state == "offline":
+            doing = "asking whether the service is there"
+            await self._calls.try_once(REQUIREMENTS, doing=doing, bare=True)
+        else:
+            doing = "asking whether the logon holds"
+            await self._calls.try_once(ZONES, doing=doing, bare=False)
+
+    async def _all(self, kind: str, path: str, shape: type[ShapeT], doing: str) -> list[ShapeT]:
+        async def fetch(query: Mapping[str, str]) -> list[ShapeT]:
+            return wire.items(await self._calls.read(path, query, doing=doing), shape, doing)
+
+        return await Reader(fetch, self._pagination[kind]).read()
+
+    async def _known(
+        self, name: str, values: Mapping[str, str], shape: type[ShapeT], doing: str
+    ) -> list[ShapeT]:
+        """The items of a listing that the profile describes."""
+        operation = self._profile.operation(name)
+        request = operation.request(values)
+
+        async def fetch(query: Mapping[str, str]) -> list[ShapeT]:
+            body = await self._calls.read(
+                request.path,
+                {**request.query, **query},
+                doing=doing,
+                method=request.method,
+                body=request.body,
+            )
+            return wire.items_of(operation.located(wire.parse(body, doing)), shape, doing)
+
+        return await Reader(fetch, self._pagination[name]).read()
+
+    async def _change(self, name: str, values: Mapping[str, str], doing: str) -> object:
+        """Do an operation of the profile: what the answer says of the entry, None for nothing."""
+        operation = self._profile.operation(name)
+        request = operation.request(values)
+        body = await self._calls.change(
+            request.method, request.path, request.query, request.body, doing=doing
+        )
+        if operation.answer == "none" or not body.strip():
+            return None
+        try:
+            return operation.located(wire.parse(body, doing))
+        except BadAnswer:
+            # It is done; what the service said about it can be looked up.
+            return None
+
+    async def _changed_entry(self, name: str, values: Mapping[str, str], doing: str) -> Entry:
+        """As `_change`, and the entry afterwards, asked for where the answer does not tell it."""
+        answer = await self._change(name, values, doing)
+        try:
+            return wire.one_entry(answer, doing, zone_id=values["zone"])
+        except BadAnswer:
+            return await self.entry(values["zone"], values["entry"])
+
+
+def _of_entry(zone_id: str, entry_id: str) -> dict[str, str]:
+    return {"zone": zone_id, "entry": entry_id, "file": entry_id}
+
+
+def open_service(
+    deployment: Deployment, auth: httpx.Auth, profile: Profile, settings: Settings
+) -> Service:
+    """The service at `deployment`; connects at the first request.
+
+    Raises ConfigError for a base URL that is not https or a certificate file that cannot be used.
+    """
+    base = base_url(deployment.base_url)
+    trust = tls.context(deployment.ca_file)
+    link = Link()
+    client = metadata_client(trust, auth, settings.connections)
+    return Service(
+        client,
+        Calls(client, base, link, connections=settings.connections),
+        Transfer(
+            content_client(trust, auth, USER_AGENT),
+            base,
+            link,
+            profile,
+            upload_limit=settings.upload_limit,
+            download_limit=settings.download_limit,
+        ),
+        link,
+        profile,
+    )
+
+
+def metadata_client(trust: ssl.SSLContext, auth: httpx.Auth, connections: int) -> httpx.AsyncClient:
+    """The client for small requests: HTTP/1.1, kept alive, no redirects."""
+    return httpx.AsyncClient(
+        verify=trust,
+        auth=auth,
+        headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
+        timeout=calls.TIMEOUT,
+        follow_redirects=False,
+        limits=httpx.Limits(
+            max_connections=connections,
+            max_keepalive_connections=connections,
+            keepalive_expiry=KEEPALIVE_SECONDS,
+        ),
+    )

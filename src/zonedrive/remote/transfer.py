@@ -1,0 +1,379 @@
+"""Content to and from the service: streams, in worker threads, through connections of their own.
+
+Must not know caches, the outbox or where bytes are stored.  Everything here blocks.
+
+INVARIANT: a download ends with its last byte or with an exception, never silently short; one
+that stops flowing ends too.  Time that the consumer takes between chunks is not counted.
+INVARIANT: an upload that was handed over whole and got no answer ends in ReplyLost.
+"""
+
+import random
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from zonedrive.errors import (
+    BadAnswer,
+    RemoteError,
+    ReplyLost,
+)
+from zonedrive.model import Entry
+from zonedrive.remote import answers, wire
+from zonedrive.remote.address import fill_path, host_of
+from zonedrive.remote.bucket import TokenBucket
+from zonedrive.remote.link import Link
+from zonedrive.remote.multipart import Cancelled, MultipartBody
+from zonedrive.remote.profile import Profile
+from zonedrive.remote.retry import Backoff, retry_after, worth_another
+
+CONTENT = "/api/zones/{zone}/files/{file}/content"
+UPLOAD = "/api/zones/{zone}/files/{folder}"
+CHUNK = 512 * 1024
+CONNECTIONS = 64  # paused downloads keep theirs; who may run how many is the callers' matter
+KEPT = 8
+OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetitions
+STALL_SECONDS = 30.0  # in which less than STALL_BYTES came: the download is dead
+STALL_BYTES = 4096
+TIMEOUT = httpx.Timeout(connect=10.0, read=15.0, write=30.0, pool=30.0)
+# The answer to an upload may take long: the service checks or copies the content first.
+UPLOAD_TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=30.0, pool=30.0)
+BACKOFF = Backoff(attempts=3)
+_RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
+
+__all__ = ["Cancelled", "Download", "Transfer", "content_client"]
+
+
+class Download:
+    """One running download; a context manager, whose end closes the connection.
+
+    offset: where the bytes really start: 0 where the service ignored the range.
+    total: bytes of the whole content, None where the service does not say.
+    validator: the ETag, else Last-Modified, else None: the same as long as the content is.
+    """
+
+    def __init__(
+        self,
+        response: httpx.Response,
+        offset: int,
+        total: int | None,
+        end: int | None,
+        owner: "Transfer",
+        doing: str,
+    ) -> None:
+        self.offset = offset
+        self.total = total
+        headers = response.headers
+        self.validator: str | None = headers.get("ETag") or headers.get("Last-Modified")
+        self._response = response
+        self._end = end
+        self._owner = owner
+        self._doing = doing
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the connection, or give it back where all was read."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop.  From the thread that iterates."""
+        self._response.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The bytes from `offset` on, in chunks of some hundred KiB; once.
+
+        Raises BadAnswer where they are not as many as announced, Interrupted or TimedOut where
+        the connection breaks or stalls.
+        """
+        position = self.offset
+        for chunk in self._owner.chunks(self._response, self._doing):
+            position += len(chunk)
+            if self._end is not None and position > self._end:
+                raise self._wrong(f"more than the announced {self._end} bytes came")
+            yield chunk
+        if self._end is not None and position < self._end:
+            raise self._wrong(f"only {position} of {self._end} bytes came")
+        if self.total is not None and position < self.total:
+            raise self._wrong(f"the service ends the range at {position} of {self.total} bytes")
+
+    def _wrong(self, what: str) -> BadAnswer:
+        error = BadAnswer(f"{self._doing}: {what}")
+        self._owner.link.note_failure(error)
+        return error
+
+
+class Transfer:
+    """Downloads and uploads of one service.  Thread-safe; every method blocks."""
+
+    def __init__(
+        self,
+        client: httpx.Client,
+        base_url: str,
+        link: Link,
+        profile: Profile,
+        *,
+        upload_limit: int = 0,
+        download_limit: int = 0,
+        backoff: Backoff = BACKOFF,
+        open_seconds: float = OPEN_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Takes over `client`: close closes it.  Limits are bytes per second, 0 for none."""
+        self.link = link
+        self._client = client
+        self._base_url = base_url
+        self._host = host_of(base_url)
+        self._profile = profile
+        self._up = TokenBucket(upload_limit, clock=clock, sleep=sleep)
+        self._down = TokenBucket(download_limit, clock=clock, sleep=sleep)
+        self._backoff = backoff
+        self._open_seconds = open_seconds
+        self._stall_seconds = stall_seconds
+        self._clock, self._sleep, self._chance = clock, sleep, chance
+
+    def close(self) -> None:
+        """Close all connections; what is underway ends in an error."""
+        self._client.close()
+
+    def download(
+        self,
+        zone_id: str,
+        file_id: str,
+        *,
+        offset: int = 0,
+        validator: str | None = None,
+        version: str | None = None,
+    ) -> Download:
+        """The content of a file from `offset` on; to be used in a `with`.
+
+        With `validator` (of an earlier Download) a service that knows ranges sends everything
+        from 0 where the content is another one by now.  `version` names an old version, for
+        which the profile must have version_content (else NotSupported).  Opening is repeated a
+        little where that may help.
+        """
+        doing = "reading a file"
+        if version is None:
+            path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
+            query: dict[str, str] = {}
+        else:
+            values = {"zone": zone_id, "file": file_id, "entry": file_id, "version": version}
+            request = self._profile.operation("version_content").request(values)
+            path, query = request.path, dict(request.query)
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+            # A weak tag may not stand in If-Range, a date may.
+            if validator and not validator.startswith("W/"):
+                headers["If-Range"] = validator
+        end = self._clock() + self._open_seconds
+        failures = 0
+        while True:
+            self.link.check()
+            exchange = _Exchange("GET", path, doing, headers, query=query)
+            try:
+                return self._download(self._send(exchange), offset, doing)
+            except RemoteError as error:
+                failures += 1
+                wait = None
+                if worth_another(error):
+                    remaining = end - self._clock()
+                    wait = self._backoff.delay(failures, self._chance(), remaining, exchange.wish)
+                if wait is None:
+                    raise
+            self._sleep(wait)
+
+    def upload(
+        self,
+        zone_id: str,
+        folder_id: str,
+        name: str,
+        body: Iterable[bytes],
+        size: int,
+        *,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Entry:
+        """Store `size` bytes of `body` under `name` in a folder, and give the entry they became.
+
+        `body` should be an object that can be iterated again, so that a renewed logon can go on.
+        Sent once, never repeated.  Raises ReplyLost where all was handed over but the outcome is
+        unknown (an answer that cannot be read included), Interrupted or another Unreachable
+        where it certainly was not, Cancelled once `cancelled()` is true, StoreError where `body`
+        is not of its size, and what a refusal means.
+        """
+        doing = f"uploading {name!r}"
+        path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
+        form = MultipartBody(
+            name,
+            body,
+            size,
+            cancelled=cancelled,
+            passing=self._up.take,
+            piece=min(CHUNK, self._up.piece),
+        )
+        self.link.check()
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": form.content_type,
+            "Content-Length": str(form.length),
+        }
+        response = self._send(_Exchange("POST", path, doing, headers, form=form))
+        try:
+            answer = wire.parse(response.content, doing)
+            return wire.one_entry(answer, doing, zone_id=zone_id, parent_id=folder_id, name=name)
+        except BadAnswer as wrong:
+            raise ReplyLost(
+                f"{wrong.message}, so what became of it is unknown", status=response.status_code
+            ) from wrong
+
+    def chunks(self, response: httpx.Response, doing: str) -> Iterator[bytes]:
+        """The body of a download, stall-guarded and rate-limited."""
+        limit = min(CHUNK, self._down.piece)
+        source = response.iter_raw(limit)
+        while True:
+            try:
+                chunk = next(source, None)
+            except (httpx.HTTPError, httpx.StreamError) as wrong:
+                error = answers.broken(wrong, self._host, doing)
+                self.link.note_failure(error)
+                raise error from wrong
+            if chunk is None:
+                return
+            self._down.take(len(chunk))
+            yield chunk
+
+    def _download(self, response: httpx.Response, offset: int, doing: str) -> Download:
+        """The Download that an opened response is, after a look at what it announces."""
+        try:
+            start, end, total = _extent(response, offset, doing)
+        except BadAnswer as error:
+            response.close()
+            self.link.note_failure(error)
+            raise
+        if response.status_code == 416:
+            response.close()
+        return Download(response, start, total, end, self, doing)
+
+    def _send(self, exchange: "_Exchange") -> httpx.Response:
+        """Send: an open response for a download, a read one for an upload, else an error."""
+        try:
+            response = self._exchanged(exchange)
+        except RemoteError as error:
+            self.link.note_failure(error)
+            raise
+        self.link.note_answer()
+        return response
+
+    def _exchanged(self, exchange: "_Exchange") -> httpx.Response:
+        form = exchange.form
+        request = self._client.build_request(
+            exchange.method,
+            self._base_url + exchange.path,
+            params=exchange.query or None,
+            headers=exchange.headers,
+            content=form,
+            timeout=TIMEOUT if form is None else UPLOAD_TIMEOUT,
+            extensions={"replayable": form is None or form.replayable},
+        )
+        status, body, location = 0, b"", ""
+        try:
+            response = self._client.send(request, stream=True)
+            status, location = response.status_code, response.headers.get("Location", "")
+            exchange.wish = retry_after(response.headers.get("Retry-After"), time.time())
+            if exchange.keeps(response):
+                return response
+            try:
+                body = response.read()
+            finally:
+                response.close()
+            if response.is_success:
+                return response
+        except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as wrong:
+            if status < 300:  # else the status alone says that nothing was done
+                raise answers.broken(
+                    wrong, self._host, exchange.doing, sent=exchange.handed_over
+                ) from wrong
+        if 300 <= status < 400:
+            raise answers.redirected(status, location, exchange.doing, self._base_url)
+        error = answers.refusal(status, body, exchange.doing)
+        if exchange.handed_over and status in answers.LOST:
+            raise answers.lost(error)
+        raise error
+
+
+class _Exchange:
+    """One request to be sent, and the wish of the service to be left alone for a while."""
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        headers: dict[str, str],
+        *,
+        query: dict[str, str] | None = None,
+        form: MultipartBody | None = None,
+    ) -> None:
+        self.method, self.path, self.doing, self.headers = method, path, doing, headers
+        self.query, self.form = query, form
+        self.wish: float | None = None
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether the service may have all of a request with an effect."""
+        return self.form is not None and self.form.complete
+
+    def keeps(self, response: httpx.Response) -> bool:
+        """Whether this is an answer whose body the caller reads."""
+        return self.form is None and (response.is_success or response.status_code == 416)
+
+
+def _extent(
+    response: httpx.Response, offset: int, doing: str
+) -> tuple[int, int | None, int | None]:
+    """Where the bytes of `response` start, where they end, and the size of the whole content."""
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise BadAnswer(f"{doing}: the content comes encoded, which was not asked for")
+    length = response.headers.get("Content-Length", "")
+    size = int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None
+    status = response.status_code
+    if status == 200:
+        return 0, size, size
+    match = _RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+    if match and status == 206 and match[1]:
+        start, last = int(match[1]), int(match[2])
+        total = None if match[3] == "*" else int(match[3])
+        if start == offset and last >= start and (total is None or last < total):
+            return start, last + 1, total
+    if match and status == 416 and match[3] != "*" and int(match[3]) <= offset:
+        return offset, offset, int(match[3])
+    raise BadAnswer(f"{doing}: the answer to a range is none (HTTP {status})", status=status)
+
+
+def content_client(trust: ssl.SSLContext, auth: httpx.Auth, user_agent: str) -> httpx.Client:
+    """The client for content: HTTP/1.1, kept alive, no redirects."""
+    return httpx.Client(
+        verify=trust,
+        auth=auth,
+        headers={"User-Agent": user_agent},
+        timeout=TIMEOUT,
+        follow_redirects=False,
+        limits=httpx.Limits(
+            max_connections=CONNECTIONS, max_keepalive_connections=KEPT, keepalive_expiry=300.0
+        ),
+    )

@@ -1,0 +1,280 @@
+"""The service's JSON, read tolerantly: bytes to zones, entries and versions.
+
+The only place that knows the wire's names.  Must not know requests or where an answer came from.
+Unknown members are passed over; a missing, null or odd member takes a harmless value; an item
+that cannot be named (no id, no name) is dropped with a warning rather than lose its neighbours.
+
+INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
+"""
+
+import json
+import logging
+import math
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, TypeVar
+
+import msgspec
+
+from zonedrive.errors import BadAnswer
+from zonedrive.model import Attributes, Entry, Revision, Version, Zone
+
+logger = logging.getLogger(__name__)
+
+_LARGEST = (1 << 63) - 1
+_MOMENT = re.compile(
+    r"\s*(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,](\d+))?)?)?"
+    r"\s*(Z|z|[+-]\d\d(?::?\d\d)?)?(?:\[[^\]]*\])?\s*",
+    re.ASCII,
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+# Members are `object`: an odd value in one of them must not cost the whole listing.
+class _Attributes(msgspec.Struct):
+    executable: object = None
+    hidden: object = None
+    readProtected: object = None  # noqa: N815  the wire's name
+    synchronize: object = None
+    writeProtected: object = None  # noqa: N815
+
+
+class WireEntry(msgspec.Struct):
+    """A file or folder entry as it comes."""
+
+    id: object = None
+    zoneId: object = None  # noqa: N815
+    parentId: object = None  # noqa: N815
+    name: object = None
+    folder: object = None
+    deleted: object = None
+    size: object = None
+    type: object = None
+    lastModified: object = None  # noqa: N815
+    lastModifiedBy: object = None  # noqa: N815
+    synchronizationStatus: object = None  # noqa: N815
+    attributes: object = None
+
+
+class WireZone(msgspec.Struct):
+    """A zone as it comes."""
+
+    id: object = None
+    name: object = None
+    rootId: object = None  # noqa: N815
+    description: object = None
+    ssiAccessible: object = None  # noqa: N815
+    currentSize: object = None  # noqa: N815
+    numberOfUsers: object = None  # noqa: N815
+    createdAt: object = None  # noqa: N815
+
+
+class WireVersion(msgspec.Struct):
+    """A version of a file as it comes."""
+
+    id: object = None
+    version: object = None
+    size: object = None
+    lastModified: object = None  # noqa: N815
+    lastModifiedBy: object = None  # noqa: N815
+
+
+WireT = TypeVar("WireT", WireEntry, WireZone, WireVersion)
+
+
+def parse(body: bytes, doing: str) -> Any:
+    """The JSON value in `body`.  Raises BadAnswer where there is none."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
+        # Escapes of half a character (a name cut in the middle of an emoji) are not JSON to
+        # msgspec, though services write them.
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            raise BadAnswer(f"{doing}: the answer is not JSON ({wrong})") from wrong
+
+
+def items(body: bytes, kind: type[WireT], doing: str) -> list[WireT]:
+    """The array in `body`, its objects read as `kind`.
+
+    What is not an object in it is kept as an empty `kind`, so that the length stays that of the
+    array.  Raises BadAnswer where the answer is not an array.
+    """
+    try:
+        return msgspec.json.decode(body, type=list[kind])  # type: ignore[valid-type]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return items_of(parse(body, doing), kind, doing)
+
+
+def items_of(value: object, kind: type[WireT], doing: str) -> list[WireT]:
+    """As `items`, for a value that is parsed already."""
+    if not isinstance(value, list):
+        raise BadAnswer(f"{doing}: the answer is not an array")
+    return [msgspec.convert(item, kind) if isinstance(item, dict) else kind() for item in value]
+
+
+def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
+    """The entry, or None where id or name are missing; the keywords fill what is not told."""
+    found_id, found_name = text(wire.id), text(wire.name) or name
+    if not found_id or not found_name:
+        return None
+    size, modified, author = count(wire.size), moment(wire.lastModified), text(wire.lastModifiedBy)
+    return Entry(
+        id=found_id,
+        zone_id=text(wire.zoneId) or zone_id,
+        parent_id=text(wire.parentId) or parent_id,
+        name=found_name,
+        folder=wire.folder is True,
+        size=0 if wire.folder is True else size,
+        modified_ns=modified,
+        modified_by=author,
+        type=text(wire.type),
+        sync=text(wire.synchronizationStatus),
+        attributes=_attributes(wire.attributes),
+        deleted=wire.deleted is True,
+        # The moment counts as read, so that two spellings of it make one stamp.
+        revision=Revision(f"{modified or text(wire.lastModified)}|{size}|{author}"),
+    )
+
+
+def one_entry(
+    value: object, doing: str, *, zone_id: str, parent_id: str = "", name: str = ""
+) -> Entry:
+    """The entry that a parsed answer is.  Raises BadAnswer where it is none."""
+    if isinstance(value, dict):
+        wire = msgspec.convert(value, WireEntry)
+        if found := entry(wire, zone_id=zone_id, parent_id=parent_id, name=name):
+            return found
+    raise BadAnswer(f"{doing}: the answer is not an entry with id and name")
+
+
+def entries(
+    wires: list[WireEntry], doing: str, *, zone_id: str, parent_id: str = ""
+) -> list[Entry]:
+    """All entries that can be named, in their order."""
+    found = [entry(wire, zone_id=zone_id, parent_id=parent_id) for wire in wires]
+    return _named(found, doing)
+
+
+def zones(wires: list[WireZone], doing: str) -> list[Zone]:
+    """All zones that can be named; one without a root folder counts as not accessible."""
+    found: list[Zone | None] = []
+    for wire in wires:
+        zone_id, name, root = text(wire.id), text(wire.name), text(wire.rootId)
+        found.append(
+            Zone(
+                id=zone_id,
+                name=name,
+                root_id=root,
+                description=text(wire.description),
+                accessible=bool(root) and wire.ssiAccessible is not False,
+                size=_known(wire.currentSize),
+                users=_known(wire.numberOfUsers),
+                created_ns=moment(wire.createdAt),
+            )
+            if zone_id and name
+            else None
+        )
+    return _named(found, doing)
+
+
+def versions(wires: list[WireVersion], doing: str) -> list[Version]:
+    """All versions that can be named, the newest first."""
+    found: list[Version | None] = []
+    for wire in wires:
+        version = text(wire.version) or text(wire.id)
+        found.append(
+            Version(
+                version=version,
+                id=text(wire.id) or version,
+                size=count(wire.size),
+                modified_ns=moment(wire.lastModified),
+                modified_by=text(wire.lastModifiedBy),
+            )
+            if version
+            else None
+        )
+    return sorted(_named(found, doing), key=lambda version: version.modified_ns, reverse=True)
+
+
+def text(value: object) -> str:
+    """`value` as text: numbers are written out, half characters replaced, all else is ""."""
+    if isinstance(value, str):
+        return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return ""
+
+
+def count(value: object) -> int:
+    """`value` as a number from 0 to 2**63 - 1; 0 for anything odd."""
+    if isinstance(value, bool):
+        return 0
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        value = int(value)
+    return min(max(value, 0), _LARGEST) if isinstance(value, int) else 0
+
+
+def moment(value: object) -> int:
+    """An ISO 8601 moment as nanoseconds since the epoch; 0 for anything odd or before it.
+
+    Any number of fractional digits, any spelling of the offset; without one it is UTC.
+    """
+    match = _MOMENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return 0
+    year, month, day, hour, minute, second, fraction, offset = match.groups()
+    try:
+        seconds = datetime(
+            int(year), int(month), int(day), int(hour or 0), int(minute or 0), tzinfo=_zone(offset)
+        ).timestamp()
+    except (ValueError, OverflowError):
+        return 0
+    # A leap second (60) flows over into the next minute.
+    nanoseconds = (int(seconds) + int(second or 0)) * 10**9 + int(f"{fraction or 0:0<9}"[:9])
+    return min(max(nanoseconds, 0), _LARGEST)
+
+
+def _zone(offset: str | None) -> timezone:
+    if offset is None or offset in "Zz":
+        return UTC
+    digits = offset[1:].replace(":", "").ljust(4, "0")
+    difference = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-difference if offset[0] == "-" else difference)
+
+
+def _known(value: object) -> int | None:
+    """A count that may be untold; the service writes -1 for that."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, int | float) and not value >= 0:
+        return None
+    return count(value)
+
+
+def _attributes(value: object) -> Attributes:
+    if not isinstance(value, dict):
+        return _NO_ATTRIBUTES
+    wire = msgspec.convert(value, _Attributes)
+    return Attributes(
+        executable=wire.executable is True,
+        hidden=wire.hidden is True,
+        read_protected=wire.readProtected is True,
+        synchronize=wire.synchronize is True,
+        write_protected=wire.writeProtected is True,
+    )
+
+
+_NO_ATTRIBUTES = Attributes()
+ModelT = TypeVar("ModelT", Entry, Zone, Version)
+
+
+def _named(found: list[ModelT | None], doing: str) -> list[ModelT]:
+    kept = [item for item in found if item is not None]
+    if len(kept) < len(found):
+        logger.warning("%s: %d of %d items have no id or name", doing, len(found) - len(kept),
+                       len(found))  # fmt: skip
+    return kept

@@ -14,15 +14,14 @@ than the one it began with leaves the row to the next delivery.
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import msgspec
 
 from zonedrive.db import Database
 from zonedrive.model import Revision
 
-_COLUMNS = (
-    "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, unsure, failed, error"
-)
+_COLUMNS = "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error"
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -38,7 +37,6 @@ class Intent(msgspec.Struct, frozen=True):
     held: bool = False  # a program still has it open for writing
     due_ns: int = 0  # wall clock, not before
     attempts: int = 0  # failed so far
-    unsure: bool = False  # a delivery began whose end is unknown: look before sending again
     failed: bool = False  # refused; a person may have to act
     error: str = ""  # why, in one line
 
@@ -67,7 +65,6 @@ def create_tables(connection: sqlite3.Connection) -> None:
             held INTEGER NOT NULL,        -- 1: a writer has it open; after a crash: was open
             due_ns INTEGER NOT NULL,      -- not before this time (wall clock)
             attempts INTEGER NOT NULL,    -- failed deliveries so far
-            unsure INTEGER NOT NULL,      -- 1: a delivery began whose end is not known
             failed INTEGER NOT NULL,      -- 1: refused, see error
             error TEXT NOT NULL           -- the last failure, one line, without names
         )
@@ -96,11 +93,15 @@ class Journal:
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
             values = list(row)
-            for flag in (5, 6, 7, 10, 11):
+            for flag in (5, 6, 7, 10):
                 values[flag] = bool(values[flag])
             intent = Intent(*values)
             self._intents[intent.ino] = intent
         self._seq = max((intent.seq for intent in self._intents.values()), default=0)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Everything inside takes effect, in memory and in the table, or nothing."""
+        return self._database.transaction()
 
     def get(self, ino: int) -> Intent | None:
         """The intent about an inode."""
@@ -174,18 +175,12 @@ class Journal:
 
     # ---- the way out ----
 
-    def begin(self, intent: Intent) -> None:
-        """A delivery starts: should nothing more be heard, its end is unknown."""
-        now = self._intents.get(intent.ino)
-        if now is not None and not now.unsure:
-            self._put(msgspec.structs.replace(now, unsure=True), quietly=True)
-
     def done(self, intent: Intent, *, content: bool = False, place: bool = False) -> None:
         """A part of the intent is on the service; drop what has not changed since."""
         now = self._intents.get(intent.ino)
         if now is None:
             return
-        fields: dict[str, object] = {"attempts": 0, "unsure": False, "failed": False, "error": ""}
+        fields: dict[str, object] = {"attempts": 0, "failed": False, "error": ""}
         if content and now.generation == intent.generation and not now.held:
             fields |= {"generation": 0, "size": 0}
         if place and now.seq == intent.seq:
@@ -196,26 +191,15 @@ class Journal:
         else:
             self.drop(intent.ino)
 
-    def postpone(
-        self, intent: Intent, due_ns: int, error: str, *, failed: bool, unsure: bool
-    ) -> None:
+    def postpone(self, intent: Intent, due_ns: int, error: str, *, failed: bool) -> None:
         """A delivery did not succeed: try again later."""
         now = self._intents.get(intent.ino)
-        if now is None:
-            return
-        if now.seq != intent.seq:  # changed meanwhile: due when that change says so
-            self._put(msgspec.structs.replace(now, unsure=now.unsure and unsure))
-            return
-        self._put(
-            msgspec.structs.replace(
-                now,
-                due_ns=due_ns,
-                attempts=now.attempts + 1,
-                error=error,
-                failed=failed,
-                unsure=unsure,
+        if now is not None and now.seq == intent.seq:  # else due when that change says so
+            self._put(
+                msgspec.structs.replace(
+                    now, due_ns=due_ns, attempts=now.attempts + 1, error=error, failed=failed
+                )
             )
-        )
 
     def hurry(self, ino: int, now_ns: int) -> None:
         """Somebody waits for it: due at once, also after a failure."""
@@ -253,16 +237,15 @@ class Journal:
         self._put(new)
         return new
 
-    def _put(self, intent: Intent, *, quietly: bool = False) -> None:
+    def _put(self, intent: Intent) -> None:
         self._remember(intent.ino)
         self._database.execute(
             f"INSERT OR REPLACE INTO intents ({_COLUMNS})"  # noqa: S608 - constants only
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             msgspec.structs.astuple(intent),
         )
         self._intents[intent.ino] = intent
-        if not quietly:
-            self.changed()
+        self.changed()
 
     def _remember(self, ino: int) -> None:
         """Should the transaction fail, memory is again what the table is."""

@@ -34,17 +34,27 @@ def fits(name: str) -> bool:
     return len(name) * 4 <= MAX_BYTES or len(name.encode()) <= MAX_BYTES
 
 
+def shows(local: str, name: str, entry_id: str) -> bool:
+    """Whether `local` is how a folder shows the service's `name`."""
+    shown = safe(name)
+    return local == shown or local in _marked(shown, entry_id)
+
+
 def local_name(name: str, entry_id: str, taken: Container[str]) -> str:
     """The name under which a folder that already holds `taken` shows the entry."""
     shown = safe(name)
     if fits(shown) and shown not in taken:
         return shown
-    digest = hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
-    for digits in (8, 16, 64):
-        marked = with_mark(shown, f"~{digest[:digits]}")
+    for marked in _marked(shown, entry_id):
         if marked not in taken:
             return marked
     raise AssertionError("two entries of one id")
+
+
+def _marked(shown: str, entry_id: str) -> list[str]:
+    """The shown name with a mark for this entry, shortest first."""
+    digest = hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return [with_mark(shown, f"~{digest[:digits]}") for digits in (8, 16, 64)]
 
 
 def with_mark(name: str, mark: str) -> str:

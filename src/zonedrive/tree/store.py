@@ -141,6 +141,11 @@ class InodeStore:
             self._database.execute("SELECT ino, generation FROM inodes WHERE generation > 0")
         )
 
+    def without_origin(self) -> list[int]:
+        """Numbers of the inodes that the service has never seen."""
+        rows = self._database.execute("SELECT ino FROM inodes WHERE remote_id IS NULL AND kind > 1")
+        return [int(ino) for (ino,) in rows]
+
     def counts(self) -> tuple[int, int]:
         """(all entries, folders among them)."""
         row = self._database.execute(

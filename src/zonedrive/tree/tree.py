@@ -117,6 +117,10 @@ class Tree:
         """Generation of the local bytes by ino, of those that have any."""
         return self._store.with_bytes()
 
+    def without_origin(self) -> list[int]:
+        """Numbers of what the service has never seen."""
+        return self._store.without_origin()
+
     def counts(self) -> tuple[int, int]:
         """(all entries, folders among them)."""
         return self._store.counts()

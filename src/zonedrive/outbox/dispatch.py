@@ -1,0 +1,171 @@
+"""Running the steps: several at once, in order, later where they are not due, again on failure.
+
+Must not know what a step does; the `Carrier` does it and keeps journal and tree in step.
+
+INVARIANT: of one inode at most one step is under way.
+INVARIANT: an intent is dropped only by the carrier, on success; a failure postpones it.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import trio
+
+from zonedrive.errors import (
+    NotLoggedOn,
+    Unavailable,
+    Unreachable,
+    ZonedriveError,
+)
+from zonedrive.outbox.fold import Step, Subject, fold
+from zonedrive.outbox.journal import Intent, Journal, due_in
+
+log = logging.getLogger(__name__)
+
+BIG = 4 << 20  # bytes; more is a long upload, and such never take every place
+FIRST_RETRY_S = 1.0
+LONGEST_RETRY_S = 60.0
+REFUSED_RETRY_S = 300.0  # after a refusal: the cause may have gone
+FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
+
+
+class Carrier(Protocol):
+    """Who knows inodes and the service."""
+
+    def describe(self, ino: int) -> Subject | None:
+        """What folding needs; None where the inode is no more."""
+
+    async def ready(self) -> bool:
+        """Wait while the service cannot be reached or asks for a logon; True if that was so."""
+
+    async def carry(self, step: Step) -> None:
+        """Do the step, and note its success in journal and tree."""
+
+
+class Dispatcher:
+    """The outbox at work."""
+
+    def __init__(self, journal: Journal, carrier: Carrier, places: int) -> None:
+        """At most `places` steps run at the same time."""
+        self._journal = journal
+        self._carrier = carrier
+        self._places = places
+        self._running: dict[int, Step] = {}
+        self._failures: dict[int, Exception] = {}
+        self._wake = trio.Event()
+        self._changed = trio.Event()
+        journal.changed = self.wake
+
+    @property
+    def running(self) -> set[int]:
+        """Inodes with a step under way."""
+        return set(self._running)
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._wake.set()
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Return once `reached` holds; it is asked again at every change of the outbox."""
+        while not reached():
+            await self._changed.wait()
+
+    def hurry(self, inos: Iterable[int]) -> None:
+        """Try these at once: somebody waits, or what was in the way is gone."""
+        now = time.time_ns()
+        with self._journal.transaction():
+            for ino in inos:
+                self._journal.hurry(ino, now)
+
+    def failure(self, ino: int) -> Exception | None:
+        """What the newest delivery of the inode failed with."""
+        return self._failures.get(ino)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                if await self._carrier.ready():
+                    self.hurry(intent.ino for intent in self._journal.all() if not intent.failed)
+                self._wake = trio.Event()
+                steps = self._steps()
+                now = time.time_ns()
+                for step in self._startable(steps, now):
+                    self._running[step.ino] = step
+                    nursery.start_soon(self._deliver, step)
+                await self._rest(steps, now)
+
+    def _steps(self) -> list[Step]:
+        intents = self._journal.all()
+        subjects = {}
+        for intent in intents:
+            subject = self._carrier.describe(intent.ino)
+            if subject is None:
+                with self._journal.transaction():
+                    self._journal.drop(intent.ino)
+            else:
+                subjects[intent.ino] = subject
+        return fold(intents, subjects)
+
+    def _startable(self, steps: list[Step], now: int) -> list[Step]:
+        """Due, waiting for nothing, within the places: small ones first."""
+        due = [
+            step
+            for step in steps
+            if step.ino not in self._running
+            and step.other not in self._running
+            and step.intent.due_ns <= now
+            and not step.after
+        ]
+        due.sort(key=lambda step: (step.intent.size > BIG, step.action, step.intent.seq))
+        big = sum(step.intent.size > BIG for step in self._running.values())
+        room = self._places - len(self._running)
+        chosen: list[Step] = []
+        for step in due:
+            if len(chosen) == room:
+                break
+            if step.intent.size > BIG:
+                if big >= max(1, self._places // 2):
+                    continue
+                big += 1
+            chosen.append(step)
+        return chosen
+
+    async def _rest(self, steps: list[Step], now: int) -> None:
+        """Sleep until something changes, or the next step is due."""
+        later = [step.intent.due_ns for step in steps if step.intent.due_ns > now]
+        pause = (min(later) - now) / 1e9 if later else float("inf")
+        with trio.move_on_after(pause):
+            await self._wake.wait()
+            await trio.sleep(FOLD_PAUSE_S)
+
+    async def _deliver(self, step: Step) -> None:
+        try:
+            await self._carrier.carry(step)
+            self._failures.pop(step.ino, None)
+        except Exception as wrong:
+            self._failed(step.intent, wrong)
+        finally:
+            del self._running[step.ino]
+            self.wake()
+
+    def _failed(self, intent: Intent, wrong: Exception) -> None:
+        """Decide whether and when to try again; nothing is ever given up for good."""
+        wait = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(intent.attempts, 10))
+        wait *= random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
+        failed = not isinstance(wrong, NotLoggedOn | Unreachable | Unavailable)
+        if failed:
+            wait = REFUSED_RETRY_S
+        if not isinstance(wrong, ZonedriveError | OSError):
+            log.error("a delivery of inode %d failed", intent.ino, exc_info=wrong)
+        self._failures[intent.ino] = wrong
+        text = wrong.line() if isinstance(wrong, ZonedriveError) else str(wrong) or repr(wrong)
+        if failed:
+            log.warning("inode %d: refused: %s", intent.ino, text)
+        with self._journal.transaction():
+            self._journal.postpone(intent, due_in(wait), text, failed=failed)

@@ -1,0 +1,12 @@
+"""The POSIX verbs, without a kernel.
+
+Brings tree, content and outbox together, which do not know each other:
+
+    filesystem   the facade that `fuse` calls and `daemon` starts
+    namespace    lookup, readdir, mkdir, unlink, rename
+    files        open files: reading, and the write sessions that become versions
+    folders      listings: fetched once for everybody who waits, fresh for `refresh` seconds
+    delivery     carries the outbox's steps to the service and its answers into the tree
+    recovery     what a daemon that was killed left behind
+    report       what `status`, `sync` and `conflicts` tell
+"""

@@ -1,0 +1,68 @@
+"""What a program sees of an inode: the stat fields, derived from the tree."""
+
+import stat
+
+import msgspec
+
+from zonedrive.tree.inode import NOWHERE, Inode, Kind
+
+BLOCK = 512
+
+
+class Attr(msgspec.Struct, gc=False):
+    """The fields of stat(2); times in nanoseconds, time-outs in seconds."""
+
+    ino: int
+    mode: int  # type and permission bits
+    nlink: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    atime_ns: int
+    uid: int
+    gid: int
+    generation: int = 0
+    entry_timeout: float = 0.0
+    attr_timeout: float = 0.0
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Whom the files belong to here: whoever runs the daemon."""
+
+    uid: int
+    gid: int
+
+
+def permissions(inode: Inode) -> int:
+    """The permission bits: chmod's, else private ones that follow the service's attributes."""
+    flags = inode.attributes
+    if inode.kind is Kind.ROOT:
+        return 0o500
+    if inode.mode is not None:
+        bits = inode.mode
+    else:
+        bits = 0o700 if inode.is_folder or flags.executable else 0o600
+    if flags.write_protected:
+        bits &= ~0o222
+    if flags.read_protected:
+        bits &= ~0o444
+    return bits
+
+
+def attr_of(inode: Inode, owner: Owner, timeout: float, entry_timeout: float) -> Attr:
+    """The stat fields; the kernel may keep them for `timeout` seconds."""
+    folder = inode.is_folder
+    return Attr(
+        ino=inode.ino,
+        mode=(stat.S_IFDIR if folder else stat.S_IFREG) | permissions(inode),
+        # A folder's link count of 1 tells find(1) and others not to reckon with it.
+        nlink=0 if inode.parent == NOWHERE else 1,
+        size=0 if folder else inode.size,
+        mtime_ns=inode.mtime_ns,
+        ctime_ns=inode.ctime_ns,
+        atime_ns=inode.mtime_ns,
+        uid=owner.uid,
+        gid=owner.gid,
+        entry_timeout=entry_timeout,
+        attr_timeout=timeout,
+    )

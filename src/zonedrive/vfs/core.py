@@ -1,0 +1,135 @@
+"""What the parts of the vfs share: the stores, the service, the settings, the open files."""
+
+import errno
+import fnmatch
+import re
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from zonedrive.config import Settings
+from zonedrive.content.cache import Cache
+from zonedrive.content.spool import Spool
+from zonedrive.db import Database
+from zonedrive.outbox.journal import Intent, Journal, due_in
+from zonedrive.remote.service import Service
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.listing import Local, Merged
+from zonedrive.tree.names import MAX_BYTES, shows
+from zonedrive.tree.tree import Tree
+from zonedrive.vfs.attributes import Attr, Owner, attr_of
+from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
+from zonedrive.vfs.open_file import OpenFile
+from zonedrive.vfs.source import ServiceSource
+
+
+@dataclass
+class Core:
+    """The shared ground; made once by the daemon."""
+
+    database: Database
+    tree: Tree
+    journal: Journal
+    spool: Spool
+    cache: Cache
+    service: Service
+    settings: Settings
+    user: str  # id on the service of whoever is logged on
+    owner: Owner
+    host: str = field(default_factory=socket.gethostname)
+    invalidations: Invalidations = field(default_factory=Invalidations)
+    in_flight: Callable[[int], bool] = lambda ino: False  # whether a step for it is under way
+    opened: dict[int, OpenFile] = field(default_factory=dict)  # by ino
+
+    def __post_init__(self) -> None:
+        patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
+        self._local_only = re.compile(patterns) if patterns else None
+        stored = [generation for _, generation in self.spool.stored()]
+        self._generation = max([time.time_ns() // 1_000_000, *stored])
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Tree and journal change together or not at all."""
+        return self.database.transaction()
+
+    def next_generation(self) -> int:
+        """A number that no content of any inode has had."""
+        self._generation += 1
+        return self._generation
+
+    def stays_local(self, parent: Inode, name: str) -> bool:
+        """Whether what has this name in this folder never leaves the machine."""
+        return parent.local or bool(self._local_only and self._local_only.match(name))
+
+    def local(self, ino: int) -> Local:
+        """What of the inode the service does not know yet."""
+        intent = self.journal.get(ino)
+        opened = self.opened.get(ino)
+        found = Local.NOTHING
+        if (opened is not None and opened.session) or (intent is not None and intent.generation):
+            found |= Local.CONTENT
+        if intent is not None and intent.place:
+            found |= Local.PLACE
+        if intent is not None and intent.gone:
+            found |= Local.GONE
+        return found
+
+    def source(self, inode: Inode) -> ServiceSource:
+        """Where the bytes of the service's present version come from."""
+        return ServiceSource(self.service.transfer, inode.zone, inode.remote_id or "")
+
+    def due(self) -> int:
+        """When a change made now may be sent."""
+        return due_in(self.settings.settle)
+
+    def attr(self, inode: Inode, timeout: float) -> Attr:
+        """The stat fields, those of bytes that are just being written included."""
+        attr = attr_of(inode, self.owner, timeout, timeout)
+        opened = self.opened.get(inode.ino)
+        if opened is not None and opened.session is not None:
+            attr.size = opened.session.size
+            attr.mtime_ns = attr.ctime_ns = attr.atime_ns = opened.session.mtime_ns
+        return attr
+
+    def remote_name(self, inode: Inode) -> str:
+        """The name the service is to know the inode by."""
+        known = inode.remote_name
+        if known is not None and shows(inode.name, known, inode.remote_id or ""):
+            return known
+        return inode.name
+
+    def checked_name(self, name: bytes) -> str:
+        """A name from a program.  Raises OSError (ENAMETOOLONG, EILSEQ)."""
+        if len(name) > MAX_BYTES:
+            raise OSError(errno.ENAMETOOLONG, "the name is longer than 255 bytes")
+        try:
+            return name.decode()
+        except UnicodeDecodeError as wrong:
+            raise OSError(errno.EILSEQ, "the name is not UTF-8") from wrong
+
+    def announce(self, merged: Merged) -> None:
+        """Tell the kernel what a listing changed."""
+        for parent, name, ino in merged.gone:
+            self.invalidations.put(EntryGone(parent, name.encode(), ino))
+        for parent, name in merged.appeared:
+            self.invalidations.put(EntryChanged(parent, name.encode()))
+        for ino in merged.content:
+            self.invalidations.put(InodeChanged(ino, attr_only=False))
+        for ino in merged.attributes:
+            self.invalidations.put(InodeChanged(ino, attr_only=True))
+
+    def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
+        """Delete local bytes that nothing refers to any more."""
+        for generation in {inode.generation, intent.generation if intent else 0} - {0}:
+            self.spool.delete(inode.ino, generation)
+
+    def reap(self, inode: Inode) -> None:
+        """Let go of an unlinked inode once neither a program nor the kernel holds it."""
+        if inode.parent != NOWHERE or inode.ino in self.opened:
+            return
+        if inode.generation and self.journal.get(inode.ino) is None:
+            self.discard_bytes(inode)
+            inode.generation = 0
+        if not self.tree.remembered(inode.ino):
+            self.tree.release(inode.ino)

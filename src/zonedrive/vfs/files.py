@@ -1,0 +1,352 @@
+"""Open files: reading what is here or on the service, and writing what becomes a version.
+
+The way of a write:
+
+    first write   a session begins: a new generation in the spool, empty, or a copy of the bytes
+                  the edit starts from
+    write         into the session's file, nothing else
+    flush         the bytes are complete in the spool, then tree and journal name the generation,
+                  in one transaction: from here on a killed daemon loses nothing
+    last release  the intent is no longer held: after `settle` the outbox may send it
+"""
+
+import errno
+import os
+import time
+
+import trio
+
+from zonedrive.config import Settings
+from zonedrive.content.cache import Reader
+from zonedrive.content.file import ContentFile
+from zonedrive.errors import Unreachable, ZonedriveError
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.outbox.journal import due_in
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.open_file import Handle, Opened, OpenFile, Session
+
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
+
+
+class Files:
+    """The open files of a mount."""
+
+    def __init__(self, core: Core, dispatcher: Dispatcher) -> None:
+        self._core = core
+        self._dispatcher = dispatcher
+        self._handles: dict[int, Handle] = {}
+        self._next_handle = 1
+        # What the kernel's cached pages of an inode were read from.
+        self._paged: dict[int, tuple[str, int]] = {}
+
+    @property
+    def _settings(self) -> Settings:
+        return self._core.settings
+
+    # ---- open and close ----
+
+    async def open(self, inode: Inode, flags: int) -> Opened:
+        """A new handle.  Raises IsADirectoryError, PermissionError, or the service's error."""
+        if inode.is_folder:
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        writable = bool(flags & WRITE_FLAGS)
+        self._check_access(inode, flags, writable)
+        state = (inode.revision, inode.generation)
+        keep = self._paged.get(inode.ino) == state
+        opened = self._attach(inode, writable, bool(flags & os.O_APPEND), keep)
+        if flags & os.O_TRUNC and writable:
+            handle = self._handles[opened.handle]
+            try:
+                await self._begin(handle.file, truncate=True)
+                self._cut(handle.file, 0)
+            except BaseException:
+                await self.release(opened.handle)
+                raise
+            return Opened(opened.handle)
+        self._paged[inode.ino] = state
+        return opened
+
+    def create(self, inode: Inode, flags: int) -> Opened:
+        """A handle on a file that has just been made, with an empty session."""
+        opened = self._attach(inode, True, bool(flags & os.O_APPEND), keep_cache=False)
+        generation = self._core.next_generation()
+        file = self._core.spool.create(inode.ino, generation)
+        session = Session(generation, file, None, time.time_ns())
+        session.dirty = True
+        self._handles[opened.handle].file.session = session
+        return opened
+
+    async def release(self, handle: int) -> None:
+        """The last descriptor of a handle is closed."""
+        which = self._handles.pop(handle)
+        opened = which.file
+        if which.writable:
+            opened.writers -= 1
+        try:
+            if opened.writers == 0 and opened.session is not None:
+                self._end(opened)
+        finally:
+            opened.handles -= 1
+            if opened.handles == 0:
+                self._detach(opened)
+
+    async def flush(self, handle: int) -> None:
+        """close(2): what was written is kept.
+
+        With `close = wait` it is on the service as well, or its refusal is raised.
+        """
+        opened = self._handles[handle].file
+        if not self._handles[handle].writable or opened.session is None:
+            return
+        if opened.session.dirty:
+            self._commit(opened, held=True)
+        if self._settings.close == "wait":
+            await self._delivered(opened)
+
+    async def fsync(self, handle: int) -> None:
+        """fsync(2): what was written survives a power cut (or is on the service, if so set)."""
+        opened = self._handles[handle].file
+        session = opened.session
+        if session is not None:
+            await trio.to_thread.run_sync(session.file.sync)
+            if session.dirty and opened.session is session:
+                self._commit(opened, held=True)
+        await trio.to_thread.run_sync(self._core.database.flush)
+        if session is not None and self._settings.fsync == "service":
+            await self._delivered(opened)
+
+    # ---- bytes ----
+
+    async def read(self, handle: int, offset: int, size: int) -> bytes:
+        """Bytes at `offset`; fewer at the end of the file."""
+        opened = self._handles[handle].file
+        if opened.session is not None:
+            return opened.session.file.pread(offset, size)
+        inode = self._core.tree.get(opened.ino)
+        if inode.generation:
+            return self._local(opened, inode).pread(offset, size)
+        if offset >= inode.size or (inode.is_new and opened.reader is None):
+            return b""
+        reader = self._reader(opened, inode)
+        data = reader.available(offset, size)
+        return await reader.read(offset, size) if data is None else data
+
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        """Put `data` at `offset` (at the end, for O_APPEND); all of it or an error."""
+        which = self._handles[handle]
+        opened = which.file
+        session = opened.session
+        if session is None or session.frozen:
+            await self._begin(opened, truncate=False)
+            session = opened.session
+            assert session is not None
+        if which.append:
+            offset = session.file.size
+        session.dirty = True
+        session.mtime_ns = time.time_ns()
+        session.file.pwrite(offset, data)
+        return len(data)
+
+    async def truncate(self, inode: Inode, size: int) -> None:
+        """Make the file `size` bytes long, with zeros where it grows."""
+        if inode.attributes.write_protected:
+            raise PermissionError(errno.EACCES, "write-protected on the service")
+        opened = self._core.opened.get(inode.ino)
+        before = inode.size if opened is None or opened.session is None else opened.session.size
+        if size == before:
+            return
+        opened = opened or self._new_open_file(inode.ino)
+        opened.handles += 1
+        try:
+            await self._begin(opened, truncate=size == 0)
+            self._cut(opened, size)
+            if opened.writers == 0:
+                self._end(opened)
+        finally:
+            opened.handles -= 1
+            if opened.handles == 0:
+                self._detach(opened)
+
+    def touch(self, inode: Inode, mtime_ns: int) -> bool:
+        """Set the time of a file that is being written; False if it has nothing to commit."""
+        opened = self._core.opened.get(inode.ino)
+        if opened is None or opened.session is None:
+            return False
+        opened.session.mtime_ns = mtime_ns
+        return opened.session.dirty
+
+    def is_open(self, ino: int) -> bool:
+        """Whether a program has the inode open."""
+        return ino in self._core.opened
+
+    def close_all(self) -> None:
+        """The mount ends: keep what is being written."""
+        for opened in list(self._core.opened.values()):
+            if opened.session is not None:
+                self._end(opened)
+            opened.close()
+        self._core.opened.clear()
+        self._handles.clear()
+
+    # ---- sessions ----
+
+    async def _begin(self, opened: OpenFile, *, truncate: bool) -> None:
+        """Give the file a session to write in."""
+        core = self._core
+        async with opened.preparing:
+            inode = core.tree.get(opened.ino)
+            old = opened.session
+            if old is not None and not old.frozen:
+                return
+            generation = core.next_generation()
+            base = inode.revision if inode.remote_id is not None else None
+            if old is not None:
+                old.file.flush()
+            if truncate or inode.size == 0:
+                file = core.spool.create(inode.ino, generation)
+            elif inode.generation:
+                file = await trio.to_thread.run_sync(
+                    core.spool.copy, inode.ino, inode.generation, generation
+                )
+            else:
+                path = core.spool.path(inode.ino, generation)
+                source = core.source(inode)
+                copy = await core.cache.export(inode.ino, inode.revision, inode.size, source, path)
+                copy.close()
+                file = core.spool.open(inode.ino, generation)
+            if old is not None:
+                old.file.close()
+                base = old.base
+            opened.session = Session(generation, file, base, inode.mtime_ns)
+            opened.close_local()
+
+    def _cut(self, opened: OpenFile, size: int) -> None:
+        session = opened.session
+        assert session is not None
+        session.file.truncate(size)
+        session.dirty = True
+        session.mtime_ns = time.time_ns()
+
+    def _commit(self, opened: OpenFile, *, held: bool) -> None:
+        """Bytes first, then, in one transaction, the record that names them."""
+        core, session = self._core, opened.session
+        assert session is not None
+        session.file.flush()
+        inode = core.tree.get(opened.ino)
+        former = inode.generation
+        with core.transaction():
+            core.tree.update(
+                inode,
+                generation=session.generation,
+                size=session.size,
+                mtime_ns=session.mtime_ns,
+                ctime_ns=time.time_ns(),
+            )
+            if not inode.local and inode.parent != NOWHERE:
+                core.journal.content(
+                    inode.ino,
+                    session.generation,
+                    session.size,
+                    base=session.base,
+                    held=held,
+                    due_ns=core.due(),
+                )
+        session.dirty = False
+        self._paged.pop(inode.ino, None)
+        if former and former != session.generation:
+            core.spool.delete(inode.ino, former)
+
+    def _end(self, opened: OpenFile) -> None:
+        """The last writer is gone: from now on the generation never changes."""
+        core, session = self._core, opened.session
+        assert session is not None
+        if session.dirty:
+            self._commit(opened, held=True)
+        session.file.close()
+        opened.session = None
+        intent = core.journal.get(opened.ino)
+        if intent is not None and intent.generation:
+            with core.transaction():
+                core.journal.hold(opened.ino, False, core.due())
+
+    async def _delivered(self, opened: OpenFile) -> None:
+        """Wait until the service has what was committed.  Raises its refusal."""
+        core, session = self._core, opened.session
+        intent = core.journal.get(opened.ino)
+        if session is None or intent is None or not intent.generation:
+            return
+        session.frozen = True
+        with core.transaction():
+            core.journal.hold(opened.ino, False, due_in(0))
+
+        def over() -> bool:
+            now = core.journal.get(opened.ino)
+            return (
+                now is None
+                or now.generation != intent.generation
+                or now.attempts > 0
+                or core.service.link.state != "online"
+            )
+
+        await self._dispatcher.wait_until(over)
+        now = core.journal.get(opened.ino)
+        if now is not None and now.generation == intent.generation:
+            failure = self._dispatcher.failure(opened.ino)
+            if isinstance(failure, ZonedriveError | OSError):
+                raise failure
+            raise Unreachable("the service cannot be reached; the version stays in the outbox")
+
+    # ---- inside ----
+
+    def _check_access(self, inode: Inode, flags: int, writable: bool) -> None:
+        readable = (flags & os.O_ACCMODE) != os.O_WRONLY
+        if writable and inode.attributes.write_protected:
+            raise PermissionError(errno.EACCES, "write-protected on the service")
+        if readable and inode.attributes.read_protected:
+            raise PermissionError(errno.EACCES, "read-protected on the service")
+
+    def _new_open_file(self, ino: int) -> OpenFile:
+        opened = self._core.opened[ino] = OpenFile(ino)
+        return opened
+
+    def _attach(self, inode: Inode, writable: bool, append: bool, keep_cache: bool) -> Opened:
+        opened = self._core.opened.get(inode.ino) or self._new_open_file(inode.ino)
+        opened.handles += 1
+        opened.writers += writable
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._handles[handle] = Handle(opened, writable, append)
+        return Opened(handle, keep_cache=keep_cache)
+
+    def _detach(self, opened: OpenFile) -> None:
+        """Nobody has the inode open any more."""
+        core = self._core
+        opened.close()
+        core.opened.pop(opened.ino, None)
+        inode = core.tree.find(opened.ino)
+        if inode is None:
+            return
+        intent = core.journal.get(opened.ino)
+        if intent is not None and intent.gone and intent.held:
+            with core.transaction():
+                core.journal.hold(opened.ino, False, core.due())
+        core.reap(inode)
+
+    def _local(self, opened: OpenFile, inode: Inode) -> ContentFile:
+        if opened.local is None or opened.local[0] != inode.generation:
+            opened.close_local()
+            file = self._core.spool.open(inode.ino, inode.generation)
+            opened.local = (inode.generation, file)
+        return opened.local[1]
+
+    def _reader(self, opened: OpenFile, inode: Inode) -> Reader:
+        """Of the version the service has now; for a file deleted there, of the one it had."""
+        opened.close_local()
+        if opened.reader is not None:
+            if opened.reader[0] == inode.revision:
+                return opened.reader[1]
+            opened.reader[1].close()
+        core = self._core
+        reader = core.cache.open(inode.ino, inode.revision, inode.size, core.source(inode))
+        opened.reader = (inode.revision, reader)
+        return reader

@@ -1,0 +1,234 @@
+"""The facade: the verbs that `fuse` calls, and the work that goes on beside them."""
+
+import errno
+import shutil
+import time
+from collections.abc import Iterator
+
+import msgspec
+import trio
+
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.tree.inode import NOWHERE, ROOT
+from zonedrive.vfs import xattrs
+from zonedrive.vfs.attributes import Attr, permissions
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.delivery import Delivery
+from zonedrive.vfs.files import Files
+from zonedrive.vfs.folders import Folders
+from zonedrive.vfs.namespace import Namespace
+from zonedrive.vfs.open_file import Opened
+from zonedrive.vfs.recovery import recover
+from zonedrive.vfs.report import Report
+
+BLOCK = 4096
+
+
+class StatFs(msgspec.Struct, frozen=True):
+    """What statfs(2) tells; blocks of `block_size` bytes."""
+
+    block_size: int
+    blocks: int
+    free: int
+    files: int
+    free_files: int
+    name_max: int = 255
+
+
+class FileSystem:
+    """One mounted account."""
+
+    def __init__(self, core: Core) -> None:
+        """Recover what a former daemon left; nothing runs yet."""
+        recover(core)
+        self._core = core
+        self._folders = Folders(core)
+        self._delivery = Delivery(core, self._folders)
+        # Metadata and content have pools of their own; a step uses one connection at a time.
+        self._dispatcher = Dispatcher(core.journal, self._delivery, core.settings.connections)
+        core.in_flight = lambda ino: ino in self._dispatcher.running
+        self._files = Files(core, self._dispatcher)
+        self._names = Namespace(core, self._folders, self._files)
+        self.report = Report(core, self._folders, self._dispatcher, self._delivery)
+        self.invalidations = core.invalidations.receive
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fetch, send and keep watch until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._folders.run)
+            await nursery.start(self._core.cache.run)
+            nursery.start_soon(self._core.service.link.run, self._core.service)
+            nursery.start_soon(self._dispatcher.run)
+            nursery.start_soon(self._watch_link)
+            task_status.started()
+
+    async def _watch_link(self) -> None:
+        """Who waits for a delivery hears when the service goes away or comes back."""
+        while True:
+            await self._core.service.link.wait_change()
+            self._dispatcher.wake()
+
+    async def aclose(self) -> None:
+        """The mount is gone: keep what was being written, and close everything."""
+        self._files.close_all()
+        await self._core.cache.aclose()
+        await self._core.service.aclose()
+        self._core.invalidations.close()
+
+    # ---- names ----
+
+    async def lookup(self, parent: int, name: bytes) -> Attr:
+        """See `Namespace.lookup`."""
+        return await self._names.lookup(parent, name)
+
+    def forget(self, ino: int, count: int) -> None:
+        """The kernel holds an inode `count` times less."""
+        if self._core.tree.forget(ino, count):
+            inode = self._core.tree.find(ino)
+            if inode is not None:
+                self._core.reap(inode)
+
+    def remember(self, ino: int) -> None:
+        """The kernel took an entry of a listing: it holds the inode once more."""
+        self._core.tree.remember(ino)
+
+    async def opendir(self, ino: int) -> int:
+        """See `Namespace.opendir`."""
+        return await self._names.opendir(ino)
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
+        """See `Namespace.readdir`."""
+        return self._names.readdir(handle, start)
+
+    async def releasedir(self, handle: int) -> None:
+        """The handle of a listing is closed."""
+        self._names.releasedir(handle)
+
+    async def fsyncdir(self, handle: int) -> None:
+        """Names made and removed so far survive a power cut."""
+        await trio.to_thread.run_sync(self._core.database.flush)
+
+    async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
+        """See `Namespace.mkdir`."""
+        return await self._names.mkdir(parent, name, mode)
+
+    async def rmdir(self, parent: int, name: bytes) -> None:
+        """See `Namespace.rmdir`."""
+        await self._names.rmdir(parent, name)
+
+    async def unlink(self, parent: int, name: bytes) -> None:
+        """See `Namespace.unlink`."""
+        await self._names.unlink(parent, name)
+
+    async def rename(
+        self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
+        """See `Namespace.rename`."""
+        await self._names.rename(old_parent, old_name, new_parent, new_name, flags)
+
+    # ---- attributes ----
+
+    async def getattr(self, ino: int) -> Attr:
+        """See `Namespace.getattr`."""
+        return await self._names.getattr(ino)
+
+    async def setattr(
+        self,
+        ino: int,
+        *,
+        size: int | None = None,
+        mode: int | None = None,
+        mtime_ns: int | None = None,
+        atime_ns: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        handle: int | None = None,
+    ) -> Attr:
+        """truncate, chmod, chown and utimensat.
+
+        Permission bits and times are kept here: the service has no place for them.  Raises
+        PermissionError (EPERM) for another owner, and for the root.
+        """
+        core = self._core
+        inode = core.tree.get(ino)
+        owner = core.owner
+        if uid not in (None, owner.uid) or gid not in (None, owner.gid):
+            raise PermissionError(errno.EPERM, "the owner cannot be changed")
+        if inode.ino == ROOT and (mode is not None or mtime_ns is not None):
+            raise PermissionError(errno.EPERM, "the root belongs to the service")
+        if size is not None:
+            if inode.is_folder:
+                raise IsADirectoryError(errno.EISDIR, "is a folder")
+            await self._files.truncate(inode, size)
+        with core.transaction():
+            if mode is not None:
+                core.tree.update(inode, mode=mode & 0o777, ctime_ns=time.time_ns())
+            if mtime_ns is not None and not self._files.touch(inode, mtime_ns):
+                core.tree.update(inode, mtime_ns=mtime_ns, ctime_ns=time.time_ns())
+        return self._names.attr(inode)
+
+    async def access(self, ino: int, mode: int) -> bool:
+        """access(2) for whoever runs the daemon."""
+        bits = permissions(self._core.tree.get(ino)) >> 6
+        return mode & ~bits & 7 == 0
+
+    async def getxattr(self, ino: int, name: bytes) -> bytes:
+        """See `xattrs.get`."""
+        return xattrs.get(self._core, self._core.tree.get(ino), name)
+
+    async def listxattr(self, ino: int) -> list[bytes]:
+        """The names of the attributes an inode has."""
+        return [name.encode() for name in xattrs.values(self._core, self._core.tree.get(ino))]
+
+    async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
+        """Refused: the service has no place for attributes."""
+        raise OSError(errno.ENOTSUP, "extended attributes cannot be set")
+
+    async def removexattr(self, ino: int, name: bytes) -> None:
+        """Refused, as `setxattr`."""
+        raise OSError(errno.ENOTSUP, "extended attributes cannot be removed")
+
+    async def statfs(self) -> StatFs:
+        """The room for outgoing bytes on this machine: the service tells no quota."""
+        disk = shutil.disk_usage(self._core.database.path.parent)
+        entries, _ = self._core.tree.counts()
+        return StatFs(
+            block_size=BLOCK,
+            blocks=disk.total // BLOCK,
+            free=disk.free // BLOCK,
+            files=entries,
+            free_files=1 << 32,
+        )
+
+    # ---- files ----
+
+    async def open(self, ino: int, flags: int) -> Opened:
+        """See `Files.open`."""
+        inode = self._core.tree.get(ino)
+        if inode.parent != NOWHERE and not self._core.local(ino):
+            await self._folders.ensure(self._core.tree.get(inode.parent))
+        return await self._files.open(inode, flags)
+
+    async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
+        """See `Namespace.create`."""
+        return await self._names.create(parent, name, mode, flags)
+
+    async def read(self, handle: int, offset: int, size: int) -> bytes:
+        """See `Files.read`."""
+        return await self._files.read(handle, offset, size)
+
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        """See `Files.write`."""
+        return await self._files.write(handle, offset, data)
+
+    async def flush(self, handle: int) -> None:
+        """See `Files.flush`."""
+        await self._files.flush(handle)
+
+    async def fsync(self, handle: int) -> None:
+        """See `Files.fsync`."""
+        await self._files.fsync(handle)
+
+    async def release(self, handle: int) -> None:
+        """See `Files.release`."""
+        await self._files.release(handle)

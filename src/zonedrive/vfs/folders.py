@@ -1,0 +1,165 @@
+"""Listings: fetched once for everybody who waits, trusted for `refresh` seconds.
+
+A folder that was ever listed answers from the tree when the service is slow or away; one that
+was not makes its caller wait, or fails with the reason.
+
+INVARIANT: of one folder at most one listing is under way; who gives up waiting does not stop it
+for the others.
+"""
+
+import logging
+import time
+
+import trio
+
+from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.model import Entry
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.tree.listing import Merge
+from zonedrive.vfs.core import Core
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fresh one
+
+
+class _Flight:
+    """A listing under way."""
+
+    def __init__(self) -> None:
+        self.asked_ns = time.monotonic_ns()
+        self.landed = trio.Event()
+        self.error: ZonedriveError | None = None
+
+
+class Folders:
+    """What folders hold, kept in step with the service."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._asked_ns: dict[int, int] = {}  # by ino, of the newest listing that was merged
+        self._flights: dict[int, _Flight] = {}
+        self._hidden: dict[int, dict[str, Entry]] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Own the listings under way, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    def trusted_for(self, ino: int) -> float:
+        """Seconds for which the kernel may keep what it was told about a folder's content."""
+        folder = self._core.tree.find(ino)
+        if folder is None or folder.is_new or folder.local:
+            return self._core.settings.refresh
+        return max(0.0, self._core.settings.refresh - self._age(ino))
+
+    async def ensure(self, folder: Inode) -> None:
+        """Make sure the folder's listing is known, and fresh where the service lets us.
+
+        Raises the service's error where no listing was ever seen.
+        """
+        core = self._core
+        if folder.is_new or folder.local or folder.parent == NOWHERE:
+            return
+        if folder.listed and self._age(folder.ino) < core.settings.refresh:
+            return
+        if not folder.listed:
+            flight = self._flight(folder)
+            await flight.landed.wait()
+            if flight.error is not None:
+                raise flight.error
+            return
+        if core.service.link.state != "online":
+            return
+        flight = self._flight(folder)
+        with trio.move_on_after(PATIENCE_S):
+            await flight.landed.wait()
+        if isinstance(flight.error, Forbidden):
+            raise flight.error
+
+    async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
+        """Wait for a listing that was asked for after that moment (monotonic).
+
+        Raises the service's error.
+        """
+        while folder.parent != NOWHERE and not folder.is_new:
+            if folder.listed and self._asked_ns.get(folder.ino, -1) >= newer_than_ns:
+                return
+            flight = self._flight(folder)
+            await flight.landed.wait()
+            if flight.error is not None:
+                raise flight.error
+
+    def known_empty(self, folder: Inode) -> None:
+        """A folder that we have just made ourselves holds nothing on the service."""
+        self._asked_ns[folder.ino] = time.monotonic_ns()
+
+    def forget(self, ino: int) -> None:
+        """What is known of a folder is out of date."""
+        self._asked_ns.pop(ino, None)
+
+    def hidden(self, folder: int, name: str) -> Entry | None:
+        """The service's entry behind a new file of ours of the same name."""
+        return self._hidden.get(folder, {}).get(name)
+
+    def _age(self, ino: int) -> float:
+        asked = self._asked_ns.get(ino)
+        return float("inf") if asked is None else (time.monotonic_ns() - asked) / 1e9
+
+    def _flight(self, folder: Inode) -> _Flight:
+        flight = self._flights.get(folder.ino)
+        if flight is None:
+            if self._nursery is None:
+                raise AssertionError("the vfs is not running")
+            flight = self._flights[folder.ino] = _Flight()
+            self._nursery.start_soon(self._fetch, folder, flight)
+        return flight
+
+    async def _fetch(self, folder: Inode, flight: _Flight) -> None:
+        try:
+            if folder.kind is Kind.ROOT:
+                await self._fetch_zones(folder, flight)
+            else:
+                await self._fetch_folder(folder, flight)
+        except ZonedriveError as wrong:
+            flight.error = wrong
+        except OSError as wrong:
+            log.warning("a listing could not be kept: %s", wrong)
+            flight.error = ZonedriveError(str(wrong))
+        finally:
+            del self._flights[folder.ino]
+            flight.landed.set()
+
+    async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
+        core = self._core
+        zones = await core.service.zones()
+        merged = Merge(core.tree, root, flight.asked_ns, core.local).zones(zones)
+        self._asked_ns[ROOT] = flight.asked_ns
+        core.announce(merged)
+
+    async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
+        core = self._core
+        try:
+            entries = await core.service.listing(folder.zone, folder.remote_id or "")
+        except NotFound:
+            await self._vanished(folder)
+            raise
+        if folder.parent == NOWHERE:
+            return
+        merged = Merge(core.tree, folder, flight.asked_ns, core.local).entries(entries)
+        self._asked_ns[folder.ino] = flight.asked_ns
+        self._hidden[folder.ino] = merged.hidden
+        core.announce(merged)
+        for _, _, ino in merged.gone:
+            inode = core.tree.find(ino)
+            if inode is not None:
+                core.reap(inode)
+
+    async def _vanished(self, folder: Inode) -> None:
+        """The folder is no longer on the service: look at the one above."""
+        above = self._core.tree.find(folder.parent)
+        if above is not None and above.ino != folder.ino and above.ino not in self._flights:
+            self._asked_ns.pop(above.ino, None)

@@ -1,0 +1,73 @@
+"""Open files: what several handles of one inode share.
+
+INVARIANT: the bytes of a generation that has been closed never change; whoever writes again
+works on a copy of its own until the next close.
+"""
+
+import msgspec
+import trio
+
+from zonedrive.content.cache import Reader
+from zonedrive.content.file import ContentFile
+from zonedrive.model import Revision
+
+
+class Session:
+    """Bytes that are being written: from the first write to the last close."""
+
+    def __init__(
+        self, generation: int, file: ContentFile, base: Revision | None, mtime_ns: int
+    ) -> None:
+        self.generation = generation
+        self.file = file
+        self.base = base  # the version the edit began from
+        self.mtime_ns = mtime_ns
+        self.dirty = False  # written since the last commit
+        self.frozen = False  # being sent: the next write needs a copy
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self.file.size
+
+
+class OpenFile:
+    """An inode that programs have open."""
+
+    def __init__(self, ino: int) -> None:
+        self.ino = ino
+        self.handles = 0
+        self.writers = 0
+        self.session: Session | None = None
+        self.local: tuple[int, ContentFile] | None = None  # a closed generation, for reading
+        self.reader: tuple[Revision, Reader] | None = None  # the service's bytes
+        self.preparing = trio.Lock()
+
+    def close(self) -> None:
+        """Let go of what was open for reading."""
+        self.close_local()
+        if self.reader is not None:
+            self.reader[1].close()
+            self.reader = None
+
+    def close_local(self) -> None:
+        """Let go of the closed generation."""
+        if self.local is not None:
+            self.local[1].close()
+            self.local = None
+
+
+class Handle(msgspec.Struct):
+    """One open(2)."""
+
+    file: OpenFile
+    writable: bool
+    append: bool
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """What the kernel is told of a new handle."""
+
+    handle: int
+    direct_io: bool = False
+    keep_cache: bool = False

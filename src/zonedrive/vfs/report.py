@@ -1,0 +1,153 @@
+"""What people ask the daemon: is it safe, what is waiting, what went wrong."""
+
+import time
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import Any
+
+import trio
+
+from zonedrive.errors import ZonedriveError
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.outbox.journal import Intent
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.delivery import Delivery
+from zonedrive.vfs.folders import Folders
+from zonedrive.vfs.xattrs import state_of
+
+
+class Report:
+    """Answers in plain values, ready for JSON."""
+
+    def __init__(
+        self, core: Core, folders: Folders, dispatcher: Dispatcher, delivery: Delivery
+    ) -> None:
+        self._core = core
+        self._folders = folders
+        self._dispatcher = dispatcher
+        self._delivery = delivery
+
+    def status(self, under: Iterable[int] | None = None) -> dict[str, Any]:
+        """state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
+
+        `under` limits the uploads to what is in these folders.
+        """
+        core = self._core
+        intents = self._below(under)
+        uploads = [self._upload(intent) for intent in intents]
+        states = [upload["state"] for upload in uploads]
+        entries, folders = core.tree.counts()
+        return {
+            "state": core.service.link.state,
+            "outbox": {
+                "pending": states.count("pending"),
+                "uploading": states.count("uploading"),
+                "failed": states.count("failed"),
+                "conflicts": len(self.conflicts()),
+                "bytes": sum(intent.size for intent in intents),
+            },
+            "uploads": uploads,
+            "cache": {"bytes": core.cache.usage(), "limit": core.cache.limit},
+            "tree": {"entries": entries, "folders": folders},
+        }
+
+    def state(self, ino: int) -> str:
+        """The state of one entry, as its extended attribute says it."""
+        return state_of(self._core, self._core.tree.get(ino))
+
+    def conflicts(self) -> list[dict[str, Any]]:
+        """The conflict copies that still exist: path, original, by, at (ns)."""
+        core, found = self._core, []
+        for conflict in core.journal.conflicts():
+            copy = core.tree.find(conflict.ino)
+            if copy is None or copy.parent == NOWHERE:
+                continue
+            original = core.tree.find(conflict.original)
+            path = core.tree.path(copy.ino)
+            found.append(
+                {
+                    "path": path,
+                    "original": core.tree.path(original.ino) if original else path,
+                    "by": conflict.by,
+                    "at_ns": conflict.at_ns,
+                }
+            )
+        return found
+
+    async def find(self, path: str) -> Inode:
+        """The inode at a path below the mount point.  Raises FileNotFoundError."""
+        core = self._core
+        inode = core.tree.get(ROOT)
+        for part in PurePosixPath(path).parts:
+            if not inode.is_folder:
+                raise NotADirectoryError(path)
+            await self._folders.ensure(inode)
+            child = core.tree.child(inode.ino, part)
+            if child is None:
+                raise FileNotFoundError(path)
+            inode = child
+        return inode
+
+    async def sync(self, under: Iterable[int], timeout: float | None) -> dict[str, Any]:
+        """Wait until everything under these inodes is on the service, or cannot be.
+
+        Gives the uploads that are left: failed ones, and after `timeout` seconds pending ones.
+        """
+        roots = list(under)
+        started = time.time_ns()
+        self._dispatcher.hurry(intent.ino for intent in self._below(roots))
+
+        def over() -> bool:
+            return all(
+                intent.failed and intent.ino not in self._dispatcher.running
+                for intent in self._below(roots)
+            )
+
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            await self._dispatcher.wait_until(over)
+        left = self._below(roots)
+        return {
+            "left": {"files": len(left), "bytes": sum(intent.size for intent in left)},
+            "uploads": [self._upload(intent) for intent in left],
+            "failed": sum(intent.failed for intent in left),
+            "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
+        }
+
+    def _below(self, under: Iterable[int] | None) -> list[Intent]:
+        """The intents about these inodes and what is in them."""
+        intents = self._core.journal.all()
+        roots = None if under is None else set(under)
+        if roots is None or ROOT in roots:
+            return intents
+        return [intent for intent in intents if roots & set(self._ancestors(intent.ino))]
+
+    def _ancestors(self, ino: int) -> Iterable[int]:
+        """An inode and the folders it is in (for a deleted one, those it was in)."""
+        core = self._core
+        inode = core.tree.find(ino)
+        while inode is not None and inode.ino != ROOT:
+            yield inode.ino
+            if inode.parent == NOWHERE:
+                inode = core.tree.by_remote(inode.zone, inode.remote_parent or "")
+            else:
+                inode = core.tree.find(inode.parent)
+
+    def _upload(self, intent: Intent) -> dict[str, Any]:
+        running = intent.ino in self._dispatcher.running
+        state = "uploading" if running else "failed" if intent.failed else "pending"
+        return {
+            "path": self._core.tree.path(intent.ino),
+            "state": state,
+            "size": intent.size,
+            "sent": min(self._delivery.sent(intent.ino), intent.size),
+            "error": intent.error or None,
+        }
+
+    async def versions(self, inode: Inode) -> list[Any]:
+        """The versions of a file, newest first.  Raises NotSupported."""
+        if inode.is_folder:
+            raise ZonedriveError("a folder has no versions")
+        if inode.remote_id is None:
+            return []
+        return await self._core.service.versions(inode.zone, inode.remote_id)

@@ -1,0 +1,49 @@
+"""The extended attributes that tell about an entry (`getfattr -d`).  Read-only."""
+
+import errno
+
+from zonedrive.tree.inode import Inode, Kind
+from zonedrive.vfs.core import Core
+
+PREFIX = "user.zonedrive."
+
+
+def state_of(core: Core, inode: Inode) -> str:
+    """remote, cached, pending, uploading, failed, conflict or local."""
+    if inode.local:
+        return "local"
+    intent = core.journal.get(inode.ino)
+    if intent is not None:
+        if intent.failed:
+            return "failed"
+        return "uploading" if core.in_flight(inode.ino) else "pending"
+    opened = core.opened.get(inode.ino)
+    if opened is not None and opened.session is not None:
+        return "pending"
+    if any(each.ino == inode.ino for each in core.journal.conflicts()):
+        return "conflict"
+    if inode.kind is not Kind.FILE:
+        return "cached" if inode.listed else "remote"
+    complete = inode.size == 0 or core.cache.is_complete(inode.ino, inode.revision)
+    return "cached" if complete else "remote"
+
+
+def values(core: Core, inode: Inode) -> dict[str, str]:
+    """All attributes of an inode, by full name; those without a value are left out."""
+    known = {
+        "id": inode.remote_id or "",
+        "zone": inode.zone,
+        "state": state_of(core, inode),
+        "modified_by": inode.modified_by,
+        "type": inode.type,
+        "sync": inode.sync,
+    }
+    return {PREFIX + name: value for name, value in known.items() if value}
+
+
+def get(core: Core, inode: Inode, name: bytes) -> bytes:
+    """One attribute.  Raises OSError (ENODATA)."""
+    value = values(core, inode).get(name.decode("utf-8", "replace"))
+    if value is None:
+        raise OSError(errno.ENODATA, "no such attribute")
+    return value.encode("utf-8", "surrogatepass")

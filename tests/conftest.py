@@ -1,0 +1,118 @@
+"""The fixtures of the mounted tests: a deployment, a zone of one's own on it, a mount of it.
+
+Every test has private XDG folders below a short temporary path, so nothing of the developer's
+own is touched and no test sees another one's account.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+
+# Quick uploads; everything else as a user has it.
+OPTIONS = ("settle=0.2",)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers",
+        "mount(*options, profile='sandbox'): -o options and deployment profile of `mounted`",
+    )
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A temporary folder with a short path: that of a Unix socket ends at 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="zd"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_folders() -> Iterator[None]:
+    """No test reads or writes the developer's own account, even by mistake."""
+    with pytest.MonkeyPatch.context() as patch, short_folder() as folder:
+        for name in ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR"):
+            patch.setenv(f"XDG_{name}", str(folder / name.lower()))
+            (folder / name.lower()).mkdir(mode=0o700)
+        patch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def _deployments() -> Iterator[list[Deployment]]:
+    running: list[Deployment] = []
+    yield running
+    for deployment in running:
+        deployment.close()
+        shutil.rmtree(deployment.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def deployment(_deployments: list[Deployment]) -> Iterator[Deployment]:
+    """A running sandbox without faults and with zones left, shared by the tests of a worker."""
+    if not _deployments or not _deployments[-1].is_usable():
+        _deployments.append(Deployment(Path(tempfile.mkdtemp(prefix="zdsb"))))
+    found = _deployments[-1]
+    yield found
+    if found.process.poll() is None:
+        found.heal()
+
+
+@pytest.fixture
+def zone(deployment: Deployment) -> str:
+    """The name of a zone that no other test touches, filled with `world.SEED`."""
+    return deployment.fresh_zone()
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """Private folders and the command, not logged on."""
+    with short_folder() as folder:
+        yield Machine(folder)
+
+
+@pytest.fixture(scope="session")
+def _logged_on() -> Iterator[dict[tuple[str, str], Machine]]:
+    machines: dict[tuple[str, str], Machine] = {}
+    yield machines
+    for each in machines.values():
+        shutil.rmtree(each.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def mounted(
+    request: pytest.FixtureRequest,
+    machine: Machine,
+    deployment: Deployment,
+    zone: str,
+    _logged_on: dict[tuple[str, str], Machine],
+) -> Iterator[Mounted]:
+    """Alice's zones, mounted; what the daemon complains of fails the test."""
+    marker = request.node.get_closest_marker("mount")
+    options = [*OPTIONS, *(marker.args if marker else ())]
+    profile = str(marker.kwargs.get("profile", "sandbox")) if marker else "sandbox"
+    key = (deployment.base_url, profile)
+    if key not in _logged_on:
+        _logged_on[key] = Machine(Path(tempfile.mkdtemp(prefix="zdlo")))
+        _logged_on[key].log_on(deployment, profile=profile)
+    machine.copy_account(_logged_on[key])
+    mount = Mounted(machine, deployment, zone, options)
+    try:
+        mount.mount()
+        yield mount
+    finally:
+        if deployment.process.poll() is None:
+            deployment.heal()
+        mount.tear_down()
+    complaints = mount.complaints()
+    assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)

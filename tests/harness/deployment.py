@@ -1,0 +1,250 @@
+"""A sandbox in a process of its own, its faults, and other people who work on it.
+
+Knows nothing of zonedrive's own client: what a test sees through `Person` is the service.
+"""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+
+import httpx
+
+from tests.harness import world
+from tests.harness.waiting import eventually
+
+COMMAND = Path(sys.executable).with_name("zonedrive")
+START_SECONDS = 30.0
+
+
+class Deployment:
+    """One running sandbox below `folder`."""
+
+    def __init__(self, folder: Path, *, zones: int = world.ZONES, organization: str = "") -> None:
+        self.folder = folder
+        self._world = world.write(folder, zones=zones, organization=organization)
+        self._fresh = [f"Zone {number:02}" for number in range(zones, 0, -1)]
+        self._people: dict[str, Person] = {}
+        self._port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start it, at the address it had before; return when it answers."""
+        ready = self.folder / "ready.json"
+        ready.unlink(missing_ok=True)
+        with (self.folder / "sandbox.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    COMMAND, "sandbox", "--data", self.folder / "data", "--world", self._world,
+                    "--port", str(self._port), "--ready-file", ready,
+                ],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+        def answers() -> dict[str, Any] | None:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the sandbox ended: {self.log()[-2000:]}")
+            return json.loads(ready.read_bytes()) if ready.exists() else None
+
+        said = eventually(answers, START_SECONDS, what="the sandbox answers")
+        assert said is not None
+        self.base_url: str = said["base_url"]
+        self.ca_file = Path(said["ca_file"])
+        self._control = Path(said["control"])
+        self._port = httpx.URL(self.base_url).port or 443
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it; what it keeps stays."""
+        self.process.send_signal(number)
+        self.process.wait(20)
+
+    def close(self) -> None:
+        """End it for good."""
+        for person in self._people.values():
+            person.close()
+        self._people.clear()
+        if self.process.poll() is None:
+            self.stop()
+
+    def log(self) -> str:
+        """What it wrote to its standard streams."""
+        return (self.folder / "sandbox.log").read_text("utf-8", "replace")
+
+    def tell(self, request: object) -> dict[str, Any]:
+        """One object to its control socket, and the answer."""
+        folder = os.open(self._control.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(10)
+                connection.connect(f"/proc/self/fd/{folder}/{self._control.name}")
+                connection.sendall(json.dumps(request).encode() + b"\n")
+                with connection.makefile("rb") as lines:
+                    answer: dict[str, Any] = json.loads(lines.readline())
+        finally:
+            os.close(folder)
+        assert "error" not in answer, answer
+        return answer
+
+    def fault(self, **what: object) -> None:
+        """Misbehave from now on, as the sandbox's documentation says."""
+        self.tell({"fault": what})
+
+    def heal(self) -> None:
+        """End all faults."""
+        self.tell({"fault": None})
+
+    @contextmanager
+    def faulty(self, **what: object) -> Iterator[None]:
+        """Misbehave inside the block."""
+        self.fault(**what)
+        try:
+            yield
+        finally:
+            self.heal()
+
+    def stats(self) -> dict[str, Any]:
+        """Requests by method and route, and bytes."""
+        return self.tell({"stats": True})
+
+    def person(self, name: str) -> "Person":
+        """Somebody who is logged on without zonedrive."""
+        if name not in self._people:
+            self._people[name] = Person(self, name)
+        return self._people[name]
+
+    def is_usable(self) -> bool:
+        """Whether it runs and has a zone left that no test has used."""
+        return self.process.poll() is None and bool(self._fresh)
+
+    def fresh_zone(self) -> str:
+        """A zone that no test has used."""
+        return self._fresh.pop()
+
+
+class Person:
+    """A user of the service with a client of his own; paths are relative to a zone's root."""
+
+    def __init__(self, deployment: Deployment, name: str) -> None:
+        self.id = f"{name}@{world.DOMAIN}"
+        context = ssl.create_default_context(cafile=deployment.ca_file)
+        self.http = httpx.Client(base_url=deployment.base_url, verify=context, timeout=30)
+        said = self._json(
+            "POST",
+            "/api/access/logon",
+            json={"username": self.id, "password": list(world.PASSWORDS[name])},
+        )
+        self.http.headers["Authorization"] = f"Bearer {said['sessionId']}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def zone(self, name: str) -> "RemoteZone":
+        """The zone of that name."""
+        found = {zone["name"]: zone for zone in self._json("GET", "/api/zones")}
+        return RemoteZone(self, found[name]["id"], found[name]["rootId"])
+
+    def _json(self, method: str, path: str, **more: Any) -> Any:
+        answer = self.http.request(method, path, **more)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+
+class RemoteZone:
+    """One zone as it really is on the service, and changes to it as a coworker makes them."""
+
+    def __init__(self, person: Person, zone_id: str, root_id: str) -> None:
+        self._person = person
+        self.id = zone_id
+        self.root_id = root_id
+
+    def listing(self, path: str = "") -> dict[str, dict[str, Any]]:
+        """The present entries of a folder by name."""
+        entries = self._json("GET", f"/api/zones/{self.id}/folder/{self.entry_id(path)}")
+        return {entry["name"]: entry for entry in entries if not entry["deleted"]}
+
+    def find(self, path: str) -> dict[str, Any] | None:
+        """The entry at a path, or None."""
+        here = PurePosixPath(path)
+        if here.parent.name and self.find(str(here.parent)) is None:
+            return None
+        return self.listing("" if str(here.parent) == "." else str(here.parent)).get(here.name)
+
+    def entry_id(self, path: str) -> str:
+        """The id of what is at a path, the root's for an empty one."""
+        if not path:
+            return self.root_id
+        entry = self.find(path)
+        assert entry is not None, f"{path} is not on the service"
+        return str(entry["id"])
+
+    def read(self, path: str) -> bytes:
+        """The current content."""
+        where = f"/api/zones/{self.id}/files/{self.entry_id(path)}/content"
+        answer = self._person.http.get(where)
+        assert answer.status_code == 200, answer.text
+        return answer.content
+
+    def write(self, path: str, data: bytes) -> dict[str, Any]:
+        """Upload a new file, or the next version of one."""
+        folder, _, name = path.rpartition("/")
+        entry: dict[str, Any] = self._json(
+            "POST",
+            f"/api/zones/{self.id}/files/{self.entry_id(folder)}",
+            data={"fileName": name},
+            files={"file": (name, data)},
+        )
+        return entry
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder."""
+        folder, _, name = path.rpartition("/")
+        body = {"parentId": self.entry_id(folder), "name": name}
+        self._json("POST", f"/api/sandbox/zones/{self.id}/folders", json=body)
+
+    def move(self, path: str, new: str) -> None:
+        """Rename or move inside the zone."""
+        folder, _, name = new.rpartition("/")
+        body = {"parentId": self.entry_id(folder), "name": name}
+        self._json("PUT", self._entry(path), json=body)
+
+    def delete(self, path: str) -> None:
+        """Put into the trash."""
+        self._json("DELETE", self._entry(path))
+
+    def versions(self, path: str) -> list[dict[str, Any]]:
+        """The versions of a file, newest first."""
+        where = f"/api/sandbox/zones/{self.id}/files/{self.entry_id(path)}/versions"
+        found: list[dict[str, Any]] = self._json("GET", where)
+        return found
+
+    def tree(self, path: str = "") -> dict[str, bytes | None]:
+        """Everything below a folder: content by path, None for folders."""
+        found: dict[str, bytes | None] = {}
+        for name, entry in self.listing(path).items():
+            below = f"{path}/{name}" if path else name
+            if entry["folder"]:
+                found[below] = None
+                found |= self.tree(below)
+            else:
+                found[below] = self.read(below)
+        return found
+
+    def _entry(self, path: str) -> str:
+        return f"/api/sandbox/zones/{self.id}/entries/{self.entry_id(path)}"
+
+    def _json(self, method: str, path: str, **more: Any) -> Any:
+        return self._person._json(method, path, **more)  # the same client

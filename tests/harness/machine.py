@@ -1,0 +1,208 @@
+"""A computer of a user's own: XDG folders, the command, a mount, and the death of its daemon."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.harness import world
+from tests.harness.deployment import COMMAND, Deployment
+from tests.harness.waiting import eventually
+
+XDG = ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR")
+
+# Longer than any test may take: then the daemon is killed, so that what waits for it fails.
+WATCHDOG_SECONDS = 100.0
+
+_ENTRY = re.compile(r"^\d{4}-\d\d-\d\d [\d:,]+ (\w+) ", re.MULTILINE)
+
+
+class Machine:
+    """Private XDG folders below `folder`, and what runs with them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.folders = {name: folder / name.split("_")[0].lower() for name in XDG}
+        for path in self.folders.values():
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.environment = dict(os.environ, HOME=str(folder), NO_COLOR="1", COLUMNS="200")
+        self.environment |= {f"XDG_{name}": str(path) for name, path in self.folders.items()}
+        self.environment.pop("DBUS_SESSION_BUS_ADDRESS", None)
+
+    @property
+    def state(self) -> Path:
+        """The state folder of the account."""
+        return self.folders["STATE_HOME"] / "zonedrive" / "default"
+
+    @property
+    def cache(self) -> Path:
+        """The cache folder of the account."""
+        return self.folders["CACHE_HOME"] / "zonedrive" / "default"
+
+    def run(
+        self, *arguments: str | Path, text: str = "", seconds: float = 60
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run the command with `text` on standard input; the caller looks at the exit code."""
+        return subprocess.run(
+            [COMMAND, *arguments],
+            input=text, env=self.environment, timeout=seconds,
+            capture_output=True, encoding="utf-8", cwd=self.folder, check=False,
+        )  # fmt: skip
+
+    def done(self, *arguments: str | Path, text: str = "", seconds: float = 60) -> str:
+        """Run the command, which must succeed; what it printed."""
+        ended = self.run(*arguments, text=text, seconds=seconds)
+        assert ended.returncode == 0, (arguments, ended.returncode, ended.stdout, ended.stderr)
+        return ended.stdout
+
+    def log_on(self, deployment: Deployment, *, name: str = "alice", profile: str) -> None:
+        """Log on with a password."""
+        self.done(
+            "logon", deployment.base_url, "--username", f"{name}@{world.DOMAIN}",
+            "--password-stdin", "--ca-file", deployment.ca_file, "--profile", profile,
+            text=f"{world.PASSWORDS[name]}\n",
+        )  # fmt: skip
+
+    def copy_account(self, other: "Machine") -> None:
+        """Be logged on as `other` is."""
+        for name in ("CONFIG_HOME", "STATE_HOME"):
+            shutil.copytree(other.folders[name], self.folders[name], dirs_exist_ok=True)
+
+
+class Mounted:
+    """The zones of a deployment below `path`, served by a daemon of `machine`.
+
+    `root` is the folder of the test's own zone there, `zone` the same zone on the service as a
+    coworker sees it.
+    """
+
+    def __init__(
+        self, machine: Machine, deployment: Deployment, zone: str, options: Sequence[str]
+    ) -> None:
+        self.machine = machine
+        self.deployment = deployment
+        self.path = machine.folder / "Zones"
+        self.root = self.path / zone
+        self.zone = deployment.person("bob").zone(zone)
+        self._options = list(options)
+        self._watchdog: threading.Timer | None = None
+        self.allowed: list[str] = []
+
+    def allow(self, *patterns: str) -> None:
+        """Warnings in the daemon's log that this test provokes (regular expressions)."""
+        self.allowed.extend(patterns)
+
+    # --- life and death ----------------------------------------------------------------------
+
+    def mount(self, *options: str) -> None:
+        """Mount with the options of the fixture and these; both as NAME=VALUE."""
+        self.path.mkdir(exist_ok=True)
+        every = [f"-o{option}" for option in [*self._options, *options]]
+        self.machine.done("mount", self.path, *every)
+        self._watch(self.pid)
+
+    @property
+    def pid(self) -> int:
+        """The daemon."""
+        return int(json.loads((self.machine.state / "daemon.lock").read_bytes())["pid"])
+
+    def unmount(self, *options: str, seconds: float = 60) -> str:
+        """Unmount; what the command said."""
+        said = self.machine.done("unmount", self.path, *options, seconds=seconds)
+        self._unwatch()
+        return said
+
+    def restart(self, *options: str) -> None:
+        """Unmount and mount again."""
+        self.unmount()
+        self.mount(*options)
+
+    def kill(self) -> None:
+        """The daemon dies at this instant, as in a power cut that spares the disk's cache."""
+        self._unwatch()
+        pid = self.pid
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists(), what="the daemon is dead")
+
+    def forget_cache(self) -> None:
+        """Delete the cache folder, as a user may at any time.  Only while unmounted."""
+        shutil.rmtree(self.machine.cache, ignore_errors=True)
+
+    def _watch(self, pid: int) -> None:
+        self._unwatch()
+        self._watchdog = threading.Timer(WATCHDOG_SECONDS, os.kill, (pid, signal.SIGKILL))
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    def _unwatch(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog.join()
+            self._watchdog = None
+
+    def tear_down(self) -> None:
+        """Whatever the test did: no mount, no daemon, no thread."""
+        try:
+            if self.is_mounted():
+                ended = self.machine.run("unmount", self.path, "--now", seconds=20)
+                if ended.returncode:
+                    self.kill()
+        except (subprocess.TimeoutExpired, OSError, ValueError, KeyError):
+            if self._alive():
+                self.kill()
+        finally:
+            self._unwatch()
+            if self.is_mounted():
+                subprocess.run(["fusermount3", "-uz", self.path], check=False)
+
+    def _alive(self) -> bool:
+        try:
+            return Path(f"/proc/{self.pid}/fd/0").exists()
+        except (OSError, ValueError, KeyError):
+            return False
+
+    def is_mounted(self) -> bool:
+        """Whether the kernel has a mount at `path`, alive or dead."""
+        mounts = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape")
+        return f" {self.path} fuse" in mounts
+
+    # --- what it says ------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """What `status --json` prints."""
+        found: dict[str, Any] = json.loads(self.machine.done("status", "--json"))
+        return found
+
+    def sync(self, *paths: Path, seconds: float = 30) -> None:
+        """Wait until everything is on the service."""
+        self.machine.done("sync", *paths, "--timeout", str(seconds), seconds=seconds + 20)
+
+    def log(self) -> str:
+        """All the daemon has written so far, over restarts."""
+        path = self.machine.state / "daemon.log"
+        return path.read_text("utf-8", "replace") if path.exists() else ""
+
+    def complaints(self) -> list[str]:
+        """Entries of the log at WARNING or above that no test allowed, with their tracebacks."""
+        return unexpected(self.log(), self.allowed)
+
+
+def unexpected(log: str, allowed: Iterable[str]) -> list[str]:
+    """The entries of a log that are a warning or worse, or no entry at all, and not allowed."""
+    starts = [found.start() for found in _ENTRY.finditer(log)]
+    before = log[: starts[0]] if starts else log
+    entries = [before] if before.strip() else []
+    for start, end in zip(starts, [*starts[1:], len(log)], strict=True):
+        entry = log[start:end]
+        level = _ENTRY.match(entry)
+        assert level is not None
+        calm = level[1] in ("INFO", "DEBUG") and entry.count("\n") <= 1
+        if not calm:
+            entries.append(entry)
+    return [entry for entry in entries if not any(re.search(each, entry) for each in allowed)]

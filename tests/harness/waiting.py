@@ -1,0 +1,30 @@
+"""Waiting for what happens on its own: look again until a deadline, never a fixed sleep."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+GLANCE_SECONDS = 0.02
+
+
+def eventually(look: Callable[[], Value], seconds: float = 10.0, *, what: str = "") -> Value:
+    """The first true value that `look` gives within `seconds`.
+
+    A failed assertion in `look` counts as not yet.  Raises AssertionError that says what was
+    seen last.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        last: object
+        try:
+            value = look()
+            if value:
+                return value
+            last = value
+        except AssertionError as not_yet:
+            last = not_yet
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what or look} (last seen: {last!r})")
+        time.sleep(GLANCE_SECONDS)

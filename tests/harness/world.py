@@ -1,0 +1,50 @@
+"""The little world that the mounted tests live in, as a world file and the folder beside it."""
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+DOMAIN = "acme.example"
+PASSWORDS: Mapping[str, str] = {
+    "alice": "correct horse",
+    "bob": "battery staple",
+    "carol": "tromboné ✓",
+}
+ZONES = 24
+
+SEED: Mapping[str, bytes] = {
+    "notes.txt": b"first line\nsecond line\n",
+    "empty": b"",
+    "docs/report.md": b"# Report\n\nAll is well.\n",
+    "docs/2026/q1.csv": b"month,amount\nJanuary,1\n",
+    "docs/Grüße aus Köln.txt": "Schöne Grüße\n".encode(),
+    "big.bin": random.Random(7).randbytes(3 * 1024 * 1024 + 17),
+}
+"""What every zone holds at first."""
+
+
+def write(folder: Path, *, zones: int = ZONES, organization: str = "") -> Path:
+    """Write the world file below `folder`; `organization` is TOML for its table."""
+    for name, data in SEED.items():
+        path = folder / "seed" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    text = [f'[organization]\nname = "Acme"\ndomain = "{DOMAIN}"\n{organization}\n']
+    for name, password in PASSWORDS.items():
+        administrator = "true" if name == "alice" else "false"
+        text.append(
+            f'[[users]]\nid = "{name}@{DOMAIN}"\nname = "{name.title()}"\n'
+            f'password = "{password}"\nadministrator = {administrator}\n'
+        )
+    names = [f"Zone {number:02}" for number in range(1, zones + 1)]
+    for name in [*names, "Closed"]:
+        accessible = "false" if name == "Closed" else "true"
+        text.append(
+            f'[[zones]]\nname = "{name}"\nmanager = "alice@{DOMAIN}"\n'
+            f"accessible = {accessible}\n"
+            f'members = [{{ id = "bob@{DOMAIN}", access = "Modify" }},'
+            f' {{ id = "carol@{DOMAIN}", access = "Add" }}]\ncontent = "seed"\n'
+        )
+    path = folder / "world.toml"
+    path.write_text("\n".join(text), "utf-8")
+    return path

@@ -1,0 +1,10 @@
+"""Bytes at rest: content files, the outgoing spool and the cache with its downloads.
+
+Knows no remote, no tree and no outbox; where bytes come from is a `Source` handed in.
+"""
+
+from zonedrive.content.codec import create_file, open_file
+from zonedrive.content.file import ContentFile
+from zonedrive.content.spool import Spool
+
+__all__ = ["ContentFile", "Spool", "create_file", "open_file"]

@@ -1,0 +1,126 @@
+"""The head of a sealed file: whose key it has, how long it is, and where it may have holes.
+
+Layout of the first 4096 bytes (numbers are little-endian):
+
+    0     magic, 8 bytes, the format's version in the last one
+    8     file id, 16 random bytes
+    24    the file's own key, sealed under the account's key: nonce 12, ciphertext 32, tag 16
+    512   state record, twice: at 512 and at 2048, 1536 bytes each: length 4, then sealed under
+    2048  the file's key: sequence number 8, logical size 8, ranges of chunks that may be holes
+
+INVARIANT: a state is written first to the one place, then to the other, each in one write.
+So a process killed at any instant leaves at least one of two neighbouring states whole, and a
+damaged record alone never brings an old state back, since its twin has the new one.
+"""
+
+import os
+import struct
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from zonedrive.cipher import KEY_BYTES, NONCE_BYTES, TAG_BYTES, new_key
+from zonedrive.content.file import write_all
+from zonedrive.content.ranges import Ranges
+from zonedrive.errors import Damaged
+
+MAGIC = b"ZDSEAL\x00\x01"
+HEAD_BYTES = 4096
+FILE_ID_BYTES = 16
+_WRAPPED = len(MAGIC) + FILE_ID_BYTES
+_PLACES = (512, 2048)
+_PLACE_BYTES = 1536
+_NUMBERS = struct.Struct("<QQ")
+_LENGTH = struct.Struct("<I")
+MAX_HOLES = (_PLACE_BYTES - _LENGTH.size - NONCE_BYTES - TAG_BYTES - _NUMBERS.size) // 16
+
+
+class Head:
+    """The head of one sealed file, and its key."""
+
+    def __init__(self, file_id: bytes, key: bytes) -> None:
+        """A head with the state of an empty file."""
+        self.file_id = file_id
+        self.key = AESGCM(key)
+        self.size = 0
+        self.holes = Ranges()
+        self._sequence = 0
+
+    @classmethod
+    def create(cls, descriptor: int, account_key: bytes) -> "Head":
+        """Write the head of a new, empty file.  Raises OSError."""
+        file_id, key, nonce = os.urandom(FILE_ID_BYTES), new_key(), os.urandom(NONCE_BYTES)
+        sealed = AESGCM(account_key).encrypt(nonce, key, MAGIC + file_id)
+        head = cls(file_id, key)
+        record = head._record(0, Ranges())
+        page = bytearray(HEAD_BYTES)
+        start = MAGIC + file_id + nonce + sealed
+        page[: len(start)] = start
+        for place in _PLACES:
+            page[place : place + len(record)] = record
+        write_all(descriptor, page, 0)
+        return head
+
+    @classmethod
+    def load(cls, descriptor: int, account_key: bytes) -> "Head":
+        """Read a head.  Raises Damaged where it fails its check or is of another key."""
+        page = os.pread(descriptor, HEAD_BYTES, 0)
+        if not page.startswith(MAGIC) or len(page) < HEAD_BYTES:
+            raise Damaged("not a sealed file, or one of another version")
+        file_id = page[len(MAGIC) : _WRAPPED]
+        nonce, sealed = page[_WRAPPED:][:NONCE_BYTES], page[_WRAPPED + NONCE_BYTES :]
+        try:
+            key = AESGCM(account_key).decrypt(
+                nonce, sealed[: KEY_BYTES + TAG_BYTES], MAGIC + file_id
+            )
+        except InvalidTag as wrong:
+            raise Damaged("the key of a sealed file fails its check") from wrong
+        head = cls(file_id, key)
+        states = [state for place in _PLACES if (state := head._state(page[place:]))]
+        if not states:
+            raise Damaged("the state of a sealed file fails its check")
+        head._sequence, head.size, head.holes = max(states, key=lambda state: state[0])
+        return head
+
+    def save(self, descriptor: int, size: int, holes: Ranges) -> None:
+        """Make `size` and `holes` the state of the file.  Raises OSError; then it is as before."""
+        record = self._record(size, holes)
+        for place in _PLACES:
+            write_all(descriptor, record, place)
+        self.size = size
+        self.holes = Ranges(holes)
+
+    def _record(self, size: int, holes: Ranges) -> bytes:
+        self._sequence += 1
+        nonce = os.urandom(NONCE_BYTES)
+        plain = _NUMBERS.pack(self._sequence, size) + _few(holes).encode()
+        sealed = nonce + self.key.encrypt(nonce, plain, b"state" + self.file_id)
+        return _LENGTH.pack(len(sealed)) + sealed
+
+    def _state(self, place: bytes) -> tuple[int, int, Ranges] | None:
+        (length,) = _LENGTH.unpack_from(place)
+        sealed = place[_LENGTH.size :][: min(length, _PLACE_BYTES)]
+        try:
+            plain = self.key.decrypt(
+                sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], b"state" + self.file_id
+            )
+            sequence, size = _NUMBERS.unpack_from(plain)
+            return sequence, size, Ranges.decode(plain[_NUMBERS.size :])
+        except (InvalidTag, ValueError, struct.error):
+            return None
+
+
+def _few(holes: Ranges) -> Ranges:
+    """At most MAX_HOLES ranges that hold all of `holes`: the closest neighbours become one.
+
+    What lies between them counts as a possible hole then: a chunk that is there is still read
+    and checked, only one that vanished is no longer told from a hole.
+    """
+    pairs = list(holes)
+    if len(pairs) <= MAX_HOLES:
+        return holes
+    gaps = sorted(range(1, len(pairs)), key=lambda n: pairs[n][0] - pairs[n - 1][1])
+    kept = sorted(gaps[-(MAX_HOLES - 1) :])
+    starts = [pairs[0][0], *(pairs[n][0] for n in kept)]
+    ends = [*(pairs[n - 1][1] for n in kept), pairs[-1][1]]
+    return Ranges(zip(starts, ends, strict=True))

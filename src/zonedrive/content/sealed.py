@@ -1,0 +1,360 @@
+"""The sealed codec: content in encrypted, authenticated chunks with a key of its own.
+
+Layout: the head (see `header`), the journal slot, then one slot for each chunk of 64 KiB:
+
+    nonce 12, length of the plain bytes 4, ciphertext of that length, tag 16
+
+encrypted with AES-256-GCM under the file's key; file id, chunk number and length are
+authenticated with it.  A chunk may be stored shorter than 64 KiB: what is missing is zeros.
+
+INVARIANT: a nonce is fresh at every write, so that a copied file (same id, same key) may be
+written on its own.
+INVARIANT: plain bytes past the logical size never come back: whoever extends the file stores
+the last chunk anew if it holds more than the size says.
+INVARIANT: a chunk inside the recorded size is overwritten only after its new form stands whole
+in the journal slot, because a process killed inside a write may leave half of it.  Chunk and
+journal have the same nonce then, by which `_recover` knows them.
+An empty slot that the head does not list as a hole is Damaged, never zeros: a power cut may
+lose a chunk and keep the head.
+"""
+
+import os
+import struct
+from collections import OrderedDict
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+
+from zonedrive.cipher import NONCE_BYTES, TAG_BYTES
+from zonedrive.content.file import Buffer, ContentFile, open_descriptor, write_all
+from zonedrive.content.header import HEAD_BYTES, Head
+from zonedrive.content.ranges import Ranges
+from zonedrive.errors import Damaged
+
+CHUNK = 64 * 1024
+_LENGTH = struct.Struct("<I")
+_NUMBER = struct.Struct("<Q")
+_SLOT_HEAD = NONCE_BYTES + _LENGTH.size
+SLOT = _SLOT_HEAD + CHUNK + TAG_BYTES
+_JOURNAL = HEAD_BYTES  # chunk number 8, then a slot
+_CHUNKS = HEAD_BYTES + 68 * 1024  # where the slot of chunk 0 begins, on a page
+_EMPTY = bytes(_SLOT_HEAD)
+_MAX_DIRTY = 8  # partly written chunks in memory
+_MAX_KEPT = 4  # decrypted chunks in memory
+
+
+class SealedFile(ContentFile):
+    """Content encrypted at rest."""
+
+    def __init__(self, path: Path, descriptor: int, head: Head, key: bytes) -> None:
+        """Take over `descriptor`; `head` is what is stored there."""
+        super().__init__(path, descriptor)
+        self._head = head
+        self._account_key = key
+        self._size = head.size
+        self._holes = Ranges(head.holes)
+        self._dirty: OrderedDict[int, bytearray] = OrderedDict()
+        self._kept: OrderedDict[int, bytes] = OrderedDict()
+        self._regenerable = False
+
+    @classmethod
+    def create(cls, path: Path, key: bytes) -> "SealedFile":
+        """Make an empty file whose key is sealed under `key`.  Leaves nothing where it fails."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            return cls(path, descriptor, Head.create(descriptor, key), key)
+        except BaseException:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def open(cls, path: Path, key: bytes) -> "SealedFile":
+        """Open an existing file and mend what a killed process left."""
+        descriptor, writable = open_descriptor(path)
+        try:
+            file = cls(path, descriptor, Head.load(descriptor, key), key)
+            if writable:
+                file._recover()
+            return file
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @property
+    def size(self) -> int:
+        """The logical size in bytes."""
+        return self._size
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Read at most `length` bytes; fewer at the end, none past it.
+
+        Raises Damaged where a chunk fails its check.
+        """
+        with self._lock:
+            self._open()
+            end = min(offset + length, self._size)
+            if offset >= end:
+                return b""
+            first, last = offset // CHUNK, (end - 1) // CHUNK
+            parts: list[Buffer] = []
+            for number in range(first, last + 1):
+                base = number * CHUNK
+                start, stop = max(offset - base, 0), min(end - base, CHUNK)
+                chunk = self._chunk(number)
+                if start or stop < len(chunk):
+                    parts.append(memoryview(chunk)[start:stop])
+                else:
+                    parts.append(chunk)
+                if (missing := stop - max(start, len(chunk))) > 0:
+                    parts.append(bytes(missing))
+            if len(parts) == 1:
+                return bytes(parts[0])
+            return b"".join(parts)
+
+    def pwrite(self, offset: int, data: Buffer) -> int:
+        """Write all of `data` at `offset`; parts of chunks stay in memory until a flush."""
+        view = memoryview(data)
+        done, total = 0, len(view)
+        while done < total:
+            number, start = divmod(offset + done, CHUNK)
+            step = min(CHUNK - start, total - done)
+            # The lock is given back after each chunk, so that readers do not wait for all.
+            with self._lock:
+                self._open()
+                self._write(number, start, view[done : done + step])
+            done += step
+        return total
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to `size` bytes."""
+        with self._lock:
+            self._open()
+            self._changes += 1
+            if size > self._size:
+                self._grow(size)
+                self._store_dirty()
+            else:
+                self._cut(size)
+            self._save_head()
+            # Only after the head says so may the slots go; a crash between leaves them unseen.
+            self._trim()
+
+    def punch(self, start: int, end: int) -> None:
+        """Forget all chunks that [start, end) touches."""
+        with self._lock:
+            self._open()
+            self._changes += 1
+            first, last = start // CHUNK, -(-min(end, self._size) // CHUNK)
+            for number in range(first, last):
+                self._dirty.pop(number, None)
+                self._kept.pop(number, None)
+                self._holes.add(number, number + 1)
+            self._save_head()
+            for number in range(first, last):
+                self._clear(number)
+
+    # -- sizes
+
+    def _grow(self, size: int) -> None:
+        """Let the file be `size` long, with nothing but zeros behind its old end."""
+        number, used = divmod(self._size, CHUNK)
+        if used:
+            chunk = self._chunk(number)  # never longer than `used`
+            if number not in self._dirty and self._stored_length(number) > used:
+                self._dirty[number] = bytearray(chunk)
+        self._holes.add(-(-self._size // CHUNK), -(-size // CHUNK))
+        self._size = size
+
+    def _cut(self, size: int) -> None:
+        first_gone = -(-size // CHUNK)
+        for number in [n for n in (*self._dirty, *self._kept) if n >= size // CHUNK]:
+            used = size - number * CHUNK
+            self._kept.pop(number, None)
+            if used <= 0:
+                self._dirty.pop(number, None)
+            elif number in self._dirty:
+                del self._dirty[number][used:]
+        self._holes.remove(first_gone, max(first_gone, -(-self._size // CHUNK)))
+        self._size = size
+
+    def _trim(self) -> None:
+        """Take slots behind the end off the disk."""
+        descriptor = self._open()
+        end = _slot(-(-self._size // CHUNK))
+        if os.fstat(descriptor).st_size > end:
+            os.ftruncate(descriptor, end)
+
+    # -- chunks in memory
+
+    def _chunk(self, number: int) -> bytes | bytearray:
+        """The plain bytes of a chunk, without the zeros at its end and nothing past the size."""
+        if (dirty := self._dirty.get(number)) is not None:
+            return dirty
+        if (kept := self._kept.get(number)) is not None:
+            self._kept.move_to_end(number)
+            return kept
+        plain = self._load(number)
+        limit = self._size - number * CHUNK
+        if len(plain) > limit:
+            plain = plain[:limit]
+        self._kept[number] = plain
+        if len(self._kept) > _MAX_KEPT:
+            self._kept.popitem(last=False)
+        return plain
+
+    def _write(self, number: int, start: int, piece: memoryview) -> None:
+        base = number * CHUNK
+        end = base + start + len(piece)
+        if len(piece) < CHUNK and number not in self._dirty:
+            while len(self._dirty) >= _MAX_DIRTY:  # first, so that a full disk changes nothing
+                self._store_one(next(iter(self._dirty)))
+        before = self._size
+        if base + start > before:
+            self._grow(base + start)
+        self._holes.add(max(number, -(-self._size // CHUNK)), number + 1)  # until it is stored
+        self._changes += 1
+        if len(piece) == CHUNK:
+            try:
+                self._store(number, piece)
+            except OSError:
+                self._cut(before)
+                raise
+            self._dirty.pop(number, None)
+        else:
+            self._buffer(number, start, piece, whole=start == 0 and end >= self._size)
+        self._size = max(self._size, end)
+        if len(self._dirty.get(number, b"")) == CHUNK and end == base + CHUNK:
+            self._store_one(number)
+
+    def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
+        """Put `piece` into the chunk in memory; `whole`: nothing of the old chunk remains."""
+        if whole:
+            chunk = bytearray(piece)
+        else:
+            old = self._chunk(number)
+            chunk = old if isinstance(old, bytearray) else bytearray(old)
+            if len(chunk) < start:
+                chunk.extend(bytes(start - len(chunk)))
+            chunk[start : start + len(piece)] = piece
+        self._dirty[number] = chunk
+        self._dirty.move_to_end(number)
+        self._kept.pop(number, None)
+
+    def _store_one(self, number: int) -> None:
+        self._store(number, self._dirty[number])
+        del self._dirty[number]
+
+    def _store_dirty(self) -> None:
+        for number in sorted(self._dirty):
+            self._store_one(number)
+
+    def _flush(self) -> None:
+        self._store_dirty()
+        self._save_head()
+
+    def _save_head(self) -> None:
+        if self._size != self._head.size or list(self._holes) != list(self._head.holes):
+            self._head.save(self._descriptor, self._size, self._holes)
+
+    # -- chunks on the disk
+
+    def _aad(self, number: int, length: int) -> bytes:
+        return b"%b%d:%d" % (self._head.file_id, number, length)
+
+    def _open_slot(self, number: int, slot: bytes) -> bytes:
+        """The plain bytes in a slot.  Raises Damaged."""
+        (length,) = _LENGTH.unpack_from(slot, NONCE_BYTES)
+        if length <= CHUNK and len(slot) >= _SLOT_HEAD + length + TAG_BYTES:
+            sealed = memoryview(slot)[_SLOT_HEAD : _SLOT_HEAD + length + TAG_BYTES]
+            try:
+                return self._head.key.decrypt(slot[:NONCE_BYTES], sealed, self._aad(number, length))
+            except InvalidTag:
+                pass
+        raise Damaged(f"{self.path.name}: stored bytes of chunk {number} fail their check")
+
+    def _load(self, number: int) -> bytes:
+        slot = os.pread(self._descriptor, SLOT, _slot(number))
+        if len(slot) < _SLOT_HEAD or slot.startswith(_EMPTY):
+            if self._holes.covers(number, number + 1):
+                return b""
+            raise Damaged(f"{self.path.name}: chunk {number} was lost")
+        return self._open_slot(number, slot)
+
+    def _stored_length(self, number: int) -> int:
+        head = os.pread(self._descriptor, _SLOT_HEAD, _slot(number))
+        return int(_LENGTH.unpack_from(head, NONCE_BYTES)[0]) if len(head) == _SLOT_HEAD else 0
+
+    def _store(self, number: int, plain: Buffer) -> None:
+        """Put a chunk on the disk.  Raises OSError; the chunk is as it was then."""
+        nonce = os.urandom(NONCE_BYTES)
+        head = nonce + _LENGTH.pack(len(plain))
+        sealed = self._head.key.encrypt(nonce, plain, self._aad(number, len(plain)))
+        place = _slot(number)
+        before: bytes | None = None
+        if number * CHUNK < self._head.size and not self._regenerable:
+            before = os.pread(self._descriptor, SLOT, place)
+            write_all(self._descriptor, b"".join((_NUMBER.pack(number), head, sealed)), _JOURNAL)
+        try:
+            written = os.pwritev(self._descriptor, (head, sealed), place)
+            if written < len(head) + len(sealed):
+                write_all(self._descriptor, (head + sealed)[written:], place + written)
+        except OSError:
+            self._undo(number, before)
+            raise
+        self._kept.pop(number, None)
+        self._holes.remove(number, number + 1)
+
+    def without_journal(self) -> None:
+        """For content that can be fetched again: a torn chunk may be Damaged, but writes are fast.
+
+        What is torn is still never returned.
+        """
+        self._regenerable = True
+
+    def _undo(self, number: int, before: bytes | None) -> None:
+        """After a failed write: the slot's old bytes, or none."""
+        if before:
+            write_all(self._descriptor, before, _slot(number))
+        else:
+            self._clear(number)
+            self._holes.add(number, number + 1)
+
+    def _clear(self, number: int) -> None:
+        """Mark a slot as empty; takes no room on a full disk."""
+        place = _slot(number)
+        head = os.pread(self._descriptor, _SLOT_HEAD, place)
+        if any(head):
+            write_all(self._descriptor, bytes(len(head)), place)
+
+    def _recover(self) -> None:
+        """Finish the one write that a killed process may have left half done."""
+        descriptor = self._open()
+        journal = os.pread(descriptor, _NUMBER.size + SLOT, _JOURNAL)
+        slot = journal[_NUMBER.size :]
+        if len(slot) > _SLOT_HEAD and not slot.startswith(_EMPTY):
+            (number,) = _NUMBER.unpack_from(journal)
+            there = b""
+            if number * CHUNK < self._size:
+                there = os.pread(descriptor, SLOT, _slot(number))
+            if there[:NONCE_BYTES] == slot[:NONCE_BYTES]:
+                try:
+                    self._open_slot(number, there)
+                except Damaged:
+                    self._restore(number, slot)
+        self._trim()
+
+    def _restore(self, number: int, slot: bytes) -> None:
+        try:
+            plain = self._open_slot(number, slot)
+        except Damaged:
+            return
+        write_all(self._descriptor, slot[: _SLOT_HEAD + len(plain) + TAG_BYTES], _slot(number))
+
+    def _same_kind(self, path: Path) -> ContentFile:
+        return SealedFile.open(path, self._account_key)
+
+
+def _slot(number: int) -> int:
+    return _CHUNKS + number * SLOT

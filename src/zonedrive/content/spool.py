@@ -1,0 +1,92 @@
+"""The spool: bytes that the service does not have yet, one file for each generation of an inode.
+
+Must not know what an inode is, nor what becomes of the bytes.  It lies in the state directory:
+nothing here is ever removed but by `delete`.
+
+A file is named INODE-GENERATION.sealed or .plain: the way it is stored is part of the name, so
+that a switched `encrypt` setting never takes the one for the other.
+INVARIANT: one ContentFile object for one file, shared by all who have it open.
+"""
+
+import re
+from pathlib import Path
+
+from zonedrive.content.codec import create_file, open_file
+from zonedrive.content.file import ContentFile
+from zonedrive.errors import StoreError
+from zonedrive.paths import private_dir
+
+_NAME = re.compile(r"(\d+)-(\d+)\.(sealed|plain)", re.ASCII)
+SUFFIXES = (".sealed", ".plain")
+
+
+class Spool:
+    """Outgoing bytes below one folder."""
+
+    def __init__(self, directory: Path, key: bytes | None) -> None:
+        """Keep files in `directory` (made if missing), sealed under `key` where there is one."""
+        self.directory = private_dir(directory)
+        self._key = key
+        self._open: dict[Path, ContentFile] = {}
+
+    def path(self, ino: int, generation: int) -> Path:
+        """Where this generation is, or would be made."""
+        paths = [self.directory / f"{ino}-{generation}{suffix}" for suffix in SUFFIXES]
+        preferred = paths[self._key is None]
+        return next((path for path in paths if path.exists()), preferred)
+
+    def create(self, ino: int, generation: int) -> ContentFile:
+        """Make an empty file.  Raises OSError as it comes, FileExistsError among them."""
+        path = self.path(ino, generation)
+        return self._keep(create_file(path, self._key))
+
+    def open(self, ino: int, generation: int) -> ContentFile:
+        """Open a generation; everybody who does closes it once.
+
+        Raises FileNotFoundError, Damaged where its head fails its check, StoreError where it is
+        encrypted and this account is not any more.
+        """
+        path = self.path(ino, generation)
+        there = self._open.get(path)
+        if there is not None and not there.closed:
+            return there.share()
+        if path.suffix == ".plain":
+            return self._keep(open_file(path, None))
+        if self._key is None and path.exists():
+            raise StoreError(
+                f"the outgoing file {path.name} is encrypted",
+                remedy="set encrypt = true until everything is uploaded",
+            )
+        return self._keep(open_file(path, self._key))
+
+    def delete(self, ino: int, generation: int) -> None:
+        """Remove a generation, if it is there; who has it open can go on."""
+        path = self.path(ino, generation)
+        self._open.pop(path, None)
+        path.unlink(missing_ok=True)
+
+    def stored(self) -> list[tuple[int, int]]:
+        """Every (inode, generation) there is, in order."""
+        found = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+        return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+    def copy(self, ino: int, old: int, new: int) -> ContentFile:
+        """Make generation `new` an independent copy of `old`, and open it.
+
+        Nobody may write to `old` meanwhile.  Blocks; raises OSError.
+        """
+        source = self.open(ino, old)
+        try:
+            target = self.directory / f"{ino}-{new}{source.path.suffix}"
+            return self._keep(source.copy_to(target))
+        finally:
+            source.close()
+
+    def adopt(self, file: ContentFile) -> ContentFile:
+        """Take note of an open file that somebody else made at one of our paths."""
+        return self._keep(file)
+
+    def _keep(self, file: ContentFile) -> ContentFile:
+        self._open = {path: known for path, known in self._open.items() if not known.closed}
+        self._open[file.path] = file
+        return file

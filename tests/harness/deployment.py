@@ -221,6 +221,11 @@ class RemoteZone:
         body = {"parentId": self.entry_id(folder), "name": name}
         self._json("PUT", self._entry(path), json=body)
 
+    def move_id(self, entry_id: str, name: str) -> None:
+        """Rename inside the root folder, to any name at all."""
+        body = {"parentId": self.root_id, "name": name}
+        self._json("PUT", f"/api/sandbox/zones/{self.id}/entries/{entry_id}", json=body)
+
     def delete(self, path: str) -> None:
         """Put into the trash."""
         self._json("DELETE", self._entry(path))

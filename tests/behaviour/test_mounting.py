@@ -1,0 +1,146 @@
+"""Mounting and unmounting: what is wrong is one line, and a mount can always be ended."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
+
+
+def refused(machine: Machine, *arguments: str | Path, code: int = 1) -> str:
+    """The one line on stderr of a command that fails."""
+    ended = machine.run(*arguments)
+    assert ended.returncode == code, (ended.stdout, ended.stderr)
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def test_a_mount_point_must_be_an_empty_folder(mounted: Mounted) -> None:
+    """A missing, a full and a used mount point are refused with the reason."""
+    machine = mounted.machine
+    mounted.unmount()
+    assert "does not exist" in refused(machine, "mount", machine.folder / "nowhere")
+    (machine.folder / "full").mkdir()
+    (machine.folder / "full/file").touch()
+    assert "not empty" in refused(machine, "mount", machine.folder / "full")
+    assert "not a directory" in refused(machine, "mount", machine.folder / "full/file")
+    mounted.mount()
+    assert "mounted" in refused(machine, "mount", mounted.path)
+
+
+def test_an_account_is_mounted_once(mounted: Mounted) -> None:
+    """A second mount of the account is refused and says where the first one is."""
+    second = mounted.machine.folder / "second"
+    second.mkdir()
+    assert str(mounted.path) in refused(mounted.machine, "mount", second)
+    assert (mounted.root / "notes.txt").exists()
+
+
+def test_mounting_needs_a_logon(machine: Machine) -> None:
+    """Without a logon, exit code 3 and what to do."""
+    (machine.folder / "Zones").mkdir()
+    assert "zonedrive logon" in refused(machine, "mount", machine.folder / "Zones", code=3)
+
+
+def test_findmnt_finds_it(mounted: Mounted) -> None:
+    """The type is fuse.zonedrive and the source the address of the service."""
+    found = subprocess.check_output(
+        ["findmnt", "-n", "-o", "SOURCE", "-t", "fuse.zonedrive", mounted.path], text=True
+    )
+    assert found.strip() == mounted.deployment.base_url.rstrip("/")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_unmounts(mounted: Mounted, number: signal.Signals) -> None:
+    """SIGTERM and SIGINT end the daemon cleanly."""
+    pid = mounted.pid
+    os.kill(pid, number)
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), what="the daemon has ended")
+    assert not mounted.is_mounted()
+
+
+def test_a_dead_mount_errs_and_is_replaced(mounted: Mounted) -> None:
+    """After SIGKILL the path errs, rather than look empty; the next mount works."""
+    mounted.kill()
+    with pytest.raises(OSError, match="not connected"):
+        os.listdir(mounted.path)
+    mounted.mount()
+    assert "notes.txt" in os.listdir(mounted.root)
+
+
+def test_inode_numbers_stay(mounted: Mounted) -> None:
+    """Backups and editors rely on inode numbers: they are the same after a remount."""
+    paths = [mounted.root, *sorted(mounted.root.rglob("*"))]
+    before = {path: path.stat().st_ino for path in paths}
+    assert len(set(before.values())) == len(paths)
+    mounted.restart()
+    assert {path: path.stat().st_ino for path in paths} == before
+
+
+def test_unmounting_waits_for_uploads(mounted: Mounted) -> None:
+    """When unmount has returned without a word, everything is on the service."""
+    (mounted.root / "last.txt").write_bytes(b"just in time")
+    mounted.unmount()
+    assert mounted.zone.read("last.txt") == b"just in time"
+
+
+def test_what_cannot_be_sent_waits_for_the_next_mount(mounted: Mounted) -> None:
+    """Unmounting without the service says what is left; the next mount sends it."""
+    mounted.allow("offline", "reach", "upload")
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "later.txt").write_bytes(b"patience")
+        ended = mounted.machine.run("unmount", mounted.path, "--timeout", "1")
+        assert "1 file" in ended.stderr
+        assert not mounted.is_mounted()
+    mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("later.txt") == b"patience"
+
+
+def test_a_service_that_is_down_refuses_a_logon(machine: Machine, deployment: Deployment) -> None:
+    """A host that does not answer is exit code 4."""
+    line = refused(
+        machine, "logon", "https://127.0.0.1:9", "--username", "alice@acme.example",
+        "--password-stdin", code=4,
+    )  # fmt: skip
+    assert "127.0.0.1:9" in line
+
+
+def test_a_wrong_password_is_refused_once(machine: Machine, deployment: Deployment) -> None:
+    """A wrong password is exit code 3 after a single attempt."""
+    before = logons(deployment)
+    ended = machine.run(
+        "logon", deployment.base_url, "--username", "alice@acme.example", "--password-stdin",
+        "--ca-file", deployment.ca_file, text="wrong horse\n",
+    )  # fmt: skip
+    assert ended.returncode == 3
+    assert "wrong horse" not in ended.stderr
+    assert logons(deployment) == before + 1
+
+
+def logons(deployment: Deployment) -> int:
+    """How often the service was asked to log somebody on."""
+    text = deployment.stats()["requests"]
+    return sum(count for route, count in text.items() if route.endswith("/api/access/logon"))
+
+
+def test_another_authority_is_not_trusted(machine: Machine, deployment: Deployment) -> None:
+    """A certificate that nobody vouched for is refused, and says so."""
+    line = refused(
+        machine, "logon", deployment.base_url, "--username", "alice@acme.example",
+        "--password-stdin", code=4,
+    )  # fmt: skip
+    assert "certificate" in line
+
+
+def test_plain_http_is_refused(machine: Machine) -> None:
+    """The service is spoken to over HTTPS or not at all."""
+    ended = machine.run("logon", "http://127.0.0.1:9", "--username", "a", "--password-stdin")
+    assert ended.returncode in (1, 2)
+    assert "https" in ended.stderr

@@ -1,0 +1,94 @@
+"""What is on the service can be read below the mount with ordinary tools."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """The files below a folder of this machine."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_zones_are_folders(mounted: Mounted) -> None:
+    """Every zone that the API reaches is a folder; one that it does not reach is not there."""
+    names = set(os.listdir(mounted.path))
+    assert mounted.root.name in names
+    assert "Closed" not in names
+    assert len(names) == world.ZONES
+
+
+def test_a_zone_has_its_files(mounted: Mounted) -> None:
+    """All files of a zone are there, with the very bytes that the service has."""
+    assert tree(mounted.root) == dict(world.SEED)
+
+
+def test_sizes_and_times_are_those_of_the_service(mounted: Mounted) -> None:
+    """`ls -l` shows the size and the time of the version on the service."""
+    entry = mounted.zone.find("docs/report.md")
+    found = (mounted.root / "docs/report.md").stat()
+    assert entry is not None
+    assert found.st_size == entry["size"] == len(world.SEED["docs/report.md"])
+    shown = subprocess.check_output(
+        ["date", "-u", "-r", mounted.root / "docs/report.md", "+%Y-%m-%dT%H:%M"], text=True
+    ).strip()
+    assert entry["lastModified"].startswith(shown)
+
+
+@pytest.mark.parametrize("start", [0, 1, 131071, 131072, 3 * 1024 * 1024, 3 * 1024 * 1024 + 17])
+def test_a_piece_of_a_file_can_be_read(mounted: Mounted, start: int) -> None:
+    """A program may read anywhere in a file; behind its end there is nothing."""
+    with (mounted.root / "big.bin").open("rb") as file:
+        file.seek(start)
+        assert file.read(200_000) == world.SEED["big.bin"][start : start + 200_000]
+
+
+def test_what_was_read_stays_readable_without_the_service(mounted: Mounted) -> None:
+    """A file that was read before can be read while the service is down, also after a remount."""
+    mounted.allow("offline", "reach", "refresh")
+    assert (mounted.root / "big.bin").read_bytes() == world.SEED["big.bin"]
+    with mounted.deployment.faulty(down=True):
+        mounted.restart()
+        assert (mounted.root / "big.bin").read_bytes() == world.SEED["big.bin"]
+
+
+@pytest.mark.mount("refresh=0.3")
+def test_what_others_change_shows_up(mounted: Mounted) -> None:
+    """New files, new versions and deletions of coworkers show within the refresh time."""
+    notes = mounted.root / "notes.txt"
+    assert notes.read_bytes() == world.SEED["notes.txt"]
+    mounted.zone.write("notes.txt", b"rewritten by bob, and longer than before\n")
+    mounted.zone.write("from bob.txt", b"hello\n")
+    mounted.zone.delete("empty")
+    eventually(lambda: notes.read_bytes() == b"rewritten by bob, and longer than before\n")
+    eventually(lambda: (mounted.root / "from bob.txt").exists())
+    assert (mounted.root / "from bob.txt").read_bytes() == b"hello\n"
+    eventually(lambda: not (mounted.root / "empty").exists())
+    assert sorted(os.listdir(mounted.root)) == ["big.bin", "docs", "from bob.txt", "notes.txt"]
+
+
+def test_df_answers(mounted: Mounted) -> None:
+    """`df` and file managers get an answer, and names may be 255 bytes long."""
+    found = os.statvfs(mounted.path)
+    assert found.f_blocks > 0
+    assert found.f_namemax == 255
+
+
+def test_a_missing_file_is_missing(mounted: Mounted) -> None:
+    """What is not there says so at once."""
+    with pytest.raises(FileNotFoundError):
+        (mounted.root / "nowhere.txt").read_bytes()
+    with pytest.raises(FileNotFoundError):
+        (mounted.path / "No such zone").stat()
+    with pytest.raises(NotADirectoryError):
+        os.listdir(mounted.root / "notes.txt")

@@ -1,0 +1,170 @@
+"""One save makes one version, whichever way a program saves."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+
+NEW = b"first line\nsecond line, mended\nthird line\n"
+
+
+def append(path: Path) -> None:
+    """As `>>` in a shell."""
+    with path.open("ab") as file:
+        file.write(b"third line\n")
+
+
+def write_in_place(path: Path) -> None:
+    """As a program that changes a record."""
+    with path.open("r+b") as file:
+        file.write(NEW)
+
+
+def rewrite(path: Path) -> None:
+    """As `>` in a shell: truncate, then write in pieces."""
+    with path.open("wb") as file:
+        for start in range(0, len(NEW), 7):
+            file.write(NEW[start : start + 7])
+            file.flush()
+
+
+def rename_over(path: Path) -> None:
+    """As most editors and `sed -i`: a temporary file takes the place of the old one."""
+    new = path.with_name("tmpaBcD12")
+    new.write_bytes(NEW)
+    new.rename(path)
+
+
+def rename_aside(path: Path) -> None:
+    """As vim with a backup: the old one aside, a new one written, the backup removed."""
+    backup = path.with_name(path.name + ".bak")
+    path.rename(backup)
+    path.write_bytes(NEW)
+    backup.unlink()
+
+
+def delete_and_write(path: Path) -> None:
+    """As a program that starts afresh."""
+    path.unlink()
+    path.write_bytes(NEW)
+
+
+def sed(path: Path) -> None:
+    """`sed -i`."""
+    subprocess.run(["sed", "-i", "s/second line/second line, mended/", path], check=True)
+
+
+WAYS: list[Callable[[Path], None]] = [
+    append, write_in_place, rewrite, rename_over, rename_aside, delete_and_write, sed,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("save", WAYS, ids=lambda way: way.__name__)
+def test_one_save_makes_one_version(mounted: Mounted, save: Callable[[Path], None]) -> None:
+    """The service sees one new version of the same file, and no stray entries."""
+    path = mounted.root / "notes.txt"
+    before = mounted.zone.find("notes.txt")
+    save(path)
+    saved = path.read_bytes()
+    mounted.sync()
+    after = mounted.zone.find("notes.txt")
+    assert before is not None
+    assert after is not None
+    assert after["id"] == before["id"]
+    assert mounted.zone.read("notes.txt") == saved
+    assert len(mounted.zone.versions("notes.txt")) == 2
+    assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
+    assert path.read_bytes() == saved
+
+
+def test_vim_makes_one_version(mounted: Mounted) -> None:
+    """A save in vim, with its swap, probe and backup files, is one version of the same file."""
+    vim = shutil.which("vim") or shutil.which("vim.tiny") or shutil.which("vi")
+    assert vim, "the tests need vim.tiny, which every Debian has"
+    path = mounted.root / "docs/report.md"
+    before = mounted.zone.entry_id("docs/report.md")
+    subprocess.run(
+        [vim, "-u", "NONE", "-es", "-c", "set backup|%s/well/very well/|wq", path],
+        check=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    mounted.sync()
+    assert mounted.zone.entry_id("docs/report.md") == before
+    assert mounted.zone.read("docs/report.md") == b"# Report\n\nAll is very well.\n"
+    assert len(mounted.zone.versions("docs/report.md")) == 2
+    assert set(mounted.zone.listing("docs")) == {"2026", "Grüße aus Köln.txt", "report.md"}
+
+
+def test_a_new_file_is_on_the_service(mounted: Mounted) -> None:
+    """A file that is created gets to the service with one version."""
+    data = os.urandom(2_500_000)
+    (mounted.root / "docs/new.bin").write_bytes(data)
+    assert (mounted.root / "docs/new.bin").read_bytes() == data
+    mounted.sync()
+    assert mounted.zone.read("docs/new.bin") == data
+    assert len(mounted.zone.versions("docs/new.bin")) == 1
+
+
+def test_an_empty_file_is_on_the_service(mounted: Mounted) -> None:
+    """`touch` creates a file of no bytes."""
+    (mounted.root / "flag").touch()
+    mounted.sync()
+    assert mounted.zone.read("flag") == b""
+
+
+def test_saves_in_quick_succession_settle(mounted: Mounted) -> None:
+    """Many saves within the settle time are one version, the last one."""
+    mounted.restart("settle=2")
+    path = mounted.root / "notes.txt"
+    for number in range(10):
+        path.write_text(f"draft {number}\n")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"draft 9\n"
+    assert len(mounted.zone.versions("notes.txt")) == 2
+
+
+def test_a_save_without_a_change_of_content_keeps_the_file(mounted: Mounted) -> None:
+    """Opening for writing and closing again without writing makes no version."""
+    with (mounted.root / "notes.txt").open("r+b"):
+        pass
+    mounted.sync()
+    assert len(mounted.zone.versions("notes.txt")) == 1
+
+
+def test_a_coworkers_version_is_not_overwritten(mounted: Mounted) -> None:
+    """If bob saves while alice edits, his version stays and hers lies beside it."""
+    path = mounted.root / "notes.txt"
+    with path.open("r+b") as file:
+        file.write(b"ALICE")
+        mounted.zone.write("notes.txt", b"bob was quicker\n")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"bob was quicker\n"
+    [copy] = [name for name in mounted.zone.listing() if name.startswith("notes (conflict, alice")]
+    assert copy.endswith(".txt")
+    assert mounted.zone.read(copy) == b"ALICE line\nsecond line\n"
+    assert "notes (conflict" in mounted.machine.done("conflicts")
+
+
+def test_a_file_is_readable_while_it_waits(mounted: Mounted) -> None:
+    """With the service down a save succeeds, can be read back, and goes out when it is up again."""
+    mounted.allow("offline", "reach", "upload")
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "notes.txt").write_bytes(NEW)
+        assert (mounted.root / "notes.txt").read_bytes() == NEW
+        assert mounted.status()["outbox"]["pending"] + mounted.status()["outbox"]["uploading"] == 1
+    mounted.sync(seconds=60)
+    assert mounted.zone.read("notes.txt") == NEW
+    assert len(mounted.zone.versions("notes.txt")) == 2
+
+
+def test_seeded_files_have_one_version(mounted: Mounted) -> None:
+    """Reading never makes a version."""
+    for name in world.SEED:
+        (mounted.root / name).read_bytes()
+    mounted.sync()
+    assert {len(mounted.zone.versions(name)) for name in world.SEED} == {1}

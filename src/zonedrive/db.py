@@ -7,6 +7,7 @@ INVARIANT: no `await` inside a transaction.
 """
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -54,12 +55,22 @@ class Database:
         for number in range(found, len(migrations)):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                if number == 0:
+                    self._connection.execute(
+                        f"PRAGMA application_id = {1 + secrets.randbelow((1 << 31) - 1)}"
+                    )
                 migrations[number](self._connection)
                 self._connection.execute(f"PRAGMA user_version = {number + 1}")
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
+
+    @property
+    def identity(self) -> str:
+        """Tells this file from every other one, also from one made anew in its place."""
+        (number,) = self._connection.execute("PRAGMA application_id").fetchone()
+        return f"{number:08x}"
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

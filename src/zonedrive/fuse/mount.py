@@ -51,6 +51,7 @@ class Session:
         self._invalidations = invalidations
         self._source = source
         self._telling = trio.CancelScope()
+        self.ended = trio.Event()
 
     def attach(self, options: Options) -> None:
         """Mount.  From here on the kernel waits for `run`; `close` must follow.
@@ -67,20 +68,24 @@ class Session:
             raise MountError(_reason(said, str(wrong), self.folder)) from wrong
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Answer the kernel until `stop`, cancellation, or an unmount from outside.
+        """Answer the kernel until `stop`, cancellation, or an unmount from outside; sets `ended`.
 
-        Reports as started once the mount has answered a stat.
+        Reports as started once the mount has answered a stat; raises MountError where it does
+        not come so far.
         """
-        async with trio.open_nursery() as watching:
-            watching.start_soon(self._stop_when_cancelled)
-            # The end is orderly also when cancelled: see the order in `_tell_until_stopped`.
-            with trio.CancelScope(shield=True), _ticking():
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._answer)
-                    nursery.start_soon(self._tell_until_stopped)
-                    if await self._answers():
+        try:
+            async with trio.open_nursery() as watching:
+                watching.start_soon(self._stop_when_cancelled)
+                # The end is orderly also when cancelled: see `_tell_until_stopped`.
+                with trio.CancelScope(shield=True), _ticking():
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._answer)
+                        nursery.start_soon(self._tell_until_stopped)
+                        await self._try()
                         task_status.started()
-            watching.cancel_scope.cancel()
+                watching.cancel_scope.cancel()
+        finally:
+            self.ended.set()
 
     def stop(self) -> None:
         """End `run`: whatever still waits for an answer gets ENOTCONN."""
@@ -114,23 +119,28 @@ class Session:
         finally:
             self.stop()
 
-    async def _answers(self) -> bool:
-        """Whether the mount answers; False where it has ended first.
+    async def _try(self) -> None:
+        """Wait until the mount answers.  Raises MountError where it does not, and stops.
 
         Asked in a thread, since the answer comes from this very loop.
         """
-        with trio.move_on_after(ANSWER_SECONDS):
-            try:
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                above = await trio.to_thread.run_sync(os.stat, self.folder.parent)
                 here = await trio.to_thread.run_sync(os.stat, self.folder, abandon_on_cancel=True)
-            except OSError as wrong:
-                if self._telling.cancel_called:
-                    return False
-                self.stop()
-                raise MountError(f"the mount fails at once ({wrong.strerror})") from wrong
-            above = await trio.to_thread.run_sync(os.stat, self.folder.parent)
-            return here.st_dev != above.st_dev
-        self.stop()
-        raise MountError(f"{self.folder} did not answer within {ANSWER_SECONDS:.0f} s")
+                if here.st_dev == above.st_dev:
+                    raise MountError(f"the mount at {self.folder} was gone at once")
+        except trio.TooSlowError as slow:
+            self.stop()
+            raise MountError(
+                f"{self.folder} did not answer within {ANSWER_SECONDS:.0f} s"
+            ) from slow
+        except OSError as wrong:
+            self.stop()
+            raise MountError(f"the mount at {self.folder} fails ({wrong.strerror})") from wrong
+        except MountError:
+            self.stop()
+            raise
 
 
 @contextmanager

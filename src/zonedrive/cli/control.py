@@ -1,0 +1,122 @@
+"""The client of the control socket, and which daemon a path belongs to.
+
+Must not know what a command means.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import platformdirs
+
+from zonedrive.daemon import lock, protocol
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import ConfigError, ZonedriveError
+from zonedrive.fuse import mountpoint
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths
+
+CONNECT_SECONDS = 10.0
+
+
+class NoDaemon(ZonedriveError):
+    """The account is not mounted."""
+
+    def __init__(self, account: str) -> None:
+        super().__init__(f"account {account} is not mounted", remedy="run 'zonedrive mount DIR'")
+
+
+def stream(
+    paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
+) -> Iterator[Message]:
+    """Every line that the account's daemon answers; the last one has "done".
+
+    `timeout` is the longest silence, in seconds.  Raises NoDaemon, or what the daemon raised.
+    """
+    try:
+        connection = protocol.connect(paths.control, CONNECT_SECONDS)
+    except OSError as wrong:
+        raise NoDaemon(paths.account) from wrong
+    with connection, connection.makefile("rb") as answers:
+        connection.settimeout(timeout)
+        try:
+            connection.sendall(protocol.encode(request))
+            for line in answers:
+                message = protocol.decode(line)
+                if "error" in message:
+                    raise protocol.raised(message)
+                yield message
+                if message.get("done"):
+                    return
+        except TimeoutError as slow:
+            raise ZonedriveError(
+                f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
+            ) from slow
+        except ConnectionError as wrong:
+            raise _ended(paths) from wrong
+    raise _ended(paths)
+
+
+def _ended(paths: AccountPaths) -> ZonedriveError:
+    return ZonedriveError(
+        f"the daemon of account {paths.account} ended without an answer",
+        remedy=f"see {paths.log}",
+    )
+
+
+def ask(
+    paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
+) -> Message:
+    """The last line of the answer.  Raises as `stream` does."""
+    *_, last = stream(paths, request, timeout=timeout)
+    return last
+
+
+def running(paths: AccountPaths) -> bool:
+    """Whether a daemon serves the account."""
+    return lock.is_held(paths.lock)
+
+
+def accounts() -> list[AccountPaths]:
+    """Every account of which there is anything on this machine."""
+    base = Path(platformdirs.user_state_dir("zonedrive"))
+    try:
+        names = sorted(entry.name for entry in base.iterdir() if entry.is_dir())
+    except FileNotFoundError:
+        return []
+    found = []
+    for name in names:
+        try:
+            paths = AccountPaths(name)
+        except ConfigError:
+            continue  # not a folder of ours
+        if paths.account_file.exists() or paths.lock.exists():
+            found.append(paths)
+    return found
+
+
+def serving(folder: Path) -> AccountPaths | None:
+    """The account whose living daemon has its mount at `folder`."""
+    for paths in accounts():
+        who = lock.holder(paths.lock)
+        if who is not None and who.mountpoint == folder and running(paths):
+            return paths
+    return None
+
+
+def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, list[str]]:
+    """The account that PATH arguments are about, and the paths as a daemon takes them.
+
+    Without paths it is `account`, or the default one.  Raises ZonedriveError for a path that is
+    in no mount, or in that of another account than the others.
+    """
+    absolute = [mountpoint.absolute(path) for path in given]
+    found: AccountPaths | None = AccountPaths(account) if account else None
+    for path in absolute:
+        mount = mountpoint.holding(path)
+        paths = serving(mount.path) if mount else None
+        if paths is None:
+            raise ZonedriveError(f"{path} is not in a mount of zonedrive")
+        if found is not None and paths.account != found.account:
+            raise ZonedriveError(f"{path} belongs to account {paths.account}, not {found.account}")
+        found = paths
+    return found or AccountPaths(DEFAULT_ACCOUNT), [os.fspath(path) for path in absolute]

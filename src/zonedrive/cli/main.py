@@ -1,0 +1,144 @@
+"""The entry: which commands there are, and how an error becomes one line and an exit code.
+
+Must not import what a command needs: `--help` and `--version` pay for nothing but click.
+"""
+
+import importlib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from zonedrive import __version__
+from zonedrive.cli.exits import INTERRUPTED, USAGE, exit_code
+from zonedrive.errors import ZonedriveError
+
+# Name -> (module, attribute, what the list of commands says), by section.
+SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
+    "Logging on": {
+        "logon": ("zonedrive.cli.logon", "logon", "Log on to a service and keep a token."),
+        "logoff": ("zonedrive.cli.logon", "logoff", "End the logon, destroy key and cache."),
+    },
+    "Mounting": {
+        "mount": ("zonedrive.cli.mount", "mount", "Mount the zones on a folder."),
+        "unmount": ("zonedrive.cli.mount", "unmount", "Unmount, after waiting for uploads."),
+    },
+    "Looking": {
+        "status": ("zonedrive.cli.status", "status", "Show the mount, uploads and cache."),
+        "sync": ("zonedrive.cli.status", "sync", "Wait until everything is on the service."),
+        "zones": ("zonedrive.cli.zones", "zones", "List the zones."),
+        "conflicts": ("zonedrive.cli.files", "conflicts", "List copies that a conflict made."),
+        "versions": ("zonedrive.cli.files", "versions", "List the versions of a file."),
+        "trash": ("zonedrive.cli.files", "trash", "List what was deleted."),
+        "restore": ("zonedrive.cli.files", "restore", "Bring back what was deleted."),
+    },
+    "Trying out": {
+        "sandbox": ("zonedrive.cli.sandbox", "sandbox", "Run a service of your own to try with."),
+    },
+}
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry[2]) for name, entry in commands.items()])
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", message="zonedrive %(version)s")
+def program() -> None:
+    """Mount the zones of a secure storage and collaboration service as local folders.
+
+    Start with 'zonedrive logon https://…', then 'zonedrive mount ~/Zones'.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    code = _run(given)
+    # What is left in the buffers may meet a reader that has gone (`zonedrive zones | head -1`).
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(code)
+
+
+def _run(given: list[str]) -> int:
+    try:
+        if given and given[0].startswith(("https://", "http://")):
+            # mount(8) calls `zonedrive URL DIR -o OPTIONS` for the type fuse.zonedrive.
+            from zonedrive.cli.mount import mount_helper
+
+            found = mount_helper.main(given, prog_name="zonedrive", standalone_mode=False)
+        else:
+            found = program.main(given, prog_name="zonedrive", standalone_mode=False)
+        return found if isinstance(found, int) else 0
+    except click.exceptions.NoArgsIsHelpError as shown:
+        click.echo(shown.format_message())
+        return USAGE
+    except click.UsageError as wrong:
+        return _say(f"{_sentence(wrong.format_message())}; {_where(wrong.ctx)}", USAGE)
+    except click.ClickException as wrong:
+        return _say(wrong.format_message(), 1)
+    except ZonedriveError as wrong:
+        return _say(wrong.line(), exit_code(wrong))
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except OSError as wrong:
+        name = f"{wrong.filename}: " if wrong.filename else ""
+        return _say(f"{name}{wrong.strerror or wrong}", 1)
+    except Exception as error:
+        return _say(_unforeseen(error), 1)
+
+
+def _say(line: str, code: int) -> int:
+    """One line on stderr, whatever the locale can print."""
+    text = "zonedrive: " + " ".join(line.split())
+    encoding = sys.stderr.encoding or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=True)
+    return code
+
+
+def _sentence(text: str) -> str:
+    """click's sentence, as part of one of ours."""
+    text = text.rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _where(context: click.Context | None) -> str:
+    return f"see '{context.command_path if context else 'zonedrive'} --help'"
+
+
+def _unforeseen(error: Exception) -> str:
+    """Keep the details for a report; the person sees where they are."""
+    descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        # Types and places only: a message or a variable may hold what must not be written down.
+        frames = traceback.extract_tb(error.__traceback__)
+        file.write(f"zonedrive {__version__}: {type(error).__name__}\n")
+        file.writelines(f"{frame.filename}:{frame.lineno} {frame.name}\n" for frame in frames)
+    return f"this should not have happened ({type(error).__name__}); see {Path(name)}"

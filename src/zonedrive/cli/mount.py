@@ -1,0 +1,142 @@
+"""`zonedrive mount` and `zonedrive unmount`, and the form in which mount(8) calls.
+
+Must not know how a daemon works; it is started, or asked over its socket.
+"""
+
+import os
+from pathlib import Path
+
+import click
+
+from zonedrive.cli import control
+from zonedrive.cli.options import account_option, timeout_option
+from zonedrive.cli.show import Progress, amount, count
+from zonedrive.daemon import ready
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import ConfigError, MountError, ZonedriveError
+from zonedrive.fuse import mountpoint, options
+from zonedrive.paths import AccountPaths
+
+UNMOUNT_SECONDS = 60.0
+
+
+@click.command()
+@click.argument("folder", metavar="DIR")
+@account_option
+@click.option("-f", "--foreground", is_flag=True, help="Stay, and log to the terminal.")
+@click.option(
+    "-o",
+    "texts",
+    multiple=True,
+    metavar="OPT[,OPT...]",
+    help="Settings as in config.toml (settle=2, …) and FUSE's own (ro, allow_other, …).",
+)
+def mount(folder: str, account: str, foreground: bool, texts: tuple[str, ...]) -> None:
+    """Mount your zones on the empty folder DIR.
+
+    Returns when the mount answers and leaves a daemon that serves it. The mount comes up without
+    the service as well: what is cached can be read, and what is written goes out later.
+    """
+    _mount(AccountPaths(account), folder, texts, foreground)
+
+
+@click.command()
+@click.argument("url")
+@click.argument("folder", metavar="DIR")
+@click.option("-f", "--foreground", is_flag=True)
+@click.option("-o", "texts", multiple=True, metavar="OPT[,OPT...]")
+def mount_helper(url: str, folder: str, foreground: bool, texts: tuple[str, ...]) -> None:
+    """Mount the account of the service at URL on DIR, as mount(8) asks for it.
+
+    A line in /etc/fstab: 'https://service.example  /home/me/Zones  fuse.zonedrive
+    noauto,user,account=work  0  0'.
+    """
+    _mount(_account_of(url, options.parse(texts).account), folder, texts, foreground)
+
+
+def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground: bool) -> None:
+    if not foreground:
+        options.parse(texts)  # a mistyped word need not wait for a process to start
+        ready.start(paths, Path(os.path.abspath(folder)), texts)  # noqa: PTH100 - links stay
+        return
+    from zonedrive.daemon import serve
+
+    serve.run(serve.Start(paths, folder, texts, foreground=True), ready.Pipe(None))
+
+
+def _account_of(url: str, account: str | None) -> AccountPaths:
+    """The account logged on at `url`; `account` picks one where several are."""
+    from zonedrive.logon.account import Account
+
+    wanted = url.rstrip("/").lower()
+    found = []
+    for paths in control.accounts():
+        try:
+            base_url = Account.load(paths).base_url
+        except ZonedriveError:
+            continue
+        if base_url.rstrip("/").lower() == wanted and account in (None, paths.account):
+            found.append(paths)
+    if not found:
+        raise ConfigError(f"nobody is logged on at {url}", remedy=f"run 'zonedrive logon {url}'")
+    if len(found) > 1:
+        names = ", ".join(paths.account for paths in found)
+        raise ConfigError(
+            f"several accounts are logged on at {url} ({names})",
+            remedy="choose with -o account=NAME",
+        )
+    return found[0]
+
+
+@click.command()
+@click.argument("folder", metavar="DIR")
+@timeout_option(UNMOUNT_SECONDS, "for uploads, and for programs that use the mount")
+@click.option("--now", is_flag=True, help="Wait for nothing.")
+def unmount(folder: str, timeout: float, now: bool) -> None:
+    """Unmount DIR.
+
+    Waits until what was written is on the service. What is left after SECONDS stays safely on
+    this machine and goes on at the next mount.
+    """
+    path = mountpoint.absolute(folder)
+    found = mountpoint.at(path)
+    if found is None or not found.ours:
+        raise MountError(f"{path} is not a mount of zonedrive")
+    paths = control.serving(path)
+    if paths is None:
+        _without_daemon(path, now)
+        return
+    request = {"command": "unmount", "timeout": 0 if now else timeout, "now": now}
+    last: Message = {}
+    with Progress() as progress:
+        for last in control.stream(paths, request):
+            progress.show(_waiting(last))
+    if users := last.get("users"):
+        click.echo(f"{path} was still used by {', '.join(users)}", err=True)
+    if last.get("left", {}).get("files"):
+        click.echo(_left(last["left"]), err=True)
+
+
+def _waiting(message: Message) -> str:
+    if users := message.get("users"):
+        return f"waiting for {', '.join(users)}"
+    left = message.get("left", {})
+    if left.get("files"):
+        return f"waiting for {count(left['files'], 'file')} ({amount(left['bytes'])})"
+    return ""
+
+
+def _left(left: dict[str, int]) -> str:
+    return (
+        f"{count(left['files'], 'file')} ({amount(left['bytes'])}) not on the service yet; "
+        "kept here, uploads go on at the next mount"
+    )
+
+
+def _without_daemon(path: Path, now: bool) -> None:
+    """A mount that a killed daemon left, or that another user's daemon serves."""
+    if not now and not mountpoint.dead(path):
+        raise MountError(
+            f"{path} is served by a daemon that is not yours", remedy="use --now to detach it"
+        )
+    mountpoint.detach(path, lazy=True)

@@ -1,0 +1,58 @@
+"""Options that several commands share.
+
+Must not know what the commands do with them.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from zonedrive.paths import DEFAULT_ACCOUNT
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class AccountName(click.ParamType[str]):
+    """`[a-z0-9-]+`."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not re.fullmatch(r"[a-z0-9-]+", value):
+            self.fail(f"{value!r}: use lower-case letters, digits and hyphens", param, ctx)
+        return str(value)
+
+
+account_option = click.option(
+    "--account",
+    type=AccountName(),
+    default=DEFAULT_ACCOUNT,
+    show_default=True,
+    metavar="NAME",
+    help="Which of your logons.",
+)
+
+# For commands that can find the account by a path.
+some_account_option = click.option(
+    "--account",
+    type=AccountName(),
+    default=None,
+    metavar="NAME",
+    help=f"Which of your logons.  [default: the one of PATH, else {DEFAULT_ACCOUNT}]",
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def timeout_option(default: float, what: str) -> Callable[[Decorated], Decorated]:
+    """`--timeout SECONDS`."""
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(min=0),
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help=f"How long to wait {what}.",
+    )

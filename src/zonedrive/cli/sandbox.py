@@ -1,0 +1,52 @@
+"""`zonedrive sandbox`: a real deployment of the service on this machine, to try and to test.
+
+Must not know how it works; its dependencies are an extra of their own.
+"""
+
+import importlib
+from pathlib import Path
+
+import click
+
+from zonedrive.errors import ConfigError
+
+
+@click.command()
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for everything it keeps; what is there goes on.",
+)
+@click.option(
+    "--world",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with users, groups and zones for the first start.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File that gets address, CA and control socket as JSON once it answers.",
+)
+def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Path | None) -> None:
+    """Run a service of your own, with example zones, until Ctrl-C.
+
+    It speaks HTTPS with a certificate authority below the data folder.
+    """
+    try:
+        serve = importlib.import_module("zonedrive.sandbox.serve")
+    except ModuleNotFoundError as missing:
+        if missing.name and missing.name.startswith("zonedrive"):
+            raise
+        raise ConfigError(
+            f"the sandbox needs {missing.name}", remedy="run 'pip install zonedrive[sandbox]'"
+        ) from missing
+    serve.run(data, world, host, port, ready_file)

@@ -1,0 +1,150 @@
+"""How things are shown to people: tables, sizes, times.  Plain, and as wide as the terminal.
+
+Must not know what is shown.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NARROW = 60
+"""Columns below which a table is shown as blocks of lines."""
+
+
+def as_json(value: object) -> None:
+    """For programs: one value, ASCII, so that no locale can spoil it."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def amount(size: int | None) -> str:
+    """Bytes as a person reads them: `3.4 MiB`."""
+    if size is None:
+        return "–" if _can_show("–") else "-"
+    if size < 1024:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        if value < 1024 or unit == "TiB":
+            break
+    return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+
+
+def count(number: int, thing: str, things: str = "") -> str:
+    """`1 file`, `2 files`; `things` where the plural is not made with an s."""
+    return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
+
+
+def when(text: str) -> str:
+    """A time of a daemon's answer (ISO 8601), in this machine's zone."""
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def width() -> int:
+    """Columns of the terminal; into a file or a pipe, nothing is folded."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return max(20, shutil.get_terminal_size((80, 24)).columns)
+    return 1000
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+) -> None:
+    """Rows under headings; in a narrow terminal each row as a block of lines.
+
+    Columns named in `right` hold numbers.
+    """
+    if width() < NARROW:
+        _blocks(columns, rows)
+        return
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(box=box.SIMPLE_HEAD if _can_show("─") else box.ASCII, pad_edge=False)
+    for name in columns:
+        shown.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=name in right,
+            overflow="fold",
+            header_style="bold",
+        )
+    for row in rows:
+        shown.add_row(*[_printable(cell) for cell in row])
+    _console().print(shown)
+
+
+def line(text: str, style: str = "") -> None:
+    """One line (folded where the terminal is narrow); `style` is rich's, for terminals only."""
+    _console().print(_printable(text), style=style, soft_wrap=not sys.stdout.isatty())
+
+
+class Progress:
+    """A line on the terminal that changes while something is waited for; elsewhere nothing."""
+
+    def __init__(self) -> None:
+        self._shows = sys.stderr.isatty()
+        self._last = ""
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.show("")
+
+    def show(self, text: str) -> None:
+        """Replace the line by `text`."""
+        if self._shows and text != self._last:
+            columns = shutil.get_terminal_size((80, 24)).columns
+            click.echo(f"\r\x1b[K{_printable(text)[: columns - 1]}", nl=False, err=True)
+            self._last = text
+
+
+def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    for number, row in enumerate(rows):
+        if number:
+            click.echo()
+        for name, cell in zip(columns, row, strict=True):
+            if cell:
+                line(f"{name}: {cell}")
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(
+        width=width(),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+        no_color=not sys.stdout.isatty(),
+    )
+
+
+def _printable(text: str) -> str:
+    """What the locale can print, without anything that would steer the terminal."""
+    clean = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    encoding = _encoding(sys.stdout)
+    return clean.encode(encoding, "replace").decode(encoding)
+
+
+def _can_show(text: str) -> bool:
+    try:
+        text.encode(_encoding(sys.stdout))
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _encoding(stream: TextIO) -> str:
+    return stream.encoding or "utf-8"

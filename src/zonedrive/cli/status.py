@@ -1,0 +1,126 @@
+"""`zonedrive status` and `zonedrive sync`: what is on the service and what is not yet.
+
+Must not know how the daemon finds out.
+"""
+
+import json
+import time
+from typing import Any
+
+import click
+
+from zonedrive.cli import control
+from zonedrive.cli.options import json_option, some_account_option
+from zonedrive.cli.show import Progress, amount, count, line, table
+from zonedrive.daemon.protocol import Message
+from zonedrive.paths import AccountPaths
+
+WATCH_SECONDS = 1.0
+
+
+@click.command()
+@click.argument("path", nargs=-1)
+@some_account_option
+@json_option
+@click.option("--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: bool) -> None:
+    """Show the mount, what waits to be uploaded, and the cache.
+
+    With PATH, only the uploads there.
+    """
+    paths, below = control.resolve(path, account)
+    shown: dict[str, Any] | None = None
+    while True:
+        found = _status(paths, below)
+        if found != shown:
+            _show(found, as_json=as_json, watch=watch)
+            shown = found
+        if not watch:
+            return
+        time.sleep(WATCH_SECONDS)
+
+
+def _status(paths: AccountPaths, below: list[str]) -> dict[str, Any]:
+    try:
+        found = control.ask(paths, {"command": "status", "paths": below}, timeout=30)
+    except control.NoDaemon:
+        from zonedrive.daemon import unmounted
+
+        return unmounted.status(paths)
+    del found["done"]
+    return found
+
+
+def _show(found: dict[str, Any], *, as_json: bool, watch: bool) -> None:
+    if as_json:
+        # Watched, an object a line, so that a program can tell where one ends.
+        click.echo(json.dumps(found, indent=None if watch else 2))
+        return
+    if watch and click.get_text_stream("stdout").isatty():
+        click.echo("\x1b[H\x1b[2J", nl=False)
+    place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
+    line(f"{found['account']}: {place}, {found['state']}", "bold")
+    outbox, cache, tree = found["outbox"], found["cache"], found["tree"]
+    line(f"service  {found['base_url']}")
+    line(f"outbox   {_outbox(outbox)}")
+    line(f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}")
+    line(f"known    {count(tree['entries'], 'entry', 'entries')} in {count(tree['folders'], 'folder')}")
+    if found["uploads"]:
+        click.echo()
+        table(
+            ["path", "state", "size", "sent", "error"],
+            [
+                [
+                    one["path"],
+                    one["state"],
+                    amount(one["size"]),
+                    amount(one["sent"]) if one["sent"] else "",
+                    one["error"] or "",
+                ]
+                for one in found["uploads"]
+            ],
+            right=["size", "sent"],
+        )
+
+
+def _outbox(outbox: dict[str, int]) -> str:
+    parts = [
+        f"{outbox[name]} {name if name != 'conflicts' else 'in conflict'}"
+        for name in ("pending", "uploading", "failed", "conflicts")
+        if outbox[name]
+    ]
+    return f"{', '.join(parts)} ({amount(outbox['bytes'])})" if parts else "empty"
+
+
+@click.command()
+@click.argument("path", nargs=-1)
+@some_account_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to wait.  [default: as long as the service answers]",
+)
+def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> None:
+    """Wait until everything under PATH is on the service; without PATH, the whole mount.
+
+    Exits with 0 when it is, 1 when something failed or is left, 4 when the service could not be
+    reached in time.
+    """
+    paths, below = control.resolve(path, account)
+    last: Message = {}
+    with Progress() as progress:
+        request = {"command": "sync", "paths": below, "timeout": timeout}
+        for last in control.stream(paths, request):
+            left = last["left"]
+            progress.show(f"waiting for {count(left['files'], 'file')} ({amount(left['bytes'])})")
+    for copy in last["conflicts"]:
+        line(f"kept beside somebody else's version: {copy}")
+    for failed in last["failed"]:
+        click.echo(f"zonedrive: {failed['path']}: {failed['error']}", err=True)
+    if last["exit"] and not last["failed"]:
+        left = last["left"]
+        said = f"{count(left['files'], 'file')} ({amount(left['bytes'])}) not on the service yet"
+        reason = f": {last['reason']}" if last["reason"] else ""
+        click.echo(f"zonedrive: {said}{reason}", err=True)
+    click.get_current_context().exit(last["exit"])

@@ -1,0 +1,49 @@
+"""`zonedrive zones`: what there is on the service, mounted or not.
+
+Must not know how zones are listed; asks the daemon, or without one the service.
+"""
+
+import click
+
+from zonedrive.cli import control, show
+from zonedrive.cli.options import account_option, json_option
+from zonedrive.paths import AccountPaths
+
+ASK_SECONDS = 90.0
+
+
+@click.command()
+@account_option
+@json_option
+def zones(account: str, as_json: bool) -> None:
+    """List the zones, also those that cannot be mounted.
+
+    Needs no mount.
+    """
+    paths = AccountPaths(account)
+    try:
+        found = control.ask(paths, {"command": "zones"}, timeout=ASK_SECONDS)["zones"]
+    except control.NoDaemon:
+        from zonedrive.daemon import unmounted
+
+        found = unmounted.zones(paths)
+    if as_json:
+        show.as_json(found)
+        return
+    if not found:
+        show.line("there are no zones")
+        return
+    show.table(
+        ["name", "folder", "size", "users", "id"],
+        [
+            [
+                zone["name"],
+                zone["path"] if zone["accessible"] else "not accessible through the API",
+                show.amount(zone["size"]),
+                "" if zone["users"] is None else str(zone["users"]),
+                zone["id"],
+            ]
+            for zone in found
+        ],
+        right=["size", "users"],
+    )

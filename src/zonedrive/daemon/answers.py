@@ -1,0 +1,52 @@
+"""The objects of the contract that more than one place gives: zones, versions, times.
+
+Must not know who asks.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from zonedrive.model import Version, Zone
+from zonedrive.tree.inode import ROOT, Kind
+from zonedrive.tree.names import local_name
+from zonedrive.tree.tree import Tree
+
+
+def timestamp(ns: int) -> str:
+    """ISO 8601 in UTC."""
+    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
+
+
+def zone_objects(zones: Iterable[Zone], tree: Tree) -> list[dict[str, Any]]:
+    """`zones`, by name; `path` is the folder's name in the mount, null where it has none."""
+    names = {inode.zone: inode.name for inode in tree.inodes_in(ROOT) if inode.kind is Kind.ZONE}
+    found = []
+    for zone in sorted(zones, key=lambda each: each.id):
+        if zone.accessible and zone.id not in names:  # will be called so when it is listed
+            names[zone.id] = local_name(zone.name, zone.id, frozenset(names.values()))
+        found.append(
+            {
+                "id": zone.id,
+                "name": zone.name,
+                "path": names.get(zone.id) if zone.accessible else None,
+                "accessible": zone.accessible,
+                "size": zone.size,
+                "users": zone.users,
+            }
+        )
+    return sorted(found, key=lambda each: (str(each["name"]).casefold(), each["id"]))
+
+
+def version_objects(versions: Sequence[Version]) -> list[dict[str, Any]]:
+    """`versions`, in their order."""
+    return [
+        {
+            "version": one.version,
+            "id": one.id,
+            "size": one.size,
+            "modified": timestamp(one.modified_ns),
+            "modified_by": one.modified_by,
+        }
+        for one in versions
+    ]

@@ -1,0 +1,106 @@
+"""How the parts of a daemon are made and put together.
+
+Must not know the kernel side, the control socket or the command line.  Nothing here asks the
+service anything, so that a mount comes up offline as well.
+"""
+
+import os
+import sqlite3
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+
+from zonedrive.config import Settings
+from zonedrive.content.cache import Cache
+from zonedrive.content.spool import Spool
+from zonedrive.db import Database
+from zonedrive.errors import Damaged, StoreError
+from zonedrive.logon.account import Account
+from zonedrive.logon.keys import data_box
+from zonedrive.logon.secrets import SecretStore, open_store
+from zonedrive.logon.session import BearerAuth
+from zonedrive.outbox import journal
+from zonedrive.outbox.journal import Journal
+from zonedrive.paths import AccountPaths, private_dir
+from zonedrive.remote import Service, load_profile, open_service
+from zonedrive.tree import store
+from zonedrive.tree.tree import Tree
+from zonedrive.vfs.attributes import Owner
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.filesystem import FileSystem
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything below the kernel."""
+
+    account: Account
+    paths: AccountPaths
+    database: Database
+    tree: Tree
+    service: Service
+    files: FileSystem
+
+    async def aclose(self) -> None:
+        """Keep what was being written, and end all transfers."""
+        await self.files.aclose()
+
+    def close(self) -> None:
+        """Close the stores; may be called again."""
+        self.database.close()
+
+
+def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
+    """Make the parts of the account's daemon.
+
+    Raises StoreError where what is kept here cannot be read, ConfigError for a profile or
+    settings that cannot be used.
+    """
+    secrets = open_store(paths)
+    service = connect(account, settings, secrets)
+    box, key = data_box(secrets, settings.encrypt)
+    database = open_database(paths)
+    try:
+        tree = Tree(database, box)
+    except (Damaged, msgspec.DecodeError) as wrong:
+        database.close()
+        raise StoreError(
+            f"{paths.database} cannot be read with the key of account {paths.account}",
+            remedy="was the setting 'encrypt' changed, or the keyring emptied?",
+        ) from wrong
+    core = Core(
+        database=database,
+        tree=tree,
+        journal=Journal(database),
+        spool=Spool(private_dir(paths.outgoing), key),
+        cache=Cache(
+            private_dir(paths.content),
+            key,
+            settings.cache_size,
+            identity=database.identity,
+            connections=settings.connections,
+        ),
+        service=service,
+        settings=settings,
+        user=account.user_id or account.username,
+        owner=Owner(os.getuid(), os.getgid()),
+    )
+    return Parts(account, paths, database, tree, service, FileSystem(core))
+
+
+def connect(account: Account, settings: Settings, secrets: SecretStore) -> Service:
+    """The service with the account's logon; connects at the first request."""
+    auth: httpx.Auth = BearerAuth(secrets)
+    return open_service(account, auth, load_profile(settings.profile or account.profile), settings)
+
+
+def open_database(paths: AccountPaths) -> Database:
+    """The one file of tree and journal: a change and its intent are one transaction."""
+    private_dir(paths.state)
+    return Database(paths.database, [_first_schema])
+
+
+def _first_schema(connection: sqlite3.Connection) -> None:
+    store.create_table(connection)
+    journal.create_tables(connection)

@@ -1,0 +1,267 @@
+"""What each command on the control socket does.
+
+Must not know sockets or JSON lines: a handler takes the request and a way to say how far it is,
+gives the last line's object, and raises what went wrong.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from zonedrive.daemon.answers import timestamp, version_objects, zone_objects
+from zonedrive.daemon.build import Parts
+from zonedrive.daemon.control import Handler, Say
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.fuse import mountpoint
+from zonedrive.fuse.mount import Session
+from zonedrive.model import Entry, Zone
+from zonedrive.tree.inode import ROOT
+
+SAY_SECONDS = 0.5
+"""How often a command that waits says how far it is."""
+
+AWAY_SECONDS = 60.0
+"""How long `sync` without a timeout waits for a service that cannot be reached."""
+
+BUSY_SECONDS = 0.2
+"""How often an unmount is tried while programs use the mount."""
+
+
+ENDING = frozenset({"unmount", "stop"})
+"""The commands whose answer comes when everything is over."""
+
+
+class Commands:
+    """The commands of one daemon."""
+
+    def __init__(self, parts: Parts, session: Session, over: trio.Event) -> None:
+        """`over` is set when everything is closed and the lock is free."""
+        self._parts = parts
+        self._session = session
+        self._over = over
+        self.handlers: dict[str, Handler] = {
+            "status": self.status,
+            "sync": self.sync,
+            "unmount": self.unmount,
+            "stop": self.stop,
+            "zones": self.zones,
+            "conflicts": self.conflicts,
+            "versions": self.versions,
+            "trash": self.trash,
+            "restore": self.restore,
+        }
+
+    # ---- looking ----
+
+    async def status(self, request: Message, say: Say) -> Message:
+        """The contract's object; `paths` limits the uploads."""
+        paths = await self._inodes(request)
+        found = self._parts.files.report.status(paths)
+        return {
+            "account": self._parts.paths.account,
+            "base_url": self._parts.account.base_url,
+            "mountpoint": os.fspath(self._session.folder),
+            "pid": os.getpid(),
+            **found,
+        }
+
+    async def zones(self, request: Message, say: Say) -> Message:
+        """Every zone of the service."""
+        zones = await self._parts.service.zones()
+        return {"zones": zone_objects(zones, self._parts.tree)}
+
+    async def conflicts(self, request: Message, say: Say) -> Message:
+        """The copies that exist."""
+        return {"conflicts": [_conflict(one) for one in self._parts.files.report.conflicts()]}
+
+    async def versions(self, request: Message, say: Say) -> Message:
+        """Of the file at `path`."""
+        report = self._parts.files.report
+        inode = await report.find(self._relative(str(request.get("path", ""))))
+        return {"versions": version_objects(await report.versions(inode))}
+
+    # ---- deleted entries ----
+
+    async def trash(self, request: Message, say: Say) -> Message:
+        """What was deleted, in the zone of that name or all."""
+        deleted = await self._deleted(request.get("zone"))
+        return {"entries": [_deleted_object(zone, entry) for zone, entry in deleted]}
+
+    async def restore(self, request: Message, say: Say) -> Message:
+        """Bring back the `entries`, each an id or a name."""
+        wanted = request.get("entries")
+        if not isinstance(wanted, list):
+            raise ZonedriveError("the request names no entries")
+        deleted = await self._deleted(request.get("zone"))
+        chosen = [_choose(str(name), deleted) for name in wanted]
+        restored = []
+        for zone, entry in chosen:
+            back = await self._parts.service.restore(zone.id, entry.id)
+            restored.append(f"{zone.name}/…/{back.name}")
+        return {"restored": restored}
+
+    async def _deleted(self, zone_name: object) -> list[tuple[Zone, Entry]]:
+        zones = [zone for zone in await self._parts.service.zones() if zone.accessible]
+        if zone_name is not None:
+            zones = [zone for zone in zones if zone_name in (zone.name, zone.id)]
+            if not zones:
+                raise NotFound(f"there is no zone {zone_name!r}", remedy="run 'zonedrive zones'")
+        found = []
+        for zone in zones:
+            found += [(zone, entry) for entry in await self._parts.service.deleted(zone.id)]
+        return found
+
+    # ---- waiting ----
+
+    async def sync(self, request: Message, say: Say) -> Message:
+        """Wait until what is under `paths` is on the service."""
+        roots = await self._inodes(request)
+        return await self._sync([ROOT] if roots is None else roots, _timeout(request), say)
+
+    async def _sync(self, roots: list[int], timeout: float | None, say: Say) -> Message:
+        report, link = self._parts.files.report, self._parts.service.link
+        result: dict[str, Any] = {}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._say_progress, roots, say)
+            if timeout is None:
+                nursery.start_soon(self._give_up_offline, nursery.cancel_scope)
+            result = await report.sync(roots, timeout)
+            nursery.cancel_scope.cancel()
+        if not result:  # given up
+            result = await report.sync(roots, 0)
+        failed = [one for one in result["uploads"] if one["state"] == "failed"]
+        code, reason = 0, ""
+        if result["left"]["files"]:
+            code = 1
+            if len(failed) < result["left"]["files"] and link.state != "online":
+                code = 3 if link.state == "logon-required" else 4
+                reason = str(link.last_error or f"the service is {link.state}")
+        return {
+            "exit": code,
+            "reason": reason,
+            "left": result["left"],
+            "failed": [{"path": one["path"], "error": one["error"]} for one in failed],
+            "conflicts": [one["path"] for one in result["conflicts"]],
+        }
+
+    async def _say_progress(self, roots: list[int], say: Say) -> None:
+        while True:
+            await trio.sleep(SAY_SECONDS)
+            uploads = self._parts.files.report.status(roots)["uploads"]
+            total = sum(one["size"] - one["sent"] for one in uploads)
+            await say({"left": {"files": len(uploads), "bytes": total}})
+
+    async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
+        """End a wait that has no timeout once the service has been away for too long."""
+        link = self._parts.service.link
+        while True:
+            with trio.move_on_after(AWAY_SECONDS) as patience:
+                while link.state != "online":
+                    if link.state == "logon-required":
+                        waiting.cancel()
+                    await link.wait_change()
+            if patience.cancelled_caught:
+                waiting.cancel()
+            await link.wait_change()
+
+    # ---- the end ----
+
+    async def unmount(self, request: Message, say: Say) -> Message:
+        """Wait for uploads and users up to `timeout` seconds (not at all with `now`), and end.
+
+        The answer comes when everything is closed.
+        """
+        with trio.move_on_after(_timeout(request) or 0.0):
+            if not request.get("now"):
+                await self._sync([ROOT], None, say)
+                await self._until_unused(say)
+        users: list[str] = []
+        if not self._session.ended.is_set():
+            users = await trio.to_thread.run_sync(mountpoint.users, self._session.folder)
+        left = self._parts.files.report.status()
+        return await self._end(users, left)
+
+    async def stop(self, request: Message, say: Say) -> Message:
+        """As SIGTERM."""
+        return await self._end([], self._parts.files.report.status())
+
+    async def _until_unused(self, say: Say) -> None:
+        """Detach the mount as soon as no program uses it."""
+        folder = self._session.folder
+        while not await trio.to_thread.run_sync(lambda: mountpoint.detach(folder, lazy=False)):
+            users = await trio.to_thread.run_sync(mountpoint.users, folder)
+            await say({"users": users})
+            await trio.sleep(BUSY_SECONDS)
+
+    async def _end(self, users: list[str], status: dict[str, Any]) -> Message:
+        self._session.stop()
+        await self._over.wait()
+        outbox = status["outbox"]
+        return {
+            "users": users,
+            "left": {"files": len(status["uploads"]), "bytes": outbox["bytes"]},
+        }
+
+    # ---- what requests hold ----
+
+    async def _inodes(self, request: Message) -> list[int] | None:
+        """The inodes of `paths`; None where there are none."""
+        paths = request.get("paths") or []
+        if not isinstance(paths, list):
+            raise ZonedriveError("the request's paths are not a list")
+        report = self._parts.files.report
+        return [(await report.find(self._relative(str(path)))).ino for path in paths] or None
+
+    def _relative(self, path: str) -> str:
+        """An absolute path, or one relative to the mount point, as the latter."""
+        folder = self._session.folder
+        whole = folder / path
+        if ".." in Path(path).parts or not whole.is_relative_to(folder):
+            raise ZonedriveError(f"{path} is not in the mount {folder}")
+        return os.fspath(whole.relative_to(folder))
+
+
+def _timeout(request: Message) -> float | None:
+    value = request.get("timeout")
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+        raise ZonedriveError("the request's timeout is no number of seconds")
+    return float(value)
+
+
+def _conflict(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "path": found["path"],
+        "original": found["original"],
+        "by": found["by"],
+        "at": timestamp(found["at_ns"]),
+    }
+
+
+def _deleted_object(zone: Zone, entry: Entry) -> dict[str, Any]:
+    return {
+        "zone": zone.name,
+        "id": entry.id,
+        "name": entry.name,
+        "folder": entry.folder,
+        "size": entry.size,
+        "modified": timestamp(entry.modified_ns),
+        "modified_by": entry.modified_by,
+    }
+
+
+def _choose(name: str, deleted: list[tuple[Zone, Entry]]) -> tuple[Zone, Entry]:
+    """The deleted entry of that id, or else the only one of that name."""
+    by_id = [pair for pair in deleted if pair[1].id == name]
+    by_name = [pair for pair in deleted if pair[1].name == name]
+    found = by_id or by_name
+    if not found:
+        raise NotFound(f"{name!r} is not in the trash", remedy="run 'zonedrive trash'")
+    if len(found) > 1:
+        ids = ", ".join(entry.id for _, entry in found)
+        raise ZonedriveError(f"{name!r} was deleted several times", remedy=f"give an id: {ids}")
+    return found[0]

@@ -1,0 +1,161 @@
+"""The control socket's server: requests in, answers out.
+
+Must not know any command: `commands` does.  See `protocol` for the lines.
+
+INVARIANT: only processes of this user (and root) are answered.
+INVARIANT: a client that goes away takes its request along, and nothing else.
+"""
+
+import errno
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import trio
+
+from zonedrive.daemon import protocol
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import ZonedriveError
+from zonedrive.paths import private_dir
+
+log = logging.getLogger(__name__)
+
+Say = Callable[[Message], Awaitable[None]]
+Handler = Callable[[Message, Say], Awaitable[Message]]
+
+WAITING = 16
+"""Requests of one connection that may wait behind the one under way."""
+
+
+class Server:
+    """Answers requests with the handler of their command."""
+
+    def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
+        """`path` is where the socket will be; its folder is made private."""
+        self._path = path
+        self._handlers = handlers
+        self._socket: socket.socket | None = None
+        self._running: dict[trio.CancelScope, str] = {}  # requests under way, with their command
+        self._one_done = trio.Event()
+
+    def listen(self) -> None:
+        """Put the socket in its place; one that a killed daemon left is replaced."""
+        private_dir(self._path.parent)
+        self._path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        before = os.umask(0o177)
+        try:
+            with protocol.address(self._path) as name:
+                listening.bind(name)
+        finally:
+            os.umask(before)
+        listening.listen(64)
+        listening.setblocking(False)
+        self._socket = listening
+
+    def hide(self) -> None:
+        """Take the socket's name away; connections that exist go on."""
+        self._path.unlink(missing_ok=True)
+
+    async def serve(self) -> None:
+        """Answer until cancelled."""
+        assert self._socket is not None, "listen first"
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
+        await trio.serve_listeners(self._connection, [listener])
+
+    async def finish(self, spared: frozenset[str]) -> None:
+        """Break off requests but those of the `spared` commands, and wait for all answers."""
+        for scope, command in self._running.items():
+            if command not in spared:
+                scope.cancel()
+        while self._running:
+            await self._one_done.wait()
+
+    async def _connection(self, stream: trio.SocketStream) -> None:
+        async with stream:
+            if not _is_own(stream):
+                return
+            try:
+                await self._requests(stream)
+            except* (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # the client has gone
+            except* Exception:
+                log.exception("a control connection failed")
+
+    async def _requests(self, stream: trio.SocketStream) -> None:
+        """Answer one request after the other, and stop when the client hangs up."""
+        send, receive = trio.open_memory_channel[bytes](WAITING)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_read_lines, stream, send, nursery.cancel_scope)
+            async for line in receive:
+                await self._answer(line, stream)
+            nursery.cancel_scope.cancel()
+
+    async def _answer(self, line: bytes, stream: trio.SocketStream) -> None:
+        async def say(progress: Message) -> None:
+            await stream.send_all(protocol.encode(progress))
+
+        try:
+            if len(line) > protocol.MAX_LINE:
+                raise ZonedriveError("the request is too long")
+            request = protocol.decode(line)
+            answer = {**await self._handle(request, say), "done": True}
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise
+        except Exception as error:
+            if not isinstance(error, ZonedriveError | OSError):
+                log.exception("a control request failed")
+            answer = {**protocol.refusal(error), "done": True}
+        await say(answer)
+
+    async def _handle(self, request: Message, say: Say) -> Message:
+        command = str(request.get("command"))
+        handler = self._handlers.get(command)
+        if handler is None:
+            raise ZonedriveError(f"there is no command {command!r}")
+        with trio.CancelScope() as scope:
+            self._running[scope] = command
+            try:
+                return await handler(request, say)
+            finally:
+                del self._running[scope]
+                self._one_done.set()
+                self._one_done = trio.Event()
+        raise ZonedriveError("the mount has ended")
+
+
+async def _read_lines(
+    stream: trio.SocketStream, send: trio.MemorySendChannel[bytes], gone: trio.CancelScope
+) -> None:
+    """Cut what arrives into lines.  At the end of the input the client has hung up."""
+    buffer = bytearray()
+    async with send:
+        while True:
+            chunk = await stream.receive_some(65536)
+            if not chunk:
+                gone.cancel()
+                return
+            buffer += chunk
+            *lines, rest = buffer.split(b"\n")
+            for line in lines:
+                await send.send(bytes(line))
+            buffer = rest
+            if len(buffer) > protocol.MAX_LINE:
+                await send.send(bytes(buffer))  # will be refused
+                return
+
+
+def _is_own(stream: trio.SocketStream) -> bool:
+    """Whether the peer is a process of this user or of root (unix(7), SO_PEERCRED)."""
+    size = struct.calcsize("3i")
+    try:
+        found = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    except OSError as wrong:
+        if wrong.errno in (errno.ENOTCONN, errno.EINVAL):
+            return False
+        raise
+    _, uid, _ = struct.unpack("3i", found)
+    return uid in (os.getuid(), 0)

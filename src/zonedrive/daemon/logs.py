@@ -1,0 +1,60 @@
+"""Where the daemon's messages go: to the terminal, the service manager, or a file of its own.
+
+Must not know what is said.  Names, paths and secrets are not this module's to filter: who logs
+leaves secrets out.
+"""
+
+import io
+import logging
+import logging.handlers
+import os
+from pathlib import Path
+
+from zonedrive.paths import private_dir
+
+MAX_BYTES = 4 << 20
+KEPT = 2
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+# They tell of every request, with its address.
+_CHATTY = ("httpx", "httpcore", "pyfuse3", "keyring", "asyncio")
+
+
+class PrivateFile(logging.handlers.RotatingFileHandler):
+    """A 0600 file that is renamed at MAX_BYTES; what C code writes to descriptor 2 lands there."""
+
+    def __init__(self, path: Path) -> None:
+        private_dir(path.parent)
+        super().__init__(path, maxBytes=MAX_BYTES, backupCount=KEPT, encoding="utf-8")
+
+    def _open(self) -> io.TextIOWrapper:
+        descriptor = os.open(
+            self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        os.dup2(descriptor, 2)
+        return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+
+
+def to_file(path: Path, *, debug: bool = False) -> None:
+    """A daemon without a terminal."""
+    _install(PrivateFile(path), logging.Formatter(_FORMAT), debug)
+
+
+def to_stderr(*, debug: bool = False) -> None:
+    """In the foreground.  Under a service manager the time is left to its journal."""
+    managed = "JOURNAL_STREAM" in os.environ
+    text = "%(levelname)s %(name)s: %(message)s" if managed else _FORMAT
+    _install(logging.StreamHandler(), logging.Formatter(text), debug)
+
+
+def _install(handler: logging.Handler, formatter: logging.Formatter, debug: bool) -> None:
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG if debug else logging.INFO)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.captureWarnings(True)

@@ -1,0 +1,95 @@
+"""The lines on the control socket, as both sides read and write them.
+
+Must not know any command.  One JSON object a line.  A request has a "command"; an answer is any
+number of progress lines and then one with `"done": true`, or with "error" and "kind".
+
+Not msgspec: a path of a Linux program may hold bytes that are no UTF-8, which the standard
+library's JSON carries as lone surrogates and msgspec refuses.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from zonedrive import errors
+from zonedrive.errors import ZonedriveError
+
+Message = dict[str, Any]
+
+MAX_LINE = 1 << 20
+"""Bytes in a request.  Only a program that is not ours sends more."""
+
+
+def encode(message: Mapping[str, object]) -> bytes:
+    """One line."""
+    return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The object in a line.  Raises ZonedriveError where there is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as wrong:
+        raise ZonedriveError("the request is not a line of JSON") from wrong
+    if not isinstance(message, dict):
+        raise ZonedriveError("the request is not an object")
+    return message
+
+
+def refusal(error: Exception) -> Message:
+    """The answer that says what went wrong; `raised` turns it back."""
+    if isinstance(error, ZonedriveError):
+        return {
+            "error": error.message,
+            "remedy": error.remedy,
+            "kind": _public_kind(type(error)).__name__,
+        }
+    if isinstance(error, OSError) and error.strerror:
+        said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return {"error": said, "remedy": "", "kind": "ZonedriveError"}
+    said = f"something unforeseen happened ({type(error).__name__})"
+    return {"error": said, "remedy": "see the log", "kind": "ZonedriveError"}
+
+
+def _public_kind(kind: type[ZonedriveError]) -> type[ZonedriveError]:
+    """The nearest type that the other side knows."""
+    known = vars(errors).values()
+    return next((each for each in kind.__mro__ if each in known), ZonedriveError)
+
+
+def raised(message: Message) -> ZonedriveError:
+    """The exception that a line with "error" stands for."""
+    kind = getattr(errors, str(message.get("kind")), ZonedriveError)
+    if not (isinstance(kind, type) and issubclass(kind, ZonedriveError)):
+        kind = ZonedriveError
+    return kind(str(message["error"]), remedy=str(message.get("remedy", "")))
+
+
+@contextmanager
+def address(path: Path) -> Iterator[str]:
+    """A name for the socket at `path` that is short enough for bind(2) and connect(2).
+
+    Those take 107 bytes at most, and folders may be nested deeper than that.
+    """
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def connect(path: Path, seconds: float | None) -> socket.socket:
+    """A connection to the daemon at `path`.  Raises OSError where none listens."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connection.settimeout(seconds)
+        with address(path) as name:
+            connection.connect(name)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,110 @@
+"""How a daemon in the background tells whoever started it that it is there, or why not.
+
+Must not know how a daemon is built.  The message is one line on a pipe: `{"ok": true}` or what
+`protocol.refusal` makes of an error.  A pipe that closes without a line is a daemon that died.
+"""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from zonedrive.daemon import notify, protocol
+from zonedrive.errors import MountError
+from zonedrive.paths import AccountPaths, private_dir
+
+START_SECONDS = 120.0
+"""How long a start may take: a keyring may ask a person for its password."""
+
+
+class Pipe:
+    """The daemon's end; says one thing once."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        """None: nobody waits."""
+        self._descriptor = descriptor
+        if descriptor is not None:
+            os.set_inheritable(descriptor, False)
+
+    def ok(self) -> None:
+        """The mount answers."""
+        self._say({"ok": True})
+
+    def failed(self, error: Exception) -> None:
+        """There will be no mount."""
+        self._say(protocol.refusal(error))
+
+    def _say(self, message: protocol.Message) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            os.write(self._descriptor, protocol.encode(message))
+        except BrokenPipeError:
+            pass  # who started us has been interrupted; the mount stays
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def start(paths: AccountPaths, folder: Path, options: Sequence[str]) -> None:
+    """Start a daemon of its own session that mounts at `folder`; return when the mount answers.
+
+    `options` are the texts of all `-o`.  Raises the error that the daemon ran into.
+    """
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "zonedrive.daemon", "--account", paths.account]
+    command += ["--ready-fd", str(writing), *(f"--option={text}" for text in options)]
+    command += ["--", os.fspath(folder)]
+    environment = dict(os.environ)
+    notify.forget(environment)  # whoever listens there waits for another process
+    private_dir(paths.log.parent)
+    log = os.open(paths.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        child = subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[writing],
+            start_new_session=True,
+            cwd="/",
+            env=environment,
+        )
+    finally:
+        os.close(writing)
+        os.close(log)
+    try:
+        _wait(reading, child, paths)
+    except BaseException:
+        if child.poll() is None:
+            child.terminate()
+        raise
+    finally:
+        os.close(reading)
+        child.returncode = child.returncode or 0  # it lives on: no warning that it does
+
+
+def _wait(reading: int, child: subprocess.Popen[bytes], paths: AccountPaths) -> None:
+    end = time.monotonic() + START_SECONDS
+    line = b""
+    while not line.endswith(b"\n"):
+        left = max(0.0, end - time.monotonic())
+        if not select.select([reading], [], [], left)[0]:
+            raise MountError(
+                f"the daemon did not answer within {START_SECONDS:.0f} s",
+                remedy=f"see {paths.log}",
+            )
+        chunk = os.read(reading, 65536)
+        if not chunk:
+            code = child.wait()
+            raise MountError(
+                f"the daemon ended without a word (status {code})", remedy=f"see {paths.log}"
+            )
+        line += chunk
+    message = protocol.decode(line)
+    if "error" in message:
+        child.wait()
+        raise protocol.raised(message)

@@ -1,0 +1,172 @@
+"""The life of a daemon: put together, mounted, answering, taken down in order.
+
+Must not know what a command does (`commands`) nor how the parts are made (`build`).
+
+INVARIANT: the order of the end is: kernel first (nothing new comes in), then the file system
+(what was written is in the outbox), the stores, the socket's name, the lock, and last the
+answers to those who asked for the end.  So whoever hears that it is over can start anew.
+"""
+
+import logging
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from zonedrive import config
+from zonedrive.daemon import harden, logs
+from zonedrive.daemon.build import Parts, build
+from zonedrive.daemon.commands import ENDING, Commands
+from zonedrive.daemon.control import Server
+from zonedrive.daemon.lock import Lock
+from zonedrive.daemon.notify import Notifier
+from zonedrive.daemon.ready import Pipe
+from zonedrive.errors import ZonedriveError
+from zonedrive.fuse import mountpoint
+from zonedrive.fuse.mount import Session
+from zonedrive.fuse.options import Options, parse
+from zonedrive.logon.account import Account
+from zonedrive.paths import AccountPaths, config_file
+
+log = logging.getLogger(__name__)
+
+FAREWELL_SECONDS = 5.0
+"""How long the last answers may take to leave."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What one daemon is to serve."""
+
+    paths: AccountPaths
+    folder: str  # as given; checked here
+    options: tuple[str, ...]  # the texts of all -o
+    foreground: bool = False
+
+
+def run(start: Start, ready: Pipe) -> None:
+    """Mount and serve until unmounted.
+
+    An error before the mount answers goes to `ready` and is raised as well.
+    """
+    lock = Lock(start.paths.lock, start.paths.account)
+    parts: Parts | None = None
+    try:
+        options = parse(start.options)
+        if start.foreground:
+            logs.to_stderr(debug=options.debug)
+        else:
+            logs.to_file(start.paths.log, debug=options.debug)
+        harden.no_dumps()
+        account = Account.load(start.paths)
+        settings = config.load(config_file(), start.paths.account, options.settings)
+        folder = mountpoint.check(start.folder)
+        lock.take(folder)
+        parts = build(account, settings, start.paths)
+        trio.run(Daemon(start, folder, options, parts, lock, ready).main)
+    except Exception as raised:
+        error = _first(raised)
+        if not isinstance(error, ZonedriveError | OSError):
+            log.error("the daemon failed", exc_info=raised)
+        ready.failed(error)
+        raise error from raised
+    finally:
+        if parts is not None:
+            parts.close()
+        lock.release()
+
+
+def _first(error: Exception) -> Exception:
+    """What began it, where several tasks failed together."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class Daemon:
+    """One mount and everything that runs beside it."""
+
+    def __init__(
+        self,
+        start: Start,
+        folder: Path,
+        options: Options,
+        parts: Parts,
+        lock: Lock,
+        ready: Pipe,
+    ) -> None:
+        self._start = start
+        self._options = options
+        self._parts = parts
+        self._lock = lock
+        self._ready = ready
+        self._notifier = Notifier()
+        self._session = Session(
+            parts.files, parts.files.invalidations, folder, parts.account.base_url
+        )
+        self._over = trio.Event()
+        self._commands = Commands(parts, self._session, self._over)
+        self._server = Server(start.paths.control, self._commands.handlers)
+
+    async def main(self) -> None:
+        """Serve until the mount is gone."""
+        self._session.attach(self._options)
+        try:
+            self._server.listen()
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._watch_signals)
+                nursery.start_soon(self._server.serve)
+                try:
+                    await self._mounted()
+                finally:
+                    self._over.set()
+                    await self._farewell()
+                    nursery.cancel_scope.cancel()
+        finally:
+            self._server.hide()
+
+    async def _mounted(self) -> None:
+        """From the first request of the kernel to the last, and the closing of the stores."""
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._parts.files.run)
+                nursery.start_soon(self._notifier.watchdog)
+                await nursery.start(self._session.run)
+                self._announce()
+                await self._session.ended.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._notifier.stopping()
+            self._session.close()
+            with trio.CancelScope(shield=True):
+                await self._parts.aclose()
+            self._parts.close()
+            self._server.hide()
+            self._lock.release()
+            log.info("%s is unmounted", self._session.folder)
+
+    def _announce(self) -> None:
+        log.info("%s is mounted at %s", self._parts.account.base_url, self._session.folder)
+        self._notifier.ready(f"{self._session.folder} is mounted")
+        self._ready.ok()
+
+    async def _watch_signals(
+        self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Unmount at the first of the usual signals; a second one ends the process at once."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
+            asked = False
+            async for number in signals:
+                if asked:
+                    os._exit(128 + number)
+                asked = True
+                log.info("%s: unmounting", signal.Signals(number).name)
+                self._session.stop()
+
+    async def _farewell(self) -> None:
+        """Give those who wait for the end their answers."""
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+            await self._server.finish(ENDING)

@@ -32,6 +32,7 @@ class Subject(msgspec.Struct, frozen=True):
     new: bool  # the service has no id for it
     place: Place  # where it is to be; meaningless once it is gone
     origin: Place | None  # where the service has it
+    inside: tuple[int, ...] = ()  # the folders it is in there, up to the zone's root
 
 
 class Action(IntEnum):
@@ -39,7 +40,7 @@ class Action(IntEnum):
 
     ADOPT = 0  # no request: `other`'s identity on the service becomes this new file's
     MAKE = 1
-    ASIDE = 2  # rename to a name nobody uses, to open a circle
+    ASIDE = 2  # to a name nobody uses, in a folder without an intent, to open a circle
     MOVE = 3
     UPLOAD = 4
     DELETE = 5
@@ -111,56 +112,83 @@ def _ordered(
     steps: Sequence[Step], subjects: Mapping[int, Subject], leaving: Mapping[Place, Subject]
 ) -> list[Step]:
     """The steps with what each must wait for; one of a circle steps aside."""
-    waits = {step.ino: _waits(step, steps, subjects, leaving) for step in steps}
-    aside = _circle(steps, waits)
-    ordered = []
-    for step in steps:
-        if step.ino == aside:
-            ordered.append(Step(Action.ASIDE, step.ino, step.intent))
-        else:
-            ordered.append(msgspec.structs.replace(step, after=frozenset(waits[step.ino])))
-    return ordered
+    by_ino = {step.ino: step for step in steps}
+    in_the_way = {step.ino: _in_the_way(step, steps, subjects, leaving) for step in steps}
+    waits = {
+        step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, subjects) for step in steps
+    }
+    circle = _circle(waits)
+    aside = next(
+        (
+            ino
+            for ino in circle
+            if by_ino[ino].action is Action.MOVE
+            and any(ino in in_the_way[other] for other in circle)
+        ),
+        None,
+    )
+    return [
+        Step(Action.ASIDE, step.ino, step.intent)
+        if step.ino == aside
+        else msgspec.structs.replace(step, after=frozenset(waits[step.ino]))
+        for step in steps
+    ]
 
 
-def _waits(
+def _in_the_way(
     step: Step,
     steps: Sequence[Step],
     subjects: Mapping[int, Subject],
     leaving: Mapping[Place, Subject],
 ) -> set[int]:
+    """Who must leave the step's place, or the folder it deletes."""
     subject = subjects[step.ino]
-    waits = set()
     if step.action is Action.DELETE:
-        if subject.folder:  # what was in it leaves first
-            waits = {
-                each.ino
-                for each in steps
-                if (origin := subjects[each.ino].origin) and origin[0] == step.ino
-            }
-    elif step.action is not Action.ADOPT and (subject.new or step.action is Action.MOVE):
-        parent = subjects.get(subject.place[0])
-        if parent is not None and any(
-            each.ino == parent.ino and each.action in (Action.MAKE, Action.MOVE) for each in steps
-        ):
-            waits.add(parent.ino)
+        if not subject.folder:
+            return set()
+        origins = ((each.ino, subjects[each.ino].origin) for each in steps)
+        return {ino for ino, origin in origins if origin is not None and origin[0] == step.ino}
+    if _takes_a_place(step, subject):
         former = leaving.get(subject.place)
-        if former is not None:
-            waits.add(former.ino)
-    waits.discard(step.ino)
-    return waits
+        if former is not None and former.ino != step.ino:
+            return {former.ino}
+    return set()
 
 
-def _circle(steps: Sequence[Step], waits: Mapping[int, set[int]]) -> int | None:
-    """A moved entry that waits, over others, for itself."""
-    moves = [step.ino for step in steps if step.action is Action.MOVE]
-    for start in moves:
-        seen: set[int] = set()
-        todo = list(waits[start])
+def _folders_first(
+    step: Step, by_ino: Mapping[int, Step], subjects: Mapping[int, Subject]
+) -> set[int]:
+    """The folder it goes to, where that is yet to be made or is still inside of it."""
+    subject = subjects[step.ino]
+    parent = by_ino.get(subject.place[0])
+    if parent is None or not _takes_a_place(step, subject):
+        return set()
+    if parent.action is Action.MAKE:
+        return {parent.ino}
+    return {parent.ino} if step.ino in subjects[parent.ino].inside else set()
+
+
+def _takes_a_place(step: Step, subject: Subject) -> bool:
+    return step.action is Action.MOVE or (subject.new and step.action is not Action.ADOPT)
+
+
+def _circle(waits: Mapping[int, set[int]]) -> list[int]:
+    """Steps of which each waits for the next, and the last for the first; empty if none do."""
+    over: set[int] = set()
+    for start in waits:
+        path: list[int] = []
+        todo = [(start, iter(waits[start]))] if start not in over else []
         while todo:
-            ino = todo.pop()
-            if ino == start:
-                return start
-            if ino not in seen:
-                seen.add(ino)
-                todo.extend(waits.get(ino, ()))
-    return None
+            ino, others = todo[-1]
+            if not path or path[-1] != ino:
+                path.append(ino)
+            other = next((each for each in others if each in waits and each not in over), None)
+            if other is None:
+                over.add(ino)
+                path.pop()
+                todo.pop()
+            elif other in path:
+                return path[path.index(other) :]
+            else:
+                todo.append((other, iter(waits[other])))
+    return []

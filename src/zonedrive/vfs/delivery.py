@@ -21,7 +21,7 @@ from zonedrive.outbox.fold import Action, Step, Subject
 from zonedrive.outbox.journal import Conflict, Intent
 from zonedrive.outbox.verdict import Verdict, copy_mark, on_new_name, on_version
 from zonedrive.remote.transfer import Cancelled
-from zonedrive.tree.inode import NOWHERE, Inode, Kind
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.names import with_mark
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
@@ -71,18 +71,24 @@ class Delivery:
         inode = core.tree.find(ino)
         if inode is None or (inode.parent == NOWHERE and inode.is_new):
             return None
-        origin = None
-        if inode.remote_parent is not None and inode.remote_name is not None:
-            above = core.tree.by_remote(inode.zone, inode.remote_parent)
-            if above is not None:
-                origin = (above.ino, inode.remote_name)
+        inside = [folder.ino for folder in self._remote_folders(inode)]
+        origin = (inside[0], inode.remote_name) if inside and inode.remote_name else None
         return Subject(
             ino=ino,
             folder=inode.is_folder,
             new=inode.is_new,
             place=(inode.parent, core.remote_name(inode)),
             origin=origin,
+            inside=tuple(inside),
         )
+
+    def _remote_folders(self, inode: Inode) -> Iterator[Inode]:
+        """The folders that an inode is in on the service, nearest first."""
+        above: Inode | None = inode
+        while above is not None and above.remote_parent is not None:
+            above = self._core.tree.by_remote(inode.zone, above.remote_parent)
+            if above is not None:
+                yield above
 
     async def ready(self) -> bool:
         """Wait until the service can be reached; True if it could not."""
@@ -103,9 +109,9 @@ class Delivery:
             case Action.MAKE:
                 await self._make(step.intent, inode)
             case Action.MOVE:
-                await self._move(step.intent, inode, self._core.remote_name(inode))
+                await self._move(step.intent, inode)
             case Action.ASIDE:
-                await self._move(step.intent, inode, f".zonedrive-{inode.ino}-{step.intent.seq}")
+                await self._step_aside(step.intent, inode)
             case Action.UPLOAD:
                 await self._upload(step.intent, inode)
             case Action.DELETE:
@@ -369,33 +375,51 @@ class Delivery:
         entries = await self._core.service.listing(parent.zone, parent.remote_id or "")
         return next((each for each in entries if each.folder and each.name == name), None)
 
-    async def _move(self, intent: Intent, inode: Inode, name: str) -> None:
+    async def _move(self, intent: Intent, inode: Inode) -> None:
         core = self._core
         parent = core.tree.get(inode.parent)
         if parent.remote_id is None:
             raise StoreError("its folder is not on the service yet")
+        name = core.remote_name(inode)
         try:
             entry = await core.service.move(
                 inode.zone, inode.remote_id or "", parent.remote_id, name
             )
         except NotFound:
             self._folders.forget(inode.parent)
-            if inode.is_folder or intent.generation == 0:
+            if intent.generation:
+                self._make_anew(intent, inode)
+            else:
                 with core.transaction():
                     core.journal.done(intent, place=True)
-                return
-            self._make_anew(intent, inode)
             return
         with core.transaction():
-            core.tree.update(inode, remote_parent=parent.remote_id, remote_name=entry.name)
-            core.tree.settle(inode.zone, entry.id)
-            if inode.revision != entry.revision and not intent.generation:
-                # A move may count as a modification; the bytes are the same.
-                await_same = inode.size == entry.size or inode.is_folder
-                if await_same:
-                    core.tree.update(inode, revision=entry.revision)
-            if name == core.remote_name(inode):
-                core.journal.done(intent, place=True)
+            self._moved(inode, parent.remote_id, entry)
+            core.journal.done(intent, place=True)
+
+    async def _step_aside(self, intent: Intent, inode: Inode) -> None:
+        """Leave the name to another; the move to the final one follows."""
+        core = self._core
+        above = inode.remote_parent or ""
+        folder = core.tree.by_remote(inode.zone, above)
+        if folder is None or core.journal.get(folder.ino) is not None:
+            zone = next(each for each in core.tree.inodes_in(ROOT) if each.zone == inode.zone)
+            above = zone.remote_id or ""
+        name = f".zonedrive-{inode.ino}-{intent.seq}"
+        entry = await core.service.move(inode.zone, inode.remote_id or "", above, name)
+        with core.transaction():
+            self._moved(inode, above, entry)
+
+    def _moved(self, inode: Inode, above: str, entry: Entry) -> None:
+        core = self._core
+        core.tree.settle(inode.zone, entry.id)
+        core.tree.update(inode, remote_parent=above, remote_name=entry.name)
+        edited = core.journal.get(inode.ino)
+        if inode.revision != entry.revision and inode.size == entry.size:
+            if edited is not None and edited.generation:
+                return  # the verdict before the upload compares
+            # A move may count as a modification; the bytes are the same.
+            core.tree.update(inode, revision=entry.revision)
 
     async def _delete(self, intent: Intent, inode: Inode) -> None:
         core = self._core

@@ -14,11 +14,13 @@ than the one it began with leaves the row to the next delivery.
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
 
 import msgspec
 
 from zonedrive.db import Database
+from zonedrive.errors import StoreError
 from zonedrive.model import Revision
 
 _COLUMNS = "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error"
@@ -259,3 +261,23 @@ class Journal:
 def due_in(seconds: float) -> int:
     """The wall clock time that many seconds from now, in nanoseconds."""
     return time.time_ns() + int(seconds * 1e9)
+
+
+def waiting(path: Path) -> tuple[int, int]:
+    """How many intents a database at rest holds, and the bytes of their content.
+
+    For whoever has neither daemon nor key; a missing file or table is an empty journal.  Raises
+    StoreError where the file cannot be read.
+    """
+    if not path.exists():
+        return 0, 0
+    sums = "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0) FROM intents"
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            (known,) = database.execute(
+                "SELECT count(*) FROM sqlite_master WHERE name = 'intents'"
+            ).fetchone()
+            files, size = database.execute(sums).fetchone() if known else (0, 0)
+    except sqlite3.DatabaseError as wrong:
+        raise StoreError(f"{path} cannot be read ({wrong})") from wrong
+    return int(files), int(size)

@@ -34,9 +34,9 @@ def context(ca_file: str | Path | None = None) -> ssl.SSLContext:
             remedy="give a file with certificates in PEM form to --ca-file",
         ) from wrong
     made.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca_file is not None and not made.get_ca_certs():
+    if ca_file is not None and not made.cert_store_stats()["x509"]:
         raise ConfigError(
-            f"{ca_file} holds no certificate of an authority",
+            f"{ca_file} holds no certificate",
             remedy="give a file with the authority's certificate in PEM form to --ca-file",
         )
     return made

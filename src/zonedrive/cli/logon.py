@@ -1,0 +1,245 @@
+"""`zonedrive logon` and `zonedrive logoff`: the terminal's side of both.
+
+Must not know the protocol of a logon; asks for credentials, and says what came of it.
+
+INVARIANT: a password comes from the terminal (unseen) or from the standard input, never from an
+argument or the environment.
+"""
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from zonedrive.cli import control
+from zonedrive.cli.options import account_option, timeout_option
+from zonedrive.errors import CredentialsRefused, StoreError, ZonedriveError
+from zonedrive.paths import AccountPaths
+
+if TYPE_CHECKING:
+    from zonedrive.logon.local import Backlog
+    from zonedrive.logon.secrets import Secret, SecretStore
+
+LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads
+SYNC_SPARE = 15.0  # seconds the daemon may take beyond the timeout it is given
+STOP_SECONDS = 60.0
+
+
+@click.command()
+@click.argument("base_url", metavar="BASE_URL")
+@account_option
+@click.option("--username", metavar="USER", help="Your user name; asked for where it is missing.")
+@click.option(
+    "--password-stdin",
+    is_flag=True,
+    help="Read the password as one line from the standard input.",
+)
+@click.option("--code", metavar="CODE", help="A one-time code, where the service wants one.")
+@click.option(
+    "--ca-file",
+    metavar="PEM",
+    type=click.Path(),
+    help="Trust this certificate authority instead of the system's; a copy is kept.",
+)
+@click.option(
+    "--profile",
+    metavar="NAME|FILE",
+    help="What the deployment offers beyond the published interface.  [default: as before, else"
+    " published]",
+)
+@click.option(
+    "--token-days",
+    metavar="N",
+    type=click.IntRange(1, 36500),
+    default=None,
+    help="How long the token shall be valid.  [default: 90]",
+)
+@click.option(
+    "--session-only", is_flag=True, help="Keep the session, which is short, and no token."
+)
+def logon(
+    base_url: str,
+    account: str,
+    username: str | None,
+    password_stdin: bool,
+    code: str | None,
+    ca_file: str | None,
+    profile: str | None,
+    token_days: int | None,
+    session_only: bool,
+) -> None:
+    """Log on to the service at BASE_URL and keep a token for it.
+
+    The password goes to the service once and is not kept.  After a refusal nothing is tried
+    again.  Logging on again to the same service keeps --ca-file and --profile as they were.
+    """
+    import trio
+
+    from zonedrive.daemon import backlog
+    from zonedrive.logon.enrol import Enrolment, Wish
+    from zonedrive.remote.address import base_url as checked
+
+    if session_only and token_days is not None:
+        raise click.UsageError("--session-only and --token-days exclude each other.")
+    url = checked(base_url)
+    wish = Wish(
+        url=url,
+        username=_username(username, url, password_stdin),
+        ca_file=ca_file,
+        profile=profile,
+        token_days=None if session_only else token_days or 90,
+    )
+    enrolment = Enrolment(
+        AccountPaths(account),
+        wish,
+        Terminal(password_stdin, code),
+        backlog=backlog.at_rest,
+        running=control.running,
+        tell=_tell,
+    )
+    done = trio.run(enrolment.run)
+    click.echo(f"logged on to {done.base_url} as {done.user_id} ({enrolment.kept})")
+
+
+class Terminal:
+    """Asks a person for credentials, or takes what was given beforehand."""
+
+    def __init__(self, password_stdin: bool, code: str | None) -> None:
+        self._password_stdin = password_stdin
+        self._code = code
+
+    def password(self) -> "Secret":
+        """From the standard input, or typed unseen."""
+        from zonedrive.logon.secrets import Secret
+
+        if self._password_stdin:
+            line = sys.stdin.buffer.readline(LONGEST_PASSWORD + 1)
+            if len(line) > LONGEST_PASSWORD:
+                raise CredentialsRefused("the line on the standard input is no password: too long")
+            try:
+                text = line.decode().removesuffix("\n").removesuffix("\r")
+            except UnicodeDecodeError:
+                # Without the decoder's words: its exception holds the line.
+                raise CredentialsRefused("the password is not UTF-8 text") from None
+            if not text:
+                raise CredentialsRefused("there is no password on the standard input")
+            return Secret(text)
+        return Secret(click.prompt("Password", hide_input=True, err=True))
+
+    def code(self, kind: str) -> "Secret":
+        """Typed, where somebody is there to type."""
+        from zonedrive.logon.secrets import Secret
+
+        how = {"ServiceMail": " (sent to you by mail)", "": ""}.get(kind, f" ({kind})")
+        if self._password_stdin or not sys.stdin.isatty():
+            raise CredentialsRefused(
+                f"the service wants a one-time code{how}", remedy="give it with --code"
+            )
+        return Secret(click.prompt(f"One-time code{how}", err=True).strip())
+
+    def given_code(self) -> "Secret | None":
+        """What --code holds."""
+        from zonedrive.logon.secrets import Secret
+
+        return Secret(self._code.strip()) if self._code else None
+
+
+@click.command()
+@account_option
+@timeout_option(30.0, "for uploads")
+@click.option("--discard", is_flag=True, help="Drop what is not uploaded by then, for ever.")
+def logoff(account: str, timeout: float, discard: bool) -> None:
+    """End the logon; destroy the account's key, cache and settings on this machine.
+
+    What is not uploaded yet is waited for first.
+    """
+    import trio
+
+    from zonedrive.logon import local
+    from zonedrive.logon.account import Account
+    from zonedrive.logon.secrets import open_store
+
+    paths = AccountPaths(account)
+    found = Account.load(paths)
+    left = _wait(paths, timeout)
+    if left.files and not discard:
+        raise ZonedriveError(
+            f"{left} are not on the service yet",
+            remedy="mount and run 'zonedrive sync', or drop them with --discard",
+        )
+    _stop_daemon(paths)
+    store = open_store(paths)
+    trio.run(_end_at_service, found.base_url, found.ca_file, store)
+    local.destroy(paths, store)
+    click.echo(
+        f"logged off from {found.base_url}" + (f"; {left} were dropped" if left.files else "")
+    )
+
+
+def _username(given: str | None, url: str, password_stdin: bool) -> str:
+    if given:
+        return given
+    if password_stdin:
+        raise click.UsageError("--password-stdin needs --username.")
+    if not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal to ask at: use --username, --password-stdin.")
+    return str(click.prompt(f"User name at {url}", err=True)).strip()
+
+
+def _tell(line: str) -> None:
+    click.echo(f"zonedrive: {line}", err=True)
+
+
+def _wait(paths: AccountPaths, timeout: float) -> "Backlog":
+    """What is not on the service after `timeout` seconds; without a daemon nobody can send."""
+    from zonedrive.daemon import backlog
+    from zonedrive.logon.local import Backlog
+
+    request = {"command": "sync", "paths": [], "timeout": timeout}
+    try:
+        left = control.ask(paths, request, timeout=timeout + SYNC_SPARE)["left"]
+    except control.NoDaemon:
+        return backlog.at_rest(paths)
+    return Backlog(int(left["files"]), int(left["bytes"]))
+
+
+def _stop_daemon(paths: AccountPaths) -> None:
+    try:
+        control.ask(paths, {"command": "unmount", "timeout": 0, "now": True}, timeout=STOP_SECONDS)
+    except control.NoDaemon:
+        if control.running(paths):
+            raise ZonedriveError(
+                f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
+            ) from None
+
+
+async def _end_at_service(base_url: str, ca_file: str | None, store: "SecretStore") -> None:
+    """Tell the service; where it cannot be told, the logon still ends here, and a person hears."""
+    from zonedrive.logon.access import open_access
+    from zonedrive.logon.flow import end_session
+    from zonedrive.logon.secrets import Secret
+    from zonedrive.logon.session import load_bearer
+
+    try:
+        bearer = load_bearer(store)
+        if bearer is None:
+            return
+        async with open_access(base_url, ca_file) as access:
+            access.carry(Secret(bearer.secret))
+            failure = await end_session(access)
+    except StoreError as wrong:
+        _tell(f"{wrong.message}, so the service is not told")
+        return
+    except ZonedriveError as wrong:
+        failure = wrong
+    if failure is not None:
+        _tell(f"the service was not told: {failure.message}")
+    if bearer.kind == "token":
+        until = ""
+        if bearer.expires_ns:
+            until = f" until {datetime.fromtimestamp(bearer.expires_ns / 1e9, UTC):%Y-%m-%d}"
+        _tell(
+            f"the token {bearer.id or 'itself'} stays valid at the service{until}; its secret is"
+            " destroyed here"
+        )

@@ -1,0 +1,107 @@
+"""The service's endpoints for logging on and off and for tokens, as typed verbs.
+
+Must not ask a person anything, nor keep anything.  Each verb is one request, sent once.
+
+INVARIANT: a password and a code go into a request's body and nowhere else.
+"""
+
+import time
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import httpx
+
+from zonedrive.errors import NotFound
+from zonedrive.logon import wire
+from zonedrive.logon.secrets import Secret
+from zonedrive.logon.wire import NewToken, Outcome, Requirements
+from zonedrive.remote import tls
+from zonedrive.remote.address import base_url
+from zonedrive.remote.calls import Calls
+from zonedrive.remote.link import Link
+from zonedrive.remote.service import REQUIREMENTS, ZONES, metadata_client
+
+LOGON: Final = "/api/access/logon"
+LOGOFF: Final = "/api/access/logoff"
+TOKENS: Final = "/api/tokens"
+
+
+class _Given(httpx.Auth):
+    """The bearer of this process's own requests: none at first."""
+
+    def __init__(self) -> None:
+        self.bearer: Secret | None = None
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        if self.bearer is not None:
+            request.headers["Authorization"] = f"Bearer {self.bearer.reveal()}"
+        yield request
+
+
+class Access:
+    """The access endpoints of one deployment."""
+
+    def __init__(self, client: httpx.AsyncClient, base: str) -> None:
+        """`base` is a base URL as `remote.address.base_url` gives it."""
+        self._calls = Calls(client, base, Link(), connections=1)
+        self._client = client
+        self._given = _Given()
+        client.auth = self._given
+
+    def carry(self, bearer: Secret | None) -> None:
+        """Send `bearer` along from now on."""
+        self._given.bearer = bearer
+
+    async def requirements(self) -> Requirements:
+        """What a logon takes here; the first request, which shows whether anybody is there."""
+        doing = "asking how to log on"
+        return wire.requirements(await self._calls.read(REQUIREMENTS, doing=doing), doing)
+
+    async def logon(
+        self,
+        username: str,
+        *,
+        password: Secret | None = None,
+        code: Secret | None = None,
+        flow: Secret | None = None,
+        seconds: int | None = None,
+    ) -> Outcome:
+        """One step of a logon; `flow` is the session id of a step before, `seconds` a wish."""
+        body: dict[str, object] = {"username": username, "acceptSessions": True}
+        if password is not None:
+            body["password"] = list(password.reveal())
+        if code is not None:
+            body["verificationCode"] = code.reveal()
+        if flow is not None:
+            body["logonSessionId"] = flow.reveal()
+        if seconds is not None:
+            body["timeoutInSeconds"] = seconds
+        doing = "logging on"
+        return wire.outcome(await self._calls.change("POST", LOGON, body=body, doing=doing), doing)
+
+    async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
+        """A token for the user whose bearer is carried."""
+        doing = "asking for a token"
+        body = {"tokenName": name, "validity": seconds, "password": list(password.reveal())}
+        answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
+        return wire.new_token(answer, doing, time.time_ns())
+
+    async def check(self) -> None:
+        """Raise NotLoggedOn where the carried bearer is not accepted."""
+        await self._calls.read(ZONES, doing="checking the logon")
+
+    async def logoff(self) -> None:
+        """End the carried session; one that is gone already is ended."""
+        try:
+            await self._calls.change("GET", LOGOFF, doing="logging off")
+        except NotFound:
+            return
+
+
+@asynccontextmanager
+async def open_access(url: str, ca_file: str | None) -> AsyncIterator[Access]:
+    """The access endpoints at `url`.  Raises ConfigError for what cannot be an address."""
+    base = base_url(url)
+    async with metadata_client(tls.context(ca_file), httpx.Auth(), 1) as client:
+        yield Access(client, base)

@@ -1,0 +1,61 @@
+"""What a logon found out and every later command needs: which service, which user, whom to trust.
+
+Must not hold a secret; those are in `secrets`.
+"""
+
+from typing import Self
+
+import msgspec
+
+from zonedrive.errors import ConfigError, NotLoggedOn
+from zonedrive.paths import AccountPaths, write_private
+from zonedrive.remote.address import base_url
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """One account on this machine, as kept in its account file."""
+
+    name: str
+    base_url: str  # https://host[:port]
+    username: str  # as typed at logon
+    user_id: str = ""  # as the service calls the user
+    organization: str = ""
+    ca_file: str | None = None  # absolute path of a PEM file, None: the system's authorities
+    profile: str = "published"  # a packaged profile's name or an absolute path
+
+    @classmethod
+    def load(cls, paths: AccountPaths) -> Self:
+        """The account of that name.
+
+        Raises NotLoggedOn where there was no logon, ConfigError where the file is damaged.
+        """
+        try:
+            account = msgspec.json.decode(paths.account_file.read_bytes(), type=cls)
+        except (FileNotFoundError, NotADirectoryError) as missing:
+            raise NotLoggedOn(
+                f"the account {paths.account!r} is not logged on",
+                remedy="run zonedrive logon URL",
+            ) from missing
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+            raise ConfigError(
+                f"{paths.account_file} cannot be read ({wrong})",
+                remedy="run zonedrive logon URL again",
+            ) from wrong
+        return msgspec.structs.replace(account, base_url=base_url(account.base_url))
+
+    def save(self, paths: AccountPaths) -> None:
+        """Keep it, replacing an earlier one whole."""
+        text = msgspec.json.format(msgspec.json.encode(self), indent=2)
+        write_private(paths.account_file, text + b"\n")
+
+    def delete(self, paths: AccountPaths) -> None:
+        """Forget it; nothing happens where it is gone already."""
+        paths.account_file.unlink(missing_ok=True)
+
+    def same_owner(self, other: "Account") -> bool:
+        """Whether both mean the same user of the same service, so that kept data fits both."""
+        if self.base_url != other.base_url:
+            return False
+        if self.user_id and other.user_id:
+            return self.user_id == other.user_id
+        return self.username == other.username

@@ -1,0 +1,216 @@
+"""A whole logon: checks before, the flow, a token, and what is kept on this machine after.
+
+Must not know terminals: credentials come from an `Ask`, and what a person should hear goes to
+`tell`.
+
+INVARIANT: until the service has said yes, nothing on this machine changes.
+INVARIANT: bytes that wait to be uploaded are never left to another user or service.
+"""
+
+import re
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from zonedrive.errors import (
+    BadAnswer,
+    ConfigError,
+    NotFound,
+    NotLoggedOn,
+    RemoteError,
+    StoreError,
+    Unreachable,
+)
+from zonedrive.logon.access import Access, open_access
+from zonedrive.logon.account import Account
+from zonedrive.logon.flow import (
+    Ask,
+    Flow,
+    LoggedOn,
+    end_session,
+    leave_session,
+    obtain_token,
+)
+from zonedrive.logon.local import FindBacklog, ca_copy, forget_data
+from zonedrive.logon.secrets import FileStore, SecretStore, open_store
+from zonedrive.logon.session import Bearer, save_bearer
+from zonedrive.logon.wire import Requirements
+from zonedrive.paths import AccountPaths, write_private
+from zonedrive.remote.address import base_url
+from zonedrive.remote.profile import load_profile
+
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
+
+
+_MINUTE = "%Y-%m-%d %H:%M UTC"
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person asked for."""
+
+    url: str
+    username: str
+    ca_file: str | None = None  # None: as at the last logon to the same service, else the system's
+    profile: str | None = None  # None: as at the last logon to the same service, else published
+    token_days: int | None = 90  # None: keep the session alone
+
+
+class Enrolment:
+    """One logon of one account."""
+
+    def __init__(
+        self,
+        paths: AccountPaths,
+        wish: Wish,
+        ask: Ask,
+        *,
+        backlog: FindBacklog,
+        running: Callable[[AccountPaths], bool],
+        tell: Callable[[str], None],
+        store: Callable[[AccountPaths], SecretStore] = open_store,
+    ) -> None:
+        self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
+        self._backlog, self._running, self._open_store = backlog, running, store
+        self.kept = ""  # afterwards: what was kept, in words
+
+    async def run(self) -> Account:
+        """Log on and keep what is needed.  Raises ZonedriveError's subclasses, one line each."""
+        base = base_url(self._wish.url)
+        former = self._former()
+        alike = former is not None and former.base_url == base
+        profile = self._profile(former.profile if former and alike else "published")
+        ca_file = self._wish.ca_file or (former.ca_file if former and alike else None)
+        certificates = None if ca_file is None else _certificates(Path(ca_file))
+        if former is not None and not alike:
+            self._refuse_takeover(former)
+        store = self._usable_store()
+        async with open_access(base, ca_file) as access:
+            needs = await self._requirements(access, base)
+            session = await Flow(access, self._wish.username, needs, self._ask).run()
+            account = Account(
+                name=self._paths.account,
+                base_url=base,
+                username=self._wish.username,
+                user_id=session.user_id,
+                organization=needs.organization,
+                ca_file=None if certificates is None else str(ca_copy(self._paths)),
+                profile=profile,
+            )
+            fresh = former is not None and not account.same_owner(former)
+            try:
+                if former is not None and fresh:
+                    self._refuse_takeover(former)
+            except ConfigError:
+                await end_session(access)
+                raise
+            bearer = await self._bearer(access, session)
+        if fresh:
+            forget_data(self._paths, store)
+        if certificates is not None:
+            write_private(ca_copy(self._paths), certificates)
+        save_bearer(store, bearer)
+        account.save(self._paths)
+        self.kept = _described(bearer)
+        return account
+
+    def _former(self) -> Account | None:
+        try:
+            return Account.load(self._paths)
+        except (NotLoggedOn, ConfigError):
+            return None
+
+    def _profile(self, default: str) -> str:
+        """The profile, checked, as a name or an absolute path."""
+        wanted = self._wish.profile or default
+        load_profile(wanted)
+        if "/" in wanted or wanted.endswith(".toml"):
+            return str(Path(wanted).expanduser().absolute())
+        return wanted
+
+    def _refuse_takeover(self, former: Account) -> None:
+        """Raise ConfigError where `former`'s data is in use or not uploaded yet."""
+        whose = f"{former.username} at {former.base_url}"
+        waiting = self._backlog(self._paths)
+        if waiting.files:
+            raise ConfigError(
+                f"the account {former.name!r} holds {waiting} of {whose} that are not uploaded yet",
+                remedy="log on as before and let them go, run zonedrive logoff --discard, or use"
+                " another --account",
+            )
+        if self._running(self._paths):
+            raise ConfigError(
+                f"the account {former.name!r} is mounted as {whose}",
+                remedy="unmount it first, or use another --account",
+            )
+
+    def _usable_store(self) -> SecretStore:
+        """A store that answers now: not one to find locked when the token is there."""
+        store = self._open_store(self._paths)
+        if store.kind == "credentials":
+            raise StoreError(
+                f"systemd gives the account {self._paths.account!r} its token",
+                remedy="change it where the unit takes it from, or use another --account",
+            )
+        if store.kind == "keyring":
+            try:
+                store.get("bearer")
+            except StoreError as wrong:
+                self._tell(f"{wrong.message}, so it is not used")
+                store = FileStore(self._paths.secrets_file)
+        if store.kind == "file":
+            self._tell(
+                f"no keyring is in use: the token and the data key are kept in"
+                f" {self._paths.secrets_file}, readable by you alone"
+            )
+        return store
+
+    async def _requirements(self, access: Access, base: str) -> Requirements:
+        try:
+            return await access.requirements()
+        except (NotFound, BadAnswer) as wrong:
+            raise BadAnswer(
+                f"{base} does not answer like a deployment of the service ({wrong.message})",
+                remedy=wrong.remedy or "check the base URL",
+            ) from wrong
+
+    async def _bearer(self, access: Access, session: LoggedOn) -> Bearer:
+        """A token if one is wished and given, else the session."""
+        days = self._wish.token_days
+        if days is None:
+            return session.bearer
+        name = f"zonedrive on {socket.gethostname()}"
+        try:
+            token = await obtain_token(access, session, name, days)
+        except RemoteError as refused:
+            if isinstance(refused, Unreachable):
+                self._tell(f"no token could be had: {refused.message}")
+            else:
+                self._tell(f"the service gives no token: {refused.message}")
+            self._tell("the session is kept instead; log on again when it has ended")
+            return session.bearer
+        await leave_session(access, token)
+        return token
+
+
+def _described(bearer: Bearer) -> str:
+    if not bearer.expires_ns:
+        return f"by {bearer.kind}"
+    return (
+        f"by {bearer.kind} until {datetime.fromtimestamp(bearer.expires_ns / 1e9, UTC):{_MINUTE}}"
+    )
+
+
+def _certificates(path: Path) -> bytes:
+    """The certificates in a PEM file, without anything else that may stand there (a key)."""
+    try:
+        found = _CERTIFICATE.findall(path.read_bytes())
+    except OSError as wrong:
+        raise ConfigError(f"{path} cannot be read ({wrong.strerror})") from wrong
+    if not found:
+        raise ConfigError(
+            f"{path} holds no certificate", remedy="give a file in PEM form to --ca-file"
+        )
+    return b"\n".join(found) + b"\n"

@@ -1,0 +1,232 @@
+"""The logon as a state machine, then a token in place of the session.
+
+Must not know terminals, files or keyrings: who wants to be asked implements `Ask`.
+
+    START ──200──▶ LOGGED_ON
+      │ └──202──▶ PENDING ──200──▶ LOGGED_ON
+      │            │  └──202──▶ PENDING (the other credential)
+      └──else──▶ ENDED ◀──else──┘
+
+INVARIANT: each credential is sent once.  A refusal ends the flow for good: ENDED has no way out,
+and nothing here starts another flow.
+"""
+
+import enum
+import time
+from typing import Final, Protocol
+
+import msgspec
+
+from zonedrive.errors import (
+    BadAnswer,
+    CredentialsRefused,
+    Forbidden,
+    NotLoggedOn,
+    PasswordChangeRequired,
+    Rejected,
+    RemoteError,
+)
+from zonedrive.logon.access import Access
+from zonedrive.logon.secrets import Secret
+from zonedrive.logon.session import Bearer, fits_header
+from zonedrive.logon.wire import Outcome, Requirements
+
+PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
+CODE: Final = "VERIFICATIONCODEPENDING"
+MAILED: Final = "ServiceMail"
+
+# How a person reads the codes of a refused logon.
+_REFUSALS: Final = {
+    "AUTHORIZATION_FAILED": "unknown user or wrong password",
+    "PASSWORD_FAILURE": "the password is wrong",
+    "VERIFICATIONCODE_FAILURE": "the one-time code is wrong or was used before",
+    "TEMPORARY_BLOCKED": "the user is blocked for a while, after too many failures",
+    "TEMPORARILY_BLOCKED": "the user is blocked for a while, after too many failures",
+    "NOT_ALLOWED": "the user may not log on this way",
+    "ALREADY_LOGGED_ON": "the user is logged on already",
+}
+
+
+class Ask(Protocol):
+    """Whoever can give credentials."""
+
+    def password(self) -> Secret:
+        """The user's password.  Raises CredentialsRefused where there is nobody to ask."""
+
+    def code(self, kind: str) -> Secret:
+        """A one-time code of `kind` (TOTP, HOTP, ServiceMail, "").  Raises as `password`."""
+
+    def given_code(self) -> Secret | None:
+        """A code that was given beforehand."""
+
+
+class State(enum.Enum):
+    """Where a logon stands."""
+
+    START = enum.auto()
+    PENDING = enum.auto()
+    LOGGED_ON = enum.auto()
+    ENDED = enum.auto()
+
+
+class LoggedOn(msgspec.Struct, frozen=True):
+    """The end of a flow that worked; `password` is what a token is asked for with."""
+
+    bearer: Bearer
+    user_id: str
+    password: Secret | None
+
+
+class Flow:
+    """One logon, run once."""
+
+    def __init__(self, access: Access, username: str, needs: Requirements, ask: Ask) -> None:
+        self.state = State.START
+        self._access, self._username, self._needs, self._ask = access, username, needs, ask
+        self._sent: set[str] = set()
+        self._password: Secret | None = None
+
+    async def run(self) -> LoggedOn:
+        """Go through all states.
+
+        Raises CredentialsRefused (PasswordChangeRequired among it) for a no of the service, and
+        other RemoteErrors where there was neither yes nor no.
+        """
+        if self.state is not State.START:
+            raise RuntimeError("a logon flow runs once")
+        try:
+            password = self._ask.password() if self._needs.password else None
+            outcome = await self._step(password=self._keep(password), code=self._first_code())
+            while not outcome.logged_on:
+                outcome = await self._step_on(outcome)
+            return await self._finished(outcome)
+        except BaseException:
+            self.state = State.ENDED
+            raise
+
+    def _keep(self, password: Secret | None) -> Secret | None:
+        self._password = password or self._password
+        return password
+
+    def _first_code(self) -> Secret | None:
+        """The code to send with the password; one by mail comes only after the first step."""
+        if given := self._ask.given_code():
+            return given
+        if self._needs.code and self._needs.code_kind != MAILED:
+            return self._ask.code(self._needs.code_kind)
+        return None
+
+    async def _step_on(self, outcome: Outcome) -> Outcome:
+        """The next step of a flow that wants more."""
+        wanted = outcome.pending
+        if not wanted:
+            raise CredentialsRefused(
+                "logging on: the service wants a sign-on in a browser"
+                if outcome.elsewhere
+                else "logging on: the service refuses, without a reason"
+            )
+        self.state = State.PENDING
+        if wanted not in (PASSWORD, CODE) or not outcome.session:
+            raise BadAnswer("logging on: the service asks for something unknown")
+        if wanted in self._sent:
+            raise CredentialsRefused(
+                "logging on: the service asks again for the "
+                + ("password" if wanted == PASSWORD else "one-time code")
+            )
+        flow = Secret(outcome.session)
+        if wanted == PASSWORD:
+            return await self._step(password=self._keep(self._ask.password()), flow=flow)
+        return await self._step(code=self._ask.code(self._needs.code_kind), flow=flow)
+
+    async def _step(
+        self,
+        *,
+        password: Secret | None = None,
+        code: Secret | None = None,
+        flow: Secret | None = None,
+    ) -> Outcome:
+        if password is not None:
+            self._sent.add(PASSWORD)
+        if code is not None:
+            self._sent.add(CODE)
+        try:
+            return await self._access.logon(self._username, password=password, code=code, flow=flow)
+        except (NotLoggedOn, Forbidden, Rejected) as refused:
+            raise _refusal(refused) from refused
+
+    async def _finished(self, outcome: Outcome) -> LoggedOn:
+        if not fits_header(outcome.session):
+            raise BadAnswer("logging on: the answer holds no usable session id")
+        self._access.carry(Secret(outcome.session))
+        if outcome.change_password:
+            await end_session(self._access)
+            raise PasswordChangeRequired(
+                "logging on: the service wants the password to be changed first",
+                remedy="change it in the service's web application, then log on again",
+            )
+        expires = time.time_ns() + outcome.life_ns if outcome.life_ns else 0
+        self.state = State.LOGGED_ON
+        return LoggedOn(
+            Bearer(outcome.session, "session", expires),
+            outcome.user_id or self._username,
+            self._password,
+        )
+
+
+async def obtain_token(access: Access, session: LoggedOn, name: str, days: int) -> Bearer:
+    """A token that was seen to work, while `access` goes on carrying the session.
+
+    Raises RemoteError where the service gives none.
+    """
+    if session.password is None:
+        raise CredentialsRefused("asking for a token: it takes a password, and none was used")
+    token = await access.create_token(name, days * 86400, session.password)
+    if not fits_header(token.secret):
+        raise BadAnswer("asking for a token: the token cannot stand in a request")
+    expires = token.expires_ns or time.time_ns() + days * 86400 * 10**9
+    access.carry(Secret(token.secret))
+    try:
+        await access.check()
+    finally:
+        access.carry(Secret(session.bearer.secret))
+    return Bearer(token.secret, "token", expires, token.id)
+
+
+async def leave_session(access: Access, token: Bearer) -> None:
+    """End the session that `access` carries, and see that `token` survives it.
+
+    Raises CredentialsRefused where it does not: then there is nothing left to go on with.
+    """
+    await end_session(access)
+    access.carry(Secret(token.secret))
+    try:
+        await access.check()
+    except NotLoggedOn as refused:
+        raise CredentialsRefused(
+            "logging on: the service ends the token together with the session",
+            remedy="log on with --session-only",
+        ) from refused
+
+
+async def end_session(access: Access) -> RemoteError | None:
+    """End the session that `access` carries; what keeps it from that is given back, not raised."""
+    try:
+        await access.logoff()
+    except RemoteError as wrong:
+        return wrong
+    return None
+
+
+def _refusal(refused: RemoteError) -> RemoteError:
+    """A no of the logon endpoint, in words for whoever typed the credentials."""
+    words = _REFUSALS.get(refused.code)
+    if words is None and isinstance(refused, Rejected):
+        return refused
+    if refused.code == "UNSUPPORTED_VERSION":
+        return Rejected("logging on: the service does not support this version of zonedrive")
+    return CredentialsRefused(
+        f"logging on: {words}" if words else refused.message,
+        remedy="check user name, password and code",
+        status=refused.status,
+        code=refused.code,
+    )

@@ -1,0 +1,47 @@
+"""The account's data key: made at first use, kept with the secrets, destroyed at logoff.
+
+Must not know what is encrypted with it.
+
+INVARIANT: names and content are under different keys, both derived from the one that is kept
+(HKDF, RFC 5869, SHA-256).
+"""
+
+import base64
+import binascii
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from zonedrive.cipher import KEY_BYTES, Box, Clear, Sealed, new_key
+from zonedrive.errors import StoreError
+from zonedrive.logon.secrets import Secret, SecretStore
+
+NAME = "key"
+
+
+def data_box(store: SecretStore, encrypt: bool) -> tuple[Box, bytes | None]:
+    """The box for names and the key for content; (Clear, None) with `encrypt` false.
+
+    Blocks like the store.  Raises StoreError where the keyring is locked or the key is damaged:
+    a new key in its place would make everything kept so far unreadable.
+    """
+    if not encrypt:
+        return Clear(), None
+    kept = store.get(NAME)
+    if kept is None:
+        master = new_key()
+        store.set(NAME, Secret(base64.b64encode(master).decode()))
+    else:
+        try:
+            master = base64.b64decode(kept.reveal(), validate=True)
+        except binascii.Error:
+            master = b""
+        if len(master) != KEY_BYTES:
+            raise StoreError(
+                "the account's data key is damaged", remedy="log off with --discard and on again"
+            )
+    return Sealed(_derived(master, b"zonedrive names")), _derived(master, b"zonedrive content")
+
+
+def _derived(master: bytes, use: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=use).derive(master)

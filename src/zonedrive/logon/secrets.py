@@ -1,0 +1,280 @@
+"""Where secrets are kept: the desktop's keyring, credentials given by systemd, or one 0600 file.
+
+Must not know what the secrets are for, nor talk to the service.  Names in use: `bearer` (see
+session) and `key` (see keys).
+
+The order in which a store is chosen: credentials that an administrator set up for this account;
+a file that an earlier logon wrote; the keyring, where one answers; else a new file.  So one
+account always finds its secrets where its logon put them, also from a unit without a desktop.
+
+INVARIANT: a secret's text is in no repr, log line, exception or argument list.
+"""
+
+import contextlib
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal, Protocol, TypeVar
+
+from zonedrive.errors import StoreError
+from zonedrive.paths import AccountPaths, write_private
+
+Kind = Literal["keyring", "credentials", "file"]
+KEYRING_SERVICE: Final = "zonedrive"
+KEYRING_SECONDS: Final = 20.0
+RESULT = TypeVar("RESULT")
+
+
+class Secret:
+    """A text that shows itself only when asked by name."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        """Nothing of it."""
+        return "Secret(…)"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same text."""
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        """Of the text."""
+        return hash(self._text)
+
+
+class Locked(StoreError):
+    """The keyring does not answer, most often because it waits for its password."""
+
+
+class SecretStore(Protocol):
+    """One account's secrets by name.  Calls block, for at most KEYRING_SECONDS."""
+
+    @property
+    def kind(self) -> Kind:
+        """Where they are kept."""
+
+    def get(self, name: str) -> Secret | None:
+        """The secret, None where there is none.  Raises StoreError (Locked among it)."""
+
+    def set(self, name: str, value: Secret) -> None:
+        """Keep a secret, replacing an earlier one.  Raises StoreError."""
+
+    def delete(self, name: str) -> None:
+        """Destroy a secret; nothing happens where there is none.  Raises StoreError."""
+
+
+class Keyring(Protocol):
+    """What we use of a keyring backend."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        """The text kept under both names."""
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        """Keep a text."""
+
+    def delete_password(self, service: str, username: str) -> None:
+        """Destroy a text."""
+
+
+class FileStore:
+    """A JSON object in one file that only its owner can read."""
+
+    kind: Kind = "file"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def get(self, name: str) -> Secret | None:
+        """See SecretStore."""
+        value = self._read().get(name)
+        return None if value is None else Secret(value)
+
+    def set(self, name: str, value: Secret) -> None:
+        """See SecretStore."""
+        self._write(self._read() | {name: value.reveal()})
+
+    def delete(self, name: str) -> None:
+        """See SecretStore."""
+        kept = self._read()
+        if kept.pop(name, None) is not None:
+            self._write(kept)
+
+    def _read(self) -> dict[str, str]:
+        try:
+            with self._path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                text = file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as wrong:
+            raise StoreError(f"{self._path} cannot be read ({wrong.strerror})") from wrong
+        if stat.S_IMODE(mode) & 0o077:
+            raise StoreError(
+                f"{self._path} can be read by others", remedy=f"run chmod 600 {self._path}"
+            )
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+            # Without the parser's words: they could quote a secret.
+            raise StoreError(f"{self._path} is damaged", remedy="remove it and log on again")
+        return found
+
+    def _write(self, values: dict[str, str]) -> None:
+        try:
+            write_private(self._path, json.dumps(values).encode())
+        except OSError as wrong:
+            raise StoreError(f"{self._path} cannot be written ({wrong.strerror})") from wrong
+
+
+class CredentialsStore:
+    """Files that systemd hands to a unit, read only; what they lack is in the file store.
+
+    The credential of account `work` and secret `bearer` is called `zonedrive.work.bearer`.
+    """
+
+    kind: Kind = "credentials"
+
+    def __init__(self, folder: Path, account: str, beside: FileStore) -> None:
+        self._folder, self._account, self._beside = folder, account, beside
+
+    def get(self, name: str) -> Secret | None:
+        """See SecretStore."""
+        try:
+            return Secret(self._path(name).read_text("utf-8").strip("\r\n"))
+        except FileNotFoundError:
+            return self._beside.get(name)
+        except (OSError, UnicodeDecodeError):
+            raise StoreError(f"the credential {self._path(name)} cannot be read") from None
+
+    def set(self, name: str, value: Secret) -> None:
+        """See SecretStore.  Raises StoreError for what systemd gives."""
+        if self._path(name).exists():
+            raise StoreError(
+                f"{name} is a credential of systemd and cannot be replaced by zonedrive",
+                remedy="change it where the unit takes it from",
+            )
+        self._beside.set(name, value)
+
+    def delete(self, name: str) -> None:
+        """See SecretStore.  What systemd gives stays: it is not ours."""
+        self._beside.delete(name)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"zonedrive.{self._account}.{name}"
+
+
+class KeyringStore:
+    """The desktop's keyring.  Each call runs in a thread: a locked keyring waits for a person."""
+
+    kind: Kind = "keyring"
+
+    def __init__(self, keyring: Keyring, account: str, seconds: float = KEYRING_SECONDS) -> None:
+        self._keyring, self._account, self._seconds = keyring, account, seconds
+
+    def get(self, name: str) -> Secret | None:
+        """See SecretStore."""
+        found = self._within(
+            lambda: self._keyring.get_password(KEYRING_SERVICE, self._username(name))
+        )
+        return None if found is None else Secret(found)
+
+    def set(self, name: str, value: Secret) -> None:
+        """See SecretStore."""
+        self._within(
+            lambda: self._keyring.set_password(
+                KEYRING_SERVICE, self._username(name), value.reveal()
+            )
+        )
+
+    def delete(self, name: str) -> None:
+        """See SecretStore."""
+        if self.get(name) is not None:
+            self._within(
+                lambda: self._keyring.delete_password(KEYRING_SERVICE, self._username(name))
+            )
+
+    def _username(self, name: str) -> str:
+        return f"{self._account}/{name}"
+
+    def _within(self, call: Callable[[], RESULT]) -> RESULT:
+        return within(call, self._seconds)
+
+
+def within(call: Callable[[], RESULT], seconds: float) -> RESULT:
+    """`call()` in a thread of its own.
+
+    Raises Locked after `seconds` (the thread is left behind), StoreError where the call fails.
+    """
+    results: list[RESULT] = []
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except Exception as wrong:  # any backend, any exception: it must not kill a thread
+            failures.append(wrong)
+
+    thread = threading.Thread(target=run, name="keyring", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if results:
+        return results[0]
+    if failures:
+        kind = type(failures[0]).__name__
+        raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
+    raise Locked("the keyring does not answer", remedy="unlock it and try again")
+
+
+def open_store(
+    paths: AccountPaths, *, find_keyring: Callable[[], Keyring | None] | None = None
+) -> SecretStore:
+    """The store of an account, by the order that the module's head gives.  Nothing is written.
+
+    `find_keyring` gives a keyring that answers, or None; by default the desktop's.
+    """
+    beside = FileStore(paths.secrets_file)
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if folder and (Path(folder) / f"zonedrive.{paths.account}.bearer").exists():
+        return CredentialsStore(Path(folder), paths.account, beside)
+    if paths.secrets_file.exists():
+        return beside
+    keyring = (find_keyring or desktop_keyring)()
+    return beside if keyring is None else KeyringStore(keyring, paths.account)
+
+
+def desktop_keyring() -> Keyring | None:
+    """The Secret Service of this session, None where there is no session or none answers.
+
+    Taken by name: what else the keyring library finds (plain-text files, chains of nothing) is
+    no better than our own file.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    bus = os.environ.get("DBUS_SESSION_BUS_ADDRESS")
+    if not bus and not (runtime and (Path(runtime) / "bus").exists()):
+        return None
+    with contextlib.suppress(StoreError):
+        return within(_secret_service, KEYRING_SECONDS)
+    return None
+
+
+def _secret_service() -> Keyring:
+    from keyring.backends import SecretService
+
+    # Its priority is a question to the bus, which raises where nobody answers.
+    if not SecretService.Keyring.priority:
+        raise RuntimeError("no Secret Service")
+    backend: Keyring = SecretService.Keyring()  # type: ignore[no-untyped-call]
+    return backend

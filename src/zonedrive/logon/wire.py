@@ -1,0 +1,104 @@
+"""The JSON of logon, logoff and tokens, read tolerantly.
+
+The only place in this package that knows the wire's names.  Must not know requests.
+"""
+
+from typing import Any
+
+import msgspec
+
+from zonedrive.errors import BadAnswer
+from zonedrive.remote.wire import count, parse, text
+
+_MILLISECOND = 10**6  # in nanoseconds
+# An `expiry` is said to be in milliseconds, not whether since the epoch or from now on.  No
+# duration reaches this (31 years), and no moment of our time is below it (2001).
+_MOMENTS_FROM = 10**12
+
+
+class Requirements(msgspec.Struct, frozen=True):
+    """What the organization asks of a logon."""
+
+    password: bool = True
+    code: bool = False  # a one-time code is always required
+    code_kind: str = ""  # None, TOTP, HOTP, ServiceMail
+    organization: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a logon request came to; of `session` and `pending` only what applies is there."""
+
+    logged_on: bool
+    pending: str = ""  # PASSWORDPENDING, VERIFICATIONCODEPENDING, or something unknown
+    session: str = ""  # session id, also of a flow that goes on
+    life_ns: int = 0  # of the session, 0: not told
+    user_id: str = ""
+    change_password: bool = False
+    elsewhere: bool = False  # the service wants a sign-on in a browser
+
+    def __repr__(self) -> str:
+        """Without the session id."""
+        return f"Outcome(logged_on={self.logged_on}, pending={self.pending!r})"
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token as created."""
+
+    id: str
+    secret: str
+    expires_ns: int  # wall clock, 0: not told
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return f"NewToken(id={self.id!r}, expires_ns={self.expires_ns})"
+
+
+def requirements(body: bytes, doing: str) -> Requirements:
+    """Raises BadAnswer where the answer is no object."""
+    found = _object(body, doing)
+    kind = text(found.get("otpType"))
+    return Requirements(
+        password=found.get("passwordRequired") is not False,
+        code=found.get("otpRequired") is True,
+        code_kind="" if kind == "None" else kind,
+        organization=text(found.get("organizationName")),
+    )
+
+
+def outcome(body: bytes, doing: str) -> Outcome:
+    """Raises BadAnswer where the answer says neither yes nor no nor what else is needed."""
+    found = _object(body, doing)
+    user = found.get("userId")
+    result = Outcome(
+        logged_on=found.get("logonOK") is True,
+        pending=text(found.get("state")),
+        session=text(found.get("sessionId")) or text(found.get("sessionID")),
+        life_ns=count(found.get("expiresInMillis")) * _MILLISECOND,
+        user_id=text(user.get("name")) if isinstance(user, dict) else text(user),
+        change_password=found.get("passwordChangeIsRequired") is True,
+        elsewhere=bool(text(found.get("idpURI"))),
+    )
+    if result.logged_on and result.pending:
+        result = msgspec.structs.replace(result, pending="")
+    if not result.logged_on and not result.pending and not isinstance(found.get("logonOK"), bool):
+        raise BadAnswer(f"{doing}: the answer says neither that it worked nor what is missing")
+    return result
+
+
+def new_token(body: bytes, doing: str, now_ns: int) -> NewToken:
+    """Raises BadAnswer where no token is in the answer."""
+    found = _object(body, doing)
+    secret = text(found.get("token"))
+    if not secret:
+        raise BadAnswer(f"{doing}: the answer holds no token")
+    expiry = count(found.get("expiry"))
+    if 0 < expiry < _MOMENTS_FROM:
+        expiry += now_ns // _MILLISECOND
+    return NewToken(text(found.get("id")), secret, min(expiry * _MILLISECOND, (1 << 63) - 1))
+
+
+def _object(body: bytes, doing: str) -> dict[str, Any]:
+    found = parse(body, doing)
+    if not isinstance(found, dict):
+        raise BadAnswer(f"{doing}: the answer is not an object")
+    return found

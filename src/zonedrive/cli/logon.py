@@ -7,14 +7,13 @@ argument or the environment.
 """
 
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from zonedrive.cli import control
 from zonedrive.cli.options import account_option, timeout_option
-from zonedrive.errors import CredentialsRefused, StoreError, ZonedriveError
+from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
@@ -221,6 +220,8 @@ async def _end_at_service(base_url: str, ca_file: str | None, store: "SecretStor
     from zonedrive.logon.secrets import Secret
     from zonedrive.logon.session import load_bearer
 
+    failure: ZonedriveError | None
+    bearer = None
     try:
         bearer = load_bearer(store)
         if bearer is None:
@@ -228,18 +229,12 @@ async def _end_at_service(base_url: str, ca_file: str | None, store: "SecretStor
         async with open_access(base_url, ca_file) as access:
             access.carry(Secret(bearer.secret))
             failure = await end_session(access)
-    except StoreError as wrong:
-        _tell(f"{wrong.message}, so the service is not told")
-        return
     except ZonedriveError as wrong:
         failure = wrong
     if failure is not None:
         _tell(f"the service was not told: {failure.message}")
-    if bearer.kind == "token":
-        until = ""
-        if bearer.expires_ns:
-            until = f" until {datetime.fromtimestamp(bearer.expires_ns / 1e9, UTC):%Y-%m-%d}"
+    if bearer is not None and bearer.kind == "token":
         _tell(
-            f"the token {bearer.id or 'itself'} stays valid at the service{until}; its secret is"
-            " destroyed here"
+            f"the token{f' {bearer.id}' if bearer.id else ''} stays valid at the service"
+            f"{f' until {bearer.until}' if bearer.until else ''}; its secret is destroyed here"
         )

@@ -10,7 +10,6 @@ INVARIANT: bytes that wait to be uploaded are never left to another user or serv
 import re
 import socket
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -43,9 +42,6 @@ from zonedrive.remote.address import base_url
 from zonedrive.remote.profile import load_profile
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
-
-
-_MINUTE = "%Y-%m-%d %H:%M UTC"
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,11 +192,7 @@ class Enrolment:
 
 
 def _described(bearer: Bearer) -> str:
-    if not bearer.expires_ns:
-        return f"by {bearer.kind}"
-    return (
-        f"by {bearer.kind} until {datetime.fromtimestamp(bearer.expires_ns / 1e9, UTC):{_MINUTE}}"
-    )
+    return f"by {bearer.kind}{f' until {bearer.until}' if bearer.until else ''}"
 
 
 def _certificates(path: Path) -> bytes:

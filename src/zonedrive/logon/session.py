@@ -8,6 +8,7 @@ another bearer than the refused one (a person has logged on again meanwhile).
 
 import contextlib
 from collections.abc import AsyncGenerator, Generator
+from datetime import UTC, datetime
 from typing import Literal
 
 import httpx
@@ -18,6 +19,7 @@ from zonedrive.errors import NotLoggedOn, StoreError
 from zonedrive.logon.secrets import Secret, SecretStore
 
 NAME = "bearer"
+_YEAR_9999 = 253_370_764_800 * 10**9
 
 
 class Bearer(msgspec.Struct, frozen=True):
@@ -27,6 +29,13 @@ class Bearer(msgspec.Struct, frozen=True):
     kind: Literal["token", "session"]
     expires_ns: int = 0  # wall clock; 0: not known
     id: str = ""  # the token's id, which is no secret
+
+    @property
+    def until(self) -> str:
+        """The expiry for a person, "" where it is not known."""
+        if not 0 < self.expires_ns < _YEAR_9999:
+            return ""
+        return f"{datetime.fromtimestamp(self.expires_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
     def __repr__(self) -> str:
         """Kind and expiry alone."""

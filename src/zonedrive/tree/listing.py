@@ -5,7 +5,7 @@ settles the difference later.  Knows no network: who calls has fetched the listi
 it was asked for, so that a reply that was overtaken by a change of ours undoes nothing.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Flag, auto
 
 import msgspec
@@ -56,6 +56,8 @@ class Merge:
             children = tree.inodes_in(folder.ino)
             known = {child.remote_id: child for child in children if child.remote_id}
             ours = {child.remote_name or child.name for child in children if child.is_new}
+            met: list[tuple[Inode, Entry]] = []
+            fresh: list[Entry] = []
             for entry in sorted(entries, key=lambda each: each.id):
                 if entry.deleted or tree.settled_since(folder.zone, entry.id, self._asked_ns):
                     if entry.id in known:
@@ -67,49 +69,61 @@ class Merge:
                     inode = None
                 if inode is not None:
                     self._seen.add(inode.ino)
-                    self._update(inode, entry)
+                    met.append((inode, entry))
                 elif entry.name in ours:
                     self._result.hidden[entry.name] = entry
                 else:
-                    self._add(entry)
+                    fresh.append(entry)
+            # Names are given back before they are given out.
             for child in children:
                 self._sweep(child)
+            self._rename([(inode, entry.name, entry.id) for inode, entry in self._renamed(met)])
+            for inode, entry in met:
+                self._update(inode, entry)
+            for entry in fresh:
+                self._add(entry)
             tree.update(folder, listed=True)
         return self._result
 
     def zones(self, zones: Iterable[Zone]) -> Merged:
         """Make the root show the accessible `zones`."""
-        tree = self._tree
+        tree, root = self._tree, self._folder
         with tree.transaction():
-            children = tree.inodes_in(ROOT)
-            known = {child.zone: child for child in children}
-            for zone in sorted(zones, key=lambda each: each.id):
-                if not zone.accessible:
-                    continue
-                inode = known.get(zone.id)
-                if inode is None:
-                    name = local_name(zone.name, zone.id, tree.children(ROOT))
-                    inode = tree.add(
-                        ROOT,
-                        name,
-                        Kind.ZONE,
-                        zone=zone.id,
-                        remote_id=zone.root_id,
-                        remote_name=zone.name,
-                        **({"mtime_ns": zone.created_ns} if zone.created_ns else {}),
-                    )
-                    self._result.appeared.append((ROOT, name))
-                elif inode.remote_name != zone.name:
-                    self._rename(inode, ROOT, zone.name, zone.id)
-                    tree.update(inode, remote_name=zone.name)
+            known = {child.zone: child for child in tree.inodes_in(ROOT)}
+            shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
+            for gone in known.keys() - {zone.id for zone in shown}:
+                if not self._busy(known[gone]):
+                    self._remove(known[gone])
+            met = [(known[zone.id], zone) for zone in shown if zone.id in known]
+            self._rename(
+                [
+                    (inode, zone.name, zone.id)
+                    for inode, zone in met
+                    if inode.remote_name != zone.name
+                ]
+            )
+            for inode, zone in met:
+                tree.update(inode, remote_name=zone.name)
                 if inode.remote_id != zone.root_id:
                     tree.update(inode, remote_id=zone.root_id, listed=False)
-                self._seen.add(inode.ino)
-            for child in children:
-                if child.ino not in self._seen and not self._busy(child):
-                    self._remove(child)
-            tree.update(self._folder, listed=True)
+            for zone in shown:
+                if zone.id not in known:
+                    self._add_zone(zone)
+            tree.update(root, listed=True)
         return self._result
+
+    def _add_zone(self, zone: Zone) -> None:
+        name = local_name(zone.name, zone.id, self._tree.children(ROOT))
+        self._tree.add(
+            ROOT,
+            name,
+            Kind.ZONE,
+            zone=zone.id,
+            remote_id=zone.root_id,
+            remote_name=zone.name,
+            **({"mtime_ns": zone.created_ns} if zone.created_ns else {}),
+        )
+        self._result.appeared.append((ROOT, name))
 
     def _add(self, entry: Entry) -> None:
         folder = self._folder
@@ -132,12 +146,30 @@ class Merge:
         )
         self._result.appeared.append((folder.ino, name))
 
+    def _renamed(self, met: list[tuple[Inode, Entry]]) -> Iterator[tuple[Inode, Entry]]:
+        """Those that the service has under another name, or has moved here."""
+        for inode, entry in met:
+            if self._local(inode.ino) & (Local.PLACE | Local.GONE):
+                continue
+            if inode.remote_name != entry.name or inode.parent != self._folder.ino:
+                yield inode, entry
+
+    def _rename(self, renames: list[tuple[Inode, str, str]]) -> None:
+        """(inode, the service's name, id): all at once, for names may be exchanged."""
+        tree, parent = self._tree, self._folder.ino
+        before = [(inode.parent, inode.name) for inode, _, _ in renames]
+        for inode, _, _ in renames:
+            tree.move(inode, parent, f"/{inode.ino}")  # a name that no entry can have
+        for (inode, name, entry_id), old in zip(renames, before, strict=True):
+            shown = local_name(name, entry_id, tree.children(parent))
+            tree.move(inode, parent, shown)
+            if (parent, shown) != old:
+                self._result.gone.append((*old, inode.ino))
+                self._result.appeared.append((parent, shown))
+
     def _update(self, inode: Inode, entry: Entry) -> None:
-        tree, folder, local = self._tree, self._folder, self._local(inode.ino)
-        renamed = inode.remote_name != entry.name
-        if not local & (Local.PLACE | Local.GONE) and (renamed or inode.parent != folder.ino):
-            self._rename(inode, folder.ino, entry.name, entry.id)
-        tree.update(inode, remote_parent=folder.remote_id, remote_name=entry.name)
+        tree, local = self._tree, self._local(inode.ino)
+        tree.update(inode, remote_parent=self._folder.remote_id, remote_name=entry.name)
         if local & (Local.CONTENT | Local.GONE):
             return  # what the edit began from stays, so that a version in between is noticed
         if inode.revision != entry.revision:
@@ -154,18 +186,6 @@ class Merge:
         if any(getattr(inode, name) != value for name, value in fields.items()):
             tree.update(inode, **fields)
             self._result.attributes.append(inode.ino)
-
-    def _rename(self, inode: Inode, parent: int, name: str, entry_id: str) -> None:
-        old = (inode.parent, inode.name)
-        taken = dict(self._tree.children(parent))
-        if inode.parent == parent:
-            del taken[inode.name]
-        shown = local_name(name, entry_id, taken)
-        if (parent, shown) == old:
-            return
-        self._tree.move(inode, parent, shown)
-        self._result.gone.append((*old, inode.ino))
-        self._result.appeared.append((parent, shown))
 
     def _sweep(self, child: Inode) -> None:
         """Take away what the listing no longer names, unless it is ours to bring there."""

@@ -1,0 +1,189 @@
+"""A listing from the service meets what is here."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from zonedrive.cipher import Clear
+from zonedrive.db import Database
+from zonedrive.model import Attributes, Entry, Revision, Zone
+from zonedrive.tree.inode import ROOT, Inode, Kind
+from zonedrive.tree.listing import Local, Merge, Merged
+from zonedrive.tree.store import create_table
+from zonedrive.tree.tree import Tree
+
+
+def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False) -> Entry:
+    return Entry(
+        id=entry_id,
+        zone_id="z",
+        parent_id="root",
+        name=name,
+        folder=folder,
+        size=len(revision),
+        modified_ns=int(revision) * 1_000_000_000,
+        modified_by="bob",
+        attributes=Attributes(),
+        revision=Revision(revision),
+    )
+
+
+class Folder:
+    """One folder of one zone, listed again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self.tree = Tree(Database(path / "tree.db", [create_table]), Clear())
+        self.local: dict[int, Local] = {}
+        with self.tree.transaction():
+            self.zone = self.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+
+    def list(
+        self, *entries: Entry, asked_ns: int | None = None, into: Inode | None = None
+    ) -> Merged:
+        asked = time.monotonic_ns() if asked_ns is None else asked_ns
+        merge = Merge(
+            self.tree, into or self.zone, asked, lambda ino: self.local.get(ino, Local.NOTHING)
+        )
+        return merge.entries(entries)
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.tree.children(self.zone.ino))
+
+    def inode(self, name: str) -> Inode:
+        found = self.tree.child(self.zone.ino, name)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_a_remote_rename_keeps_the_inode(folder: Folder) -> None:
+    """Renamed on the service, a file is the same file under its new name."""
+    folder.list(entry("1", "a"), entry("2", "b"))
+    ino = folder.inode("a").ino
+    merged = folder.list(entry("1", "c"), entry("2", "b"))
+    assert folder.names == {"b", "c"}
+    assert folder.inode("c").ino == ino
+    assert [(name, which) for _, name, which in merged.gone] == [("a", ino)]
+
+
+def test_two_names_exchanged_on_the_service_are_exchanged_here(folder: Folder) -> None:
+    """No order of the listing makes one of them disappear or carry a mark for long."""
+    folder.list(entry("1", "a"), entry("2", "b"))
+    first = folder.inode("a").ino
+    folder.list(entry("1", "b"), entry("2", "a"))
+    folder.list(entry("1", "b"), entry("2", "a"))
+    assert folder.names == {"a", "b"}
+    assert folder.inode("b").ino == first
+
+
+def test_a_new_version_is_announced_and_an_unchanged_file_is_not(folder: Folder) -> None:
+    """Programs see a changed file change, and an unchanged one keep its time."""
+    folder.list(entry("1", "a"), entry("2", "b"))
+    with folder.tree.transaction():
+        folder.tree.update(folder.inode("b"), mtime_ns=42)
+    merged = folder.list(entry("1", "a", revision="22"), entry("2", "b"))
+    assert merged.content == [folder.inode("a").ino]
+    assert folder.inode("a").size == 2
+    assert folder.inode("b").mtime_ns == 42
+
+
+def test_what_is_edited_here_keeps_its_bytes_and_its_base(folder: Folder) -> None:
+    """A version of somebody else's does not disturb an edit; the outbox notices it later."""
+    folder.list(entry("1", "a"))
+    inode = folder.inode("a")
+    folder.local[inode.ino] = Local.CONTENT
+    merged = folder.list(entry("1", "a", revision="22"))
+    assert inode.revision == "1"
+    assert merged.content == []
+
+
+def test_a_deletion_on_the_service_spares_what_is_edited_here(folder: Folder) -> None:
+    """An edit is never taken away by somebody else's deletion, nor is the folder it is in."""
+    folder.list(entry("1", "a"), entry("2", "b"), entry("3", "sub", folder=True))
+    sub = folder.inode("sub")
+    folder.list(entry("4", "deep"), into=sub)
+    folder.local[folder.inode("a").ino] = Local.CONTENT
+    folder.local[next(iter(folder.tree.children(sub.ino).values()))] = Local.CONTENT
+    folder.list()
+    assert folder.names == {"a", "sub"}
+
+
+def test_a_name_changed_here_is_not_changed_back(folder: Folder) -> None:
+    """A rename that waits in the outbox wins over listings that do not know it."""
+    folder.list(entry("1", "a"))
+    inode = folder.inode("a")
+    with folder.tree.transaction():
+        folder.tree.move(inode, folder.zone.ino, "mine")
+    folder.local[inode.ino] = Local.PLACE
+    folder.list(entry("1", "a"))
+    assert folder.names == {"mine"}
+
+
+def test_a_file_deleted_here_does_not_come_back(folder: Folder) -> None:
+    """A deletion that waits in the outbox hides the entry from listings."""
+    folder.list(entry("1", "a"))
+    inode = folder.inode("a")
+    with folder.tree.transaction():
+        folder.tree.unlink(inode, tombstone=True)
+    folder.local[inode.ino] = Local.GONE
+    folder.list(entry("1", "a"))
+    assert folder.names == set()
+
+
+def test_a_listing_that_was_overtaken_undoes_nothing(folder: Folder) -> None:
+    """An upload that ended while a listing was on its way is not taken away by it."""
+    folder.list(entry("1", "a"))
+    asked = time.monotonic_ns()
+    folder.tree.settle("z", "1")
+    folder.list(asked_ns=asked)
+    assert folder.names == {"a"}
+    folder.list()
+    assert folder.names == set()
+
+
+def test_somebody_elses_file_waits_behind_a_new_one_of_the_same_name(folder: Folder) -> None:
+    """A new file here is not pushed aside; the outbox is told who is behind it."""
+    with folder.tree.transaction():
+        folder.tree.add(folder.zone.ino, "a", Kind.FILE, zone="z")
+    merged = folder.list(entry("1", "a"))
+    assert folder.names == {"a"}
+    assert merged.hidden["a"].id == "1"
+
+
+def test_an_entry_moved_between_folders_keeps_its_inode(folder: Folder) -> None:
+    """Moved on the service into another folder, it is the same file there."""
+    folder.list(entry("1", "a"), entry("3", "sub", folder=True))
+    ino = folder.inode("a").ino
+    folder.list(entry("1", "a"), into=folder.inode("sub"))
+    assert folder.tree.path(ino) == "Zone/sub/a"
+    folder.list(entry("3", "sub", folder=True))
+    assert folder.tree.path(ino) == "Zone/sub/a"
+
+
+def test_hostile_and_equal_names_are_all_shown(folder: Folder) -> None:
+    """Whatever the names are, every entry of the listing can be opened."""
+    names = ["..", "a/b", "x\x00y", "same", "same", "n" * 400, ""]
+    folder.list(*[entry(str(number), name) for number, name in enumerate(names)])
+    assert len(folder.names) == len(names)
+
+
+def test_zones_come_rename_and_go(folder: Folder) -> None:
+    """Zones one is given appear, renamed ones are renamed, and those not accessible stay out."""
+    tree = folder.tree
+
+    def show(*zones: Zone) -> set[str]:
+        root = tree.get(ROOT)
+        Merge(tree, root, time.monotonic_ns(), lambda _: Local.NOTHING).zones(zones)
+        return set(tree.children(ROOT))
+
+    mine = Zone("z", "Zone", "root")
+    assert show(mine, Zone("y", "Closed", "r", accessible=False)) == {"Zone"}
+    assert show(Zone("z", "New name", "root"), Zone("x", "New name", "r2")) >= {"New name"}
+    assert len(tree.children(ROOT)) == 2
+    assert show() == set()

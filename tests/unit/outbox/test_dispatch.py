@@ -1,0 +1,149 @@
+"""The dispatcher: everything is sent, in order, and a failure stops only itself."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from zonedrive.db import Database
+from zonedrive.errors import Forbidden, Unavailable
+from zonedrive.outbox.dispatch import BIG, Dispatcher
+from zonedrive.outbox.fold import Step, Subject
+from zonedrive.outbox.journal import Journal, create_tables
+
+PATIENCE = 10
+
+
+class Carrier:
+    """Carries steps as it is told to."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.carried: list[int] = []
+        self.errors: dict[int, list[Exception]] = {}
+        self.gates: dict[int, trio.Event] = {}
+        self.under_way: set[int] = set()
+        self.most = 0
+        self.online = trio.Event()
+        self.online.set()
+
+    def describe(self, ino: int) -> Subject | None:
+        return Subject(ino, folder=False, new=False, place=(1, f"{ino}"), origin=(1, f"{ino}"))
+
+    async def ready(self) -> bool:
+        waited = not self.online.is_set()
+        await self.online.wait()
+        return waited
+
+    async def carry(self, step: Step) -> None:
+        self.under_way.add(step.ino)
+        self.most = max(self.most, len(self.under_way))
+        try:
+            if step.ino in self.gates:
+                await self.gates[step.ino].wait()
+            await trio.lowlevel.checkpoint()
+            if self.errors.get(step.ino):
+                raise self.errors[step.ino].pop(0)
+            self.carried.append(step.ino)
+            with self.journal.transaction():
+                self.journal.done(step.intent, content=True)
+        finally:
+            self.under_way.discard(step.ino)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(Database(tmp_path / "journal.db", [create_tables]))
+
+
+def write(journal: Journal, *inos: int, size: int = 1) -> None:
+    with journal.transaction():
+        for ino in inos:
+            journal.content(ino, 1, size, base=None, held=False, due_ns=0)
+
+
+@asynccontextmanager
+async def running(carrier: Carrier, places: int = 4) -> AsyncIterator[Dispatcher]:
+    dispatcher = Dispatcher(carrier.journal, carrier, places)
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dispatcher.run)
+            yield dispatcher
+            nursery.cancel_scope.cancel()
+
+
+async def test_everything_is_sent_within_the_places(journal: Journal) -> None:
+    """All waiting files arrive, never more than allowed at the same time."""
+    carrier = Carrier(journal)
+    write(journal, *range(50))
+    async with running(carrier, places=4) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert sorted(carrier.carried) == list(range(50))
+    assert carrier.most == 4
+
+
+async def test_a_refusal_stops_only_its_file(journal: Journal) -> None:
+    """One file that may not be written holds up no other, and says why."""
+    carrier = Carrier(journal)
+    carrier.errors[2] = [Forbidden("no right to write here")]
+    write(journal, 1, 2, 3)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: len(journal) == 1 and journal.all()[0].failed)
+        assert isinstance(dispatcher.failure(2), Forbidden)
+    assert sorted(carrier.carried) == [1, 3]
+    assert journal.all()[0].error == "no right to write here"
+
+
+async def test_a_refused_file_is_sent_when_somebody_asks_again(journal: Journal) -> None:
+    """`sync` tries what was refused at once: the cause may have gone."""
+    carrier = Carrier(journal)
+    carrier.errors[2] = [Forbidden("no")]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: journal.all()[0].failed)
+        dispatcher.hurry([2])
+        await dispatcher.wait_until(lambda: not len(journal))
+        assert dispatcher.failure(2) is None
+
+
+async def test_a_passing_failure_is_tried_again_by_itself(journal: Journal) -> None:
+    """A service that is down for a moment needs nobody's help."""
+    carrier = Carrier(journal)
+    carrier.errors[2] = [Unavailable("busy")]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.carried == [2]
+
+
+async def test_small_files_do_not_wait_behind_big_ones(journal: Journal) -> None:
+    """Long uploads never take every place."""
+    carrier = Carrier(journal)
+    for ino in range(1, 9):
+        carrier.gates[ino] = trio.Event()
+    write(journal, *range(1, 9), size=BIG + 1)
+    async with running(carrier, places=4) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(carrier.under_way) == 2
+        write(journal, 20)
+        await dispatcher.wait_until(lambda: 20 in carrier.carried)
+        for gate in carrier.gates.values():
+            gate.set()
+        await dispatcher.wait_until(lambda: not len(journal))
+
+
+async def test_nothing_is_tried_while_the_service_is_away(journal: Journal) -> None:
+    """Offline, files wait; back online they go at once, whatever their last try had to wait."""
+    carrier = Carrier(journal)
+    carrier.online = trio.Event()
+    write(journal, 1)
+    with journal.transaction():
+        journal.postpone(journal.all()[0], 1 << 62, "away", failed=False)
+    async with running(carrier) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert carrier.carried == []
+        carrier.online.set()
+        await dispatcher.wait_until(lambda: not len(journal))

@@ -1,0 +1,29 @@
+"""`python -m zonedrive.sandbox`: the sandbox without the rest of zonedrive."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.serve import run
+
+
+def main() -> int:
+    """Serve; a mistake is one line on stderr and exit code 1."""
+    parser = argparse.ArgumentParser(prog="python -m zonedrive.sandbox", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--world", type=Path)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--ready-file", type=Path)
+    options = parser.parse_args()
+    try:
+        run(options.data, options.world, options.host, options.port, options.ready_file)
+    except SandboxError as wrong:
+        print(f"zonedrive sandbox: {wrong}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""Answers of the API that are JSON."""
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")

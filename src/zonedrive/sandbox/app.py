@@ -1,0 +1,117 @@
+"""The table of endpoints, and who may reach which.
+
+Must not know what an endpoint does.  INVARIANT: an endpoint in `_GUARDED` runs only for an
+authenticated caller whose scope allows it and who need not change the password first.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from zonedrive.sandbox.deployment import Deployment
+from zonedrive.sandbox.errors import (
+    ApiError,
+    answer_api_error,
+    answer_crash,
+    answer_http_exception,
+)
+from zonedrive.sandbox.identity import Caller, Doorkeeper
+from zonedrive.sandbox.routes import access, groups, logon, own, signon, tokens, uploads, users
+from zonedrive.sandbox.routes import zones as zone_routes
+
+Open = Callable[[Request], Awaitable[Response]]
+Guarded = Callable[[Request, Caller], Awaitable[Response]]
+
+_OPEN: list[tuple[str, str, Open]] = [
+    ("GET", "/api/access/authorizationrequirements", access.requirements),
+    ("GET", "/api/access/idpsignonuri", access.idp_sign_on),
+    ("GET", "/api/access/personalid-signonuri", access.personal_id_sign_on),
+    ("GET", "/api/access/logoff", access.logoff),
+    ("POST", "/api/access/logon", logon.logon),
+    ("POST", "/api/access/newcredentials", access.new_credentials),
+    ("POST", "/api/access/revalidate", access.revalidate),
+    ("GET", "/api/sandbox/signon", signon.page),
+    ("POST", "/api/sandbox/signon", signon.sign_on),
+]
+
+_ZONE = "/api/zones/{zone_id}"
+_OWN = "/api/sandbox/zones/{zone_id}"
+
+# Method, path, endpoint, and the resource and action that a scope must allow.
+_GUARDED: list[tuple[str, str, Guarded, str, str]] = [
+    ("POST", "/api/tokens", tokens.create, "tokens", "create"),
+    ("GET", "/api/tokens", tokens.listed, "tokens", "list"),
+    ("GET", "/api/users", users.listed, "users", "list"),
+    ("POST", "/api/groups", groups.create, "groups", "create"),
+    ("PUT", "/api/groups/{group_id}", groups.change, "groups", "modify"),
+    ("DELETE", "/api/groups/{group_id}", groups.delete, "groups", "delete"),
+    ("PUT", "/api/groups/{group_id}/members/{member_id}", groups.change_member, "groups", "modify"),
+    ("GET", "/api/zones", zone_routes.listed, "zones", "list"),
+    ("GET", _ZONE + "/folder/{folder_id}", zone_routes.folder, "files", "list"),
+    ("GET", _ZONE + "/files/{file_id}", zone_routes.entry, "files", "get"),
+    ("GET", _ZONE + "/files/{file_id}/content", zone_routes.content, "files", "access"),
+    ("POST", _ZONE + "/files/{file_id}", uploads.upload, "files", "create"),
+    ("POST", _OWN + "/folders", own.make_folder, "files", "create"),
+    ("PUT", _OWN + "/entries/{entry_id}", own.move, "files", "modify"),
+    ("DELETE", _OWN + "/entries/{entry_id}", own.delete, "files", "delete"),
+    ("POST", _OWN + "/entries/{entry_id}/restore", own.restore, "files", "modify"),
+    ("DELETE", _OWN + "/entries/{entry_id}/purge", own.purge, "files", "delete"),
+    ("GET", _OWN + "/files/{file_id}/versions", own.versions, "files", "list"),
+    (
+        "GET",
+        _OWN + "/files/{file_id}/versions/{version}/content",
+        own.version_content,
+        "files",
+        "access",
+    ),
+    ("GET", _OWN + "/deleted", own.deleted, "files", "list"),
+    ("PUT", _OWN + "/members/{member_id}", own.set_member, "zones", "modify"),
+    ("POST", "/api/sandbox/password", own.change_password, "password", "modify"),
+]
+
+
+def build(deployment: Deployment) -> Starlette:
+    """The application around a deployment."""
+    doorkeeper = Doorkeeper(deployment)
+    endpoints: dict[str, dict[str, Open]] = {}
+    for method, path, endpoint in _OPEN:
+        endpoints.setdefault(path, {})[method] = endpoint
+    for method, path, guarded, resource, action in _GUARDED:
+        endpoints.setdefault(path, {})[method] = _guard(doorkeeper, guarded, resource, action)
+    app = Starlette(
+        routes=[_route(path, by_method) for path, by_method in endpoints.items()],
+        exception_handlers={
+            ApiError: answer_api_error,
+            HTTPException: answer_http_exception,
+            Exception: answer_crash,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.state.deployment = deployment
+    return app
+
+
+def _route(path: str, by_method: dict[str, Open]) -> Route:
+    async def dispatch(request: Request) -> Response:
+        return await by_method[request.method](request)
+
+    route = Route(path, dispatch, methods=list(by_method))
+    # Starlette offers HEAD wherever there is GET; the service does not.
+    route.methods = set(by_method)
+    return route
+
+
+def _guard(doorkeeper: Doorkeeper, endpoint: Guarded, resource: str, action: str) -> Open:
+    async def guarded(request: Request) -> Response:
+        caller = await doorkeeper.identify(request)
+        if caller.user.change_required and resource != "password":
+            raise ApiError(403, "NOT_ALLOWED", "The password must be changed first")
+        if caller.scope is not None and not caller.scope.allows(resource, action):
+            raise ApiError(403, "NOT_ALLOWED", "The scope of this session or token forbids this")
+        return await endpoint(request, caller)
+
+    return guarded

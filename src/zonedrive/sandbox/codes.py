@@ -1,0 +1,93 @@
+"""One-time codes: TOTP, HOTP and codes by mail, each of which works once.
+
+Must not know the logon flow.  SHA-1, 6 digits, 30 s steps, HOTP from counter 0.  A code by mail
+needs no `otp_secret`; the other kinds do, and a user without one has no right code.
+"""
+
+import hmac
+import secrets
+import time
+
+import pyotp
+
+from zonedrive.sandbox.database import Database
+
+STEP_SECONDS = 30
+DRIFT_STEPS = 1  # a clock that is this many steps off is still served
+LOOK_AHEAD = 10  # codes a HOTP device may have shown without using them
+
+
+class Codes:
+    """Checks codes of the organization's kind and remembers which were used."""
+
+    def __init__(self, database: Database, kind: str) -> None:
+        self._database = database
+        self.kind = kind
+
+    def required(self) -> bool:
+        """Whether the organization asks for a code at all."""
+        return self.kind != "None"
+
+    def mail(self, user_id: str) -> None:
+        """Send a new code by mail, where that is the kind; an older unused one is void."""
+        if self.kind != "ServiceMail":
+            return
+        code = f"{secrets.randbelow(10**6):06d}"
+        self._database.run("UPDATE users SET mail_code = ? WHERE id = ?", code, user_id)
+
+    def mailed(self, user_id: str) -> str | None:
+        """The last code mailed and not used yet: what the person would find in the mailbox."""
+        code: str | None = self._database.scalar(
+            "SELECT mail_code FROM users WHERE id = ?", user_id
+        )
+        return code
+
+    def accept(self, user_id: str, code: str) -> bool:
+        """Whether the code is right; a right one is used up by this call."""
+        check = {"TOTP": self._totp, "HOTP": self._hotp, "ServiceMail": self._mail}[self.kind]
+        return check(user_id, code)
+
+    def _secret(self, user_id: str) -> str | None:
+        secret: str | None = self._database.scalar(
+            "SELECT otp_secret FROM users WHERE id = ?", user_id
+        )
+        return secret
+
+    def _totp(self, user_id: str, code: str) -> bool:
+        secret = self._secret(user_id)
+        if secret is None:
+            return False
+        used = self._database.scalar("SELECT totp_step FROM users WHERE id = ?", user_id)
+        now = int(time.time()) // STEP_SECONDS
+        # A TOTP is the HOTP of the current step.
+        generator = pyotp.HOTP(secret)
+        for step in range(now - DRIFT_STEPS, now + DRIFT_STEPS + 1):
+            if step > used and _equal(generator.at(step), code):
+                self._database.run("UPDATE users SET totp_step = ? WHERE id = ?", step, user_id)
+                return True
+        return False
+
+    def _hotp(self, user_id: str, code: str) -> bool:
+        secret = self._secret(user_id)
+        if secret is None:
+            return False
+        next_counter = self._database.scalar("SELECT hotp_counter FROM users WHERE id = ?", user_id)
+        generator = pyotp.HOTP(secret)
+        for counter in range(next_counter, next_counter + LOOK_AHEAD):
+            if _equal(generator.at(counter), code):
+                self._database.run(
+                    "UPDATE users SET hotp_counter = ? WHERE id = ?", counter + 1, user_id
+                )
+                return True
+        return False
+
+    def _mail(self, user_id: str, code: str) -> bool:
+        expected = self.mailed(user_id)
+        if expected is None or not _equal(expected, code):
+            return False
+        self._database.run("UPDATE users SET mail_code = NULL WHERE id = ?", user_id)
+        return True
+
+
+def _equal(expected: str, given: str) -> bool:
+    return hmac.compare_digest(expected.encode(), given.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,70 @@
+"""Connections: the HTTP protocol with the error body in its own refusals, and hard resets.
+
+Must not know faults.
+"""
+
+import asyncio
+import fcntl
+import os
+import socket
+import struct
+import termios
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from zonedrive.sandbox.errors import error_body
+
+FLUSH_SECONDS = 2.0
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol; a request can find its connection in the scope's extensions."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin a connection, its TLS handshake done."""
+        super().connection_made(transport)
+        self._lost = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, by whosever doing."""
+        super().connection_lost(exc)
+        self._lost.set()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self.scope["extensions"] = {"zonedrive.connection": {"itself": self}}
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, with the error body that every error has."""
+        body = error_body("ILLEGAL_ARGUMENT", msg)
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    async def reset(self, *, flush: bool) -> None:
+        """End the connection with a TCP reset; with `flush`, what was written arrives first."""
+        if self.transport.is_closing():
+            return
+        handle = self.transport.get_extra_info("socket")
+        # A duplicate, for uvloop's own object does not take socket options.
+        with socket.socket(fileno=os.dup(handle.fileno())) as raw:
+            if flush:
+                await _drained(self.transport, raw)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.transport.abort()
+            await self._lost.wait()
+        # Closing the last descriptor of the socket sent the reset.
+
+
+async def _drained(transport: asyncio.Transport, raw: socket.socket) -> None:
+    """Wait until the peer's kernel has what was written, or for a while."""
+    deadline = asyncio.get_running_loop().time() + FLUSH_SECONDS
+    while asyncio.get_running_loop().time() < deadline and not transport.is_closing():
+        (queued,) = struct.unpack("i", fcntl.ioctl(raw, termios.TIOCOUTQ, b"\0" * 4))
+        if queued == 0 and transport.get_write_buffer_size() == 0:
+            return
+        await asyncio.sleep(0.001)

@@ -1,0 +1,84 @@
+"""The SQLite file below --data: one connection, used inline from the event loop.
+
+Must not know any table but through `schema`.  INVARIANT: no `await` inside a transaction, so that
+every transaction is atomic for the other requests too.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from zonedrive.sandbox import schema
+from zonedrive.sandbox.errors import SandboxError
+
+Row = sqlite3.Row
+
+
+class Database:
+    """Rows in and out, and transactions that nest."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create; raises SandboxError where the file is none of ours."""
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            (found,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if found == 0:
+                self._connection.executescript(
+                    f"BEGIN IMMEDIATE; {schema.TABLES}"
+                    f"PRAGMA user_version = {schema.VERSION}; COMMIT;"
+                )
+        except sqlite3.DatabaseError as wrong:
+            raise SandboxError(f"{path} is not a sandbox's database ({wrong})") from wrong
+        if found not in (0, schema.VERSION):
+            raise SandboxError(f"{path} has schema {found}, this sandbox knows {schema.VERSION}")
+        path.chmod(0o600)
+        self._depth = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; an inner one joins the outer one."""
+        if self._depth == 0:
+            self._connection.execute("BEGIN IMMEDIATE")
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            self._depth -= 1
+            if self._depth == 0:
+                self._connection.execute("ROLLBACK")
+            raise
+        self._depth -= 1
+        if self._depth == 0:
+            self._connection.execute("COMMIT")
+
+    def run(self, sql: str, *values: Any) -> int:
+        """Execute one statement; returns the number of rows it changed."""
+        return self._connection.execute(sql, values).rowcount
+
+    def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute one statement for each row of values."""
+        self._connection.executemany(sql, rows)
+
+    def one(self, sql: str, *values: Any) -> Row | None:
+        """The first row, or None."""
+        row: Row | None = self._connection.execute(sql, values).fetchone()
+        return row
+
+    def all(self, sql: str, *values: Any) -> list[Row]:
+        """Every row."""
+        return self._connection.execute(sql, values).fetchall()
+
+    def scalar(self, sql: str, *values: Any) -> Any:
+        """The first column of the first row, or None."""
+        row = self.one(sql, *values)
+        return None if row is None else row[0]
+
+    def close(self) -> None:
+        """Write the log back and close."""
+        self._connection.close()

@@ -1,0 +1,328 @@
+"""Files and folders: the tree of each zone, and the versions of each file.
+
+Must not know who may do what.  INVARIANT: a version row never changes; an entry's current version
+is its newest; `modified_us` of a file strictly increases with each version.  Names are any text.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from zonedrive.sandbox.blobs import Blobs, new_id
+from zonedrive.sandbox.clock import iso, now_us
+from zonedrive.sandbox.database import Database, Row
+from zonedrive.sandbox.errors import ApiError
+
+ATTRIBUTES = {
+    "executable": "executable",
+    "hidden": "hidden",
+    "readProtected": "read_protected",
+    "writeProtected": "write_protected",
+}
+
+# An entry and everything below it, deleted or not.
+BELOW = """
+    WITH RECURSIVE below(id) AS (
+        SELECT ? UNION ALL
+        SELECT e.id FROM entries e JOIN below ON e.parent_id = below.id
+    )
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One immutable version of a file."""
+
+    number: int
+    id: str
+    size: int
+    modified_us: int
+    modified_by: str
+
+    def wire(self) -> dict[str, Any]:
+        """An item of the list of versions."""
+        return {
+            "version": self.number,
+            "id": self.id,
+            "size": self.size,
+            "lastModified": iso(self.modified_us),
+            "lastModifiedBy": self.modified_by,
+        }
+
+
+def wire(row: Row) -> dict[str, Any]:
+    """An entry as the API answers it."""
+    name, folder = row["name"], bool(row["folder"])
+    suffix = "" if folder else PurePosixPath(name.replace("/", "_")).suffix
+    return {
+        "id": row["id"],
+        "zoneId": row["zone_id"],
+        "parentId": row["parent_id"] or "",
+        "name": name,
+        "displayName": name,
+        "properName": name.removesuffix(suffix) if suffix else name,
+        "folder": folder,
+        "deleted": row["trash_id"] is not None,
+        "size": row["size"],
+        "type": "folder" if folder else suffix[1:].lower() or "file",
+        "lastModified": iso(row["modified_us"]),
+        "lastModifiedBy": row["modified_by"],
+        "synchronizationStatus": "NotSynchronizing",
+        "attributes": {
+            "executable": bool(row["executable"]),
+            "hidden": bool(row["hidden"]),
+            "readProtected": bool(row["read_protected"]),
+            "synchronize": False,
+            "writeProtected": bool(row["write_protected"]),
+        },
+    }
+
+
+class Entries:
+    """The entries and versions tables, and the content files behind them."""
+
+    def __init__(self, database: Database, blobs: Blobs) -> None:
+        self._database = database
+        self.blobs = blobs
+
+    # Looking
+
+    def find(self, zone_id: str, entry_id: str) -> Row:
+        """The present entry; raises ApiError 404 UNKNOWN_FILE."""
+        row = self._database.one(
+            "SELECT * FROM entries WHERE id = ? AND zone_id = ?", entry_id, zone_id
+        )
+        if row is None or row["trash_id"] is not None:
+            raise ApiError(404, "UNKNOWN_FILE", "There is no such file or folder", entry_id)
+        return row
+
+    def find_in_trash(self, zone_id: str, entry_id: str) -> Row:
+        """The deleted entry; raises ApiError 404, or 409 WRONG_STATE for a present one."""
+        row = self._database.one(
+            "SELECT * FROM entries WHERE id = ? AND zone_id = ?", entry_id, zone_id
+        )
+        if row is None:
+            raise ApiError(404, "UNKNOWN_FILE", "There is no such file or folder", entry_id)
+        if row["trash_id"] is None:
+            raise ApiError(409, "WRONG_STATE", "This is not deleted", entry_id)
+        return row
+
+    def folder(self, zone_id: str, folder_id: str) -> Row:
+        """The present folder; raises ApiError 404, or 400 NOT_A_FOLDER."""
+        row = self.find(zone_id, folder_id)
+        if not row["folder"]:
+            raise ApiError(400, "NOT_A_FOLDER", "This is a file", folder_id)
+        return row
+
+    def file(self, zone_id: str, file_id: str) -> Row:
+        """The present file; raises ApiError 404, or 400 NOT_A_FILE."""
+        row = self.find(zone_id, file_id)
+        if row["folder"]:
+            raise ApiError(400, "NOT_A_FILE", "This is a folder", file_id)
+        return row
+
+    def children(self, folder_id: str, limit: int = -1, offset: int = 0) -> list[Row]:
+        """What is present in a folder, in order of creation."""
+        return self._database.all(
+            "SELECT * FROM entries WHERE parent_id = ? AND trash_id IS NULL"
+            " ORDER BY serial LIMIT ? OFFSET ?",
+            folder_id,
+            limit,
+            offset,
+        )
+
+    def child(self, folder_id: str, name: str) -> Row | None:
+        """The present entry of that name in a folder (the oldest, where there are several)."""
+        return self._database.one(
+            "SELECT * FROM entries WHERE parent_id = ? AND name = ? AND trash_id IS NULL"
+            " ORDER BY serial LIMIT 1",
+            folder_id,
+            name,
+        )
+
+    def trash(self, zone_id: str) -> list[Row]:
+        """What was deleted, without what went along with a deleted folder."""
+        return self._database.all(
+            "SELECT * FROM entries WHERE zone_id = ? AND trash_id = id ORDER BY serial", zone_id
+        )
+
+    def versions(self, entry_id: str) -> list[Version]:
+        """The versions of a file, newest first."""
+        rows = self._database.all(
+            "SELECT number, id, size, modified_us, modified_by FROM versions"
+            " WHERE entry_id = ? ORDER BY number DESC",
+            entry_id,
+        )
+        return [Version(*row) for row in rows]
+
+    def version(self, entry_id: str, wanted: str | None) -> Version:
+        """One version, by number or id; None is the newest.  Raises ApiError 404."""
+        for version in self.versions(entry_id):
+            if wanted is None or wanted in (str(version.number), version.id):
+                return version
+        raise ApiError(404, "UNKNOWN_FILE_VERSION", "There is no such version", entry_id)
+
+    # Making
+
+    def add_root(self, zone_id: str, entry_id: str, name: str, user_id: str) -> None:
+        """The root folder of a new zone."""
+        self._insert(zone_id, None, name, user_id, entry_id=entry_id, folder=True)
+
+    def add_folder(self, zone_id: str, parent_id: str, name: str, user_id: str) -> str:
+        """A new folder, whatever names are there already; returns its id."""
+        return self._insert(zone_id, parent_id, name, user_id, entry_id=new_id(), folder=True)
+
+    def add_file(self, zone_id: str, parent_id: str, name: str, user_id: str, source: Path) -> str:
+        """A new file with `source` as its first version, whatever names are there already."""
+        with self._database.transaction():
+            entry_id = self._insert(
+                zone_id, parent_id, name, user_id, entry_id=new_id(), folder=False
+            )
+            self.add_version(entry_id, user_id, source)
+        return entry_id
+
+    def add_version(self, entry_id: str, user_id: str, source: Path) -> None:
+        """Publish `source`, a whole and synced file below `incoming/`, as the newest version.
+
+        The rename comes before the commit: a crash in between leaves content that no version
+        names, which is swept at the next start.
+        """
+        version_id, size = new_id(), source.stat().st_size
+        with self._database.transaction():
+            number, latest = self._database.all(
+                "SELECT coalesce(max(number), 0) + 1, coalesce(max(modified_us), 0)"
+                " FROM versions WHERE entry_id = ?",
+                entry_id,
+            )[0]
+            modified = max(now_us(), latest + 1)
+            self._database.run(
+                "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?)",
+                version_id,
+                entry_id,
+                number,
+                size,
+                modified,
+                user_id,
+            )
+            self._database.run(
+                "UPDATE entries SET version_id = ?, size = ?, modified_us = ?, modified_by = ?"
+                " WHERE id = ?",
+                version_id,
+                size,
+                modified,
+                user_id,
+                entry_id,
+            )
+            self.blobs.publish(source, version_id)
+
+    def set_attributes(self, entry_id: str, attributes: dict[str, bool]) -> None:
+        """Set attributes by their wire names."""
+        for name, value in attributes.items():
+            self._database.run(
+                f"UPDATE entries SET {ATTRIBUTES[name]} = ? WHERE id = ?",  # noqa: S608 our names
+                value,
+                entry_id,
+            )
+
+    # Changing
+
+    def move(self, row: Row, parent_id: str, name: str, user_id: str) -> None:
+        """Rename, move or both; a file keeps its `lastModified`, which tells of content.
+
+        Raises ApiError 409 for a taken name, 400 for a folder moved into itself.
+        """
+        if self._is_inside(parent_id, row["id"]):
+            raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", row["id"])
+        self.refuse_taken(parent_id, name, but=row["id"])
+        self._database.run(
+            "UPDATE entries SET parent_id = ?, name = ? WHERE id = ?", parent_id, name, row["id"]
+        )
+        if row["folder"]:
+            self._database.run(
+                "UPDATE entries SET modified_us = ?, modified_by = ? WHERE id = ?",
+                max(now_us(), row["modified_us"] + 1),
+                user_id,
+                row["id"],
+            )
+
+    def delete(self, entry_id: str) -> None:
+        """To the trash, together with everything present below."""
+        self._database.run(
+            """WITH RECURSIVE below(id) AS (
+                 SELECT ?1 UNION ALL
+                 SELECT e.id FROM entries e JOIN below ON e.parent_id = below.id
+                 WHERE e.trash_id IS NULL
+               ) UPDATE entries SET trash_id = ?1 WHERE id IN (SELECT id FROM below)""",
+            entry_id,
+        )
+
+    def restore(self, row: Row) -> None:
+        """Out of the trash, with what went along.
+
+        Raises ApiError 409 where the name is taken meanwhile or the folder it lay in is deleted.
+        """
+        if row["trash_id"] != row["id"]:
+            raise ApiError(409, "WRONG_STATE", "It was deleted with its folder", row["trash_id"])
+        parent = self._database.one("SELECT * FROM entries WHERE id = ?", row["parent_id"])
+        if parent is None or parent["trash_id"] is not None:
+            raise ApiError(409, "WRONG_STATE", "The folder it was in is deleted", row["parent_id"])
+        self.refuse_taken(row["parent_id"], row["name"])
+        self._database.run("UPDATE entries SET trash_id = NULL WHERE trash_id = ?", row["id"])
+
+    def purge(self, entry_id: str) -> None:
+        """Remove a deleted entry and all below it for good."""
+        with self._database.transaction():
+            versions = self._database.all(
+                BELOW + "SELECT id FROM versions WHERE entry_id IN (SELECT id FROM below)",  # noqa: S608
+                entry_id,
+            )
+            self._database.run(
+                BELOW + "DELETE FROM entries WHERE id IN (SELECT id FROM below)",  # noqa: S608
+                entry_id,
+            )
+        for version in versions:
+            self.blobs.delete(version["id"])
+
+    def refuse_taken(self, parent_id: str, name: str, *, but: str | None = None) -> None:
+        """Raise ApiError 409 where the folder has a present entry of that name."""
+        there = self.child(parent_id, name)
+        if there is not None and there["id"] != but:
+            raise ApiError(409, "ALREADY_EXISTS", f"There is a {name!r} already", there["id"])
+
+    def sweep(self) -> int:
+        """Remove what a crash left of content; returns the number of files removed."""
+        known = {row["id"] for row in self._database.all("SELECT id FROM versions")}
+        return self.blobs.sweep(known)
+
+    def _is_inside(self, entry_id: str, folder_id: str) -> bool:
+        """Whether an entry is the folder or lies anywhere below it."""
+        step: str | None = entry_id
+        while step is not None:
+            if step == folder_id:
+                return True
+            step = self._database.scalar("SELECT parent_id FROM entries WHERE id = ?", step)
+        return False
+
+    def _insert(
+        self,
+        zone_id: str,
+        parent_id: str | None,
+        name: str,
+        user_id: str,
+        *,
+        entry_id: str,
+        folder: bool,
+    ) -> str:
+        self._database.run(
+            "INSERT INTO entries (id, zone_id, parent_id, name, folder, size, modified_us,"
+            " modified_by, hidden) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?)",
+            entry_id,
+            zone_id,
+            parent_id,
+            name,
+            folder,
+            now_us(),
+            user_id,
+            name.startswith("."),
+        )
+        return entry_id

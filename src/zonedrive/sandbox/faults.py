@@ -1,0 +1,110 @@
+"""Faults that a test asks for: what they do, which requests they meet, how often.
+
+Must not know how a fault is carried out.  Each effect of an object is a fault of its own with its
+own count; faults add up until they are cleared.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from zonedrive.sandbox.errors import code_of
+
+Kind = Literal["latency", "status", "cut", "drop", "stall"]
+
+
+class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The object of a `fault` command."""
+
+    latency_ms: float | None = None
+    status: int | None = None
+    error: str | None = None
+    cut_after: int | None = None
+    drop_reply: bool = False
+    stall: float | None = None
+    down: bool | None = None
+    method: str | None = None
+    path: str | None = None
+    times: int | None = None
+
+
+@dataclass(slots=True)
+class Fault:
+    """One effect on the requests that match, `left` times (None: always)."""
+
+    kind: Kind
+    amount: float
+    error: str
+    method: str | None
+    path: re.Pattern[str] | None
+    left: int | None
+
+    def meets(self, method: str, path: str) -> bool:
+        """Whether a request is hit, if there is one time left."""
+        return (
+            self.left != 0
+            and (self.method is None or self.method == method)
+            and (self.path is None or self.path.search(path) is not None)
+        )
+
+    def use(self) -> bool:
+        """Take one time; False where none is left."""
+        if self.left == 0:
+            return False
+        if self.left is not None:
+            self.left -= 1
+        return True
+
+
+class Faults:
+    """The faults in force."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+        self.down = False
+
+    def order(self, order: FaultOrder | None) -> None:
+        """Add an order's faults, or clear all (None).  Raises ValueError for one that cannot be."""
+        if order is None:
+            self._faults.clear()
+            self.down = False
+            return
+        effects = _effects(order)
+        if not effects and order.down is None:
+            raise ValueError(
+                "a fault needs latency_ms, status, cut_after, drop_reply, stall or down"
+            )
+        if order.times is not None and order.times < 1:
+            raise ValueError("times must be 1 or more")
+        try:
+            path = None if order.path is None else re.compile(order.path)
+        except re.error as wrong:
+            raise ValueError(f"path is not a regular expression: {wrong}") from wrong
+        method = None if order.method is None else order.method.upper()
+        for kind, amount in effects:
+            error = order.error or code_of(int(amount))
+            self._faults.append(Fault(kind, amount, error, method, path, order.times))
+        if order.down is not None:
+            self.down = order.down
+
+    def meeting(self, method: str, path: str) -> list[Fault]:
+        """The faults that a request meets; their times are not taken yet."""
+        return [fault for fault in self._faults if fault.meets(method, path)]
+
+
+def _effects(order: FaultOrder) -> list[tuple[Kind, float]]:
+    amounts: list[tuple[Kind, float | None]] = [
+        ("latency", order.latency_ms),
+        ("status", order.status),
+        ("cut", order.cut_after),
+        ("drop", 1 if order.drop_reply else None),
+        ("stall", order.stall),
+    ]
+    effects = [(kind, amount) for kind, amount in amounts if amount is not None]
+    if any(amount < 0 for _kind, amount in effects):
+        raise ValueError("a fault's amount must not be negative")
+    if order.status is not None and not 400 <= order.status <= 599:
+        raise ValueError("status must be from 400 to 599")
+    return effects

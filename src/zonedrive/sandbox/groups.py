@@ -1,0 +1,206 @@
+"""Groups: who belongs to them, directly or through other groups, and who may manage them.
+
+Must not know zones.  INVARIANT: no group contains itself, over any number of steps.
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from zonedrive.sandbox.clock import iso, now_us
+from zonedrive.sandbox.database import Database, Row
+from zonedrive.sandbox.errors import ApiError, bad_argument
+from zonedrive.sandbox.users import User, Users
+
+LEVELS = ("None", "Access", "Manage")
+
+# Every group that a user is in, over any number of steps.
+GROUPS_OF_USER = """
+    WITH RECURSIVE mine(id) AS (
+        SELECT group_id FROM group_members WHERE member_id = ? AND is_group = 0
+        UNION
+        SELECT m.group_id FROM group_members m JOIN mine ON m.member_id = mine.id
+    )
+"""
+# Every user that is in a group, over any number of steps.
+USERS_OF_GROUP = """
+    WITH RECURSIVE inside(id, is_group) AS (
+        SELECT member_id, is_group FROM group_members WHERE group_id = ?
+        UNION
+        SELECT m.member_id, m.is_group FROM group_members m
+        JOIN inside ON inside.is_group = 1 AND m.group_id = inside.id
+    )
+    SELECT id FROM inside WHERE is_group = 0
+"""
+
+
+class Change(NamedTuple):
+    """One member and the level it is to have; 'None' takes it out."""
+
+    member_id: str
+    level: str
+
+
+class Groups:
+    """The groups and group_members tables."""
+
+    def __init__(self, database: Database, users: Users, domain: str) -> None:
+        self._database = database
+        self._users = users
+        self._domain = domain
+
+    def create(
+        self,
+        name: str,
+        description: str,
+        creator: str,
+        members: Sequence[Change],
+        *,
+        administrator_managed: bool = False,
+    ) -> str:
+        """Make a group and return its id.
+
+        Its creator manages it where no member does, unless administrators are to.  Raises
+        ApiError 409 for a name that is taken, 400 for an unknown member.
+        """
+        group_id = f"group.{uuid.uuid4()}@{self._domain}"
+        with self._database.transaction():
+            if self.by_name(name) is not None:
+                raise ApiError(409, "ALREADY_EXISTS", f"A group named {name!r} exists")
+            self._database.run(
+                "INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?)",
+                group_id,
+                name,
+                description,
+                now_us(),
+                creator,
+                administrator_managed,
+            )
+            for change in members:
+                self._apply(group_id, change)
+            if not administrator_managed and not self._has_manager(group_id):
+                self._apply(group_id, Change(creator, "Manage"))
+        return group_id
+
+    def change(self, group_id: str, members: Sequence[Change], *, relative: bool) -> None:
+        """Apply members' levels as changes, or (relative False) as the whole list of members."""
+        with self._database.transaction():
+            if not relative:
+                self._database.run("DELETE FROM group_members WHERE group_id = ?", group_id)
+            for change in members:
+                self._apply(group_id, change)
+            if not self._has_manager(group_id):
+                self._database.run(
+                    "UPDATE groups SET administrator_managed = 1 WHERE id = ?", group_id
+                )
+
+    def delete(self, group_id: str) -> None:
+        """Remove the group, its memberships, and the access to zones given through it."""
+        with self._database.transaction():
+            self._database.run("DELETE FROM zone_members WHERE member_id = ?", group_id)
+            self._database.run("DELETE FROM group_members WHERE member_id = ?", group_id)
+            self._database.run("DELETE FROM groups WHERE id = ?", group_id)
+
+    def by_name(self, name: str) -> str | None:
+        """The id of the group of that name."""
+        found: str | None = self._database.scalar("SELECT id FROM groups WHERE name = ?", name)
+        return found
+
+    def exists(self, group_id: str) -> bool:
+        """Whether there is such a group."""
+        return self._database.one("SELECT 1 FROM groups WHERE id = ?", group_id) is not None
+
+    def may_manage(self, group_id: str, user: User) -> bool:
+        """Whether the user is a manager of it, directly or through a group, or an administrator."""
+        if user.administrator:
+            return True
+        found = self._database.one(
+            GROUPS_OF_USER  # noqa: S608
+            + " SELECT 1 FROM group_members WHERE group_id = ? AND manage = 1"
+            " AND (member_id = ? OR member_id IN (SELECT id FROM mine))",
+            user.id,
+            group_id,
+            user.id,
+        )
+        return found is not None
+
+    def wire(self, group_id: str, viewer: User) -> dict[str, Any]:
+        """The group as the API answers it; raises ApiError 404."""
+        row = self._database.one("SELECT * FROM groups WHERE id = ?", group_id)
+        if row is None:
+            raise ApiError(404, "ID_NOT_FOUND", "There is no such group", group_id)
+        members = self._database.all(
+            "SELECT * FROM group_members WHERE group_id = ? ORDER BY rowid", group_id
+        )
+        return {
+            "members": [self._member(member) for member in members],
+            "properties": {
+                "groupId": group_id,
+                "name": row["name"],
+                "description": row["description"],
+                "createdAt": iso(row["created_us"]),
+                "createdBy": row["created_by"],
+                "administratorManaged": bool(row["administrator_managed"]),
+                "open": True,
+                "zoneActions": {"assignAccessRights": self.may_manage(group_id, viewer)},
+            },
+        }
+
+    def _member(self, row: Row) -> dict[str, Any]:
+        level = "Manage" if row["manage"] else "Access"
+        if row["is_group"]:
+            name = self._database.scalar("SELECT name FROM groups WHERE id = ?", row["member_id"])
+            kind: dict[str, Any] = {"memberType": "Group", "displayName": name}
+        else:
+            user = self._users.find(row["member_id"])
+            assert user is not None, "a member is a user or a group"
+            kind = {
+                "memberType": "User",
+                "displayName": user.name,
+                "authorization": user.authorization,
+            }
+        return {"memberId": row["member_id"], "accessLevel": level, **kind}
+
+    def _has_manager(self, group_id: str) -> bool:
+        return (
+            self._database.one(
+                "SELECT 1 FROM group_members WHERE group_id = ? AND manage = 1", group_id
+            )
+            is not None
+        )
+
+    def _apply(self, group_id: str, change: Change) -> None:
+        user = self._users.find(change.member_id)
+        member_id = change.member_id if user is None else user.id
+        if user is None and not self.exists(member_id):
+            raise ApiError(400, "USER_UNKNOWN", f"There is no member {member_id!r}", member_id)
+        if change.level == "None":
+            self._database.run(
+                "DELETE FROM group_members WHERE group_id = ? AND member_id = ?",
+                group_id,
+                member_id,
+            )
+            return
+        if user is None:
+            self._refuse_cycle(group_id, member_id)
+        self._database.run(
+            "INSERT INTO group_members VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET manage = excluded.manage",
+            group_id,
+            member_id,
+            user is None,
+            change.level == "Manage",
+        )
+
+    def _refuse_cycle(self, group_id: str, member_id: str) -> None:
+        found = self._database.one(
+            """WITH RECURSIVE inside(id) AS (
+                 SELECT ? UNION
+                 SELECT m.member_id FROM group_members m JOIN inside ON m.group_id = inside.id
+                 WHERE m.is_group = 1
+               ) SELECT 1 FROM inside WHERE id = ?""",
+            member_id,
+            group_id,
+        )
+        if found is not None:
+            raise bad_argument("A group cannot be a member of itself, not even through others")

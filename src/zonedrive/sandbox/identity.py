@@ -1,0 +1,98 @@
+"""Who is calling: from the Authorization header or the session cookie to a user and a scope.
+
+Must not know what the caller wants.  Order: the Authorization header, where there is one, decides
+alone; otherwise the cookie.
+"""
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from zonedrive.sandbox import passwords
+from zonedrive.sandbox.deployment import Deployment
+from zonedrive.sandbox.errors import ApiError
+from zonedrive.sandbox.sessions import Scope
+from zonedrive.sandbox.users import User
+
+COOKIE = "auth_token"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated user and the scope that limits this call."""
+
+    user: User
+    scope: Scope | None
+
+    @property
+    def id(self) -> str:
+        """The user's id."""
+        return self.user.id
+
+
+def presented_secret(request: Request) -> str | None:
+    """The session id or token shown with a request: Bearer, bare, or in the cookie."""
+    header = request.headers.get("authorization")
+    if header is None:
+        return request.cookies.get(COOKIE)
+    word, _, rest = header.strip().partition(" ")
+    if word.lower() == "bearer":
+        return rest.strip() or None
+    if word.lower() == "basic":
+        return None
+    # Some callers send the bare session id.
+    return header.strip() if not rest else None
+
+
+class Doorkeeper:
+    """Finds out who is calling; remembers Basic credentials it has checked."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        # SHA-256 of a Basic header -> (user id, password version) it was right for.
+        self._basic: dict[bytes, tuple[str, int]] = {}
+
+    async def identify(self, request: Request) -> Caller:
+        """The caller; raises ApiError 401 where nobody, or nobody valid, is shown."""
+        header = request.headers.get("authorization", "").strip()
+        if header[:6].lower() == "basic ":
+            return Caller(await self._by_password(header[6:].strip()), None)
+        secret = presented_secret(request)
+        if secret is None:
+            raise ApiError(401, "AUTHORIZATION_FAILED", "No credentials were provided")
+        grant = self._deployment.sessions.resolve(secret)
+        user = None if grant is None else self._deployment.users.find(grant.user_id)
+        if grant is None or user is None:
+            raise ApiError(401, "AUTHORIZATION_FAILED", "The session or token is not valid")
+        return Caller(user, grant.scope)
+
+    async def _by_password(self, encoded: str) -> User:
+        """HTTP Basic: a known user part must fit its password; else the password alone decides."""
+        refusal = ApiError(401, "AUTHORIZATION_FAILED", "Unknown user or wrong password")
+        if self._deployment.codes.required():
+            raise ApiError(401, "AUTHORIZATION_FAILED", "A password alone does not log on here")
+        key = hashlib.sha256(encoded.encode("utf-8", "surrogateescape")).digest()
+        users = {user.id: user for user in self._deployment.users.all()}
+        user_id, version = self._basic.get(key, ("", 0))
+        if user_id in users and users[user_id].password_version == version:
+            return users[user_id]
+        try:
+            text = base64.b64decode(encoded, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError, ValueError):
+            raise refusal from None
+        user_part, colon, password = text.partition(":")
+        named = self._deployment.users.find(user_part)
+        candidates = [named] if named is not None else list(users.values())
+        fitting = [
+            user
+            for user in candidates
+            if await run_in_threadpool(passwords.matches, password, user.password)
+        ]
+        if not colon or len(fitting) != 1:
+            raise refusal
+        self._basic[key] = (fitting[0].id, fitting[0].password_version)
+        return fitting[0]

@@ -1,0 +1,84 @@
+"""Content on its way in: bytes to a file below `incoming/`, in large writes beside the event loop.
+
+Must not know where the bytes come from.  INVARIANT: at most a few MiB are in memory; after
+`finish` the bytes are on the disk, after `discard` nothing is left.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+WRITE_BYTES = 1 << 20
+# The disk is asked to keep up every so often, so that the sync at the end is short.
+SYNC_BYTES = 64 << 20
+
+
+class Incoming:
+    """One file being received.  `feed` hands bytes over; one write runs while more arrive."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._unsynced = 0
+        self._running: asyncio.Future[None] | None = None
+
+    async def feed(self, pieces: list[bytes]) -> None:
+        """Take bytes over; waits only while the disk is behind."""
+        for piece in pieces:
+            self._waiting.append(piece)
+            self._waiting_bytes += len(piece)
+            self.size += len(piece)
+        if self._waiting_bytes >= WRITE_BYTES:
+            await self._settle()
+            self._start()
+
+    async def finish(self) -> None:
+        """Write and sync what is left; the file is whole and closed then."""
+        await self._settle()
+        self._start()
+        await self._settle()
+        await asyncio.to_thread(os.fdatasync, self._fd)
+        os.close(self._fd)
+        self._fd = -1
+
+    async def discard(self) -> None:
+        """Forget the file, unless it was published."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self.path.unlink(missing_ok=True)
+
+    async def _settle(self) -> None:
+        if self._running is not None:
+            running, self._running = self._running, None
+            await running
+
+    def _start(self) -> None:
+        pieces, self._waiting = self._waiting, []
+        self._unsynced += self._waiting_bytes
+        self._waiting_bytes = 0
+        sync = self._unsynced >= SYNC_BYTES
+        if sync:
+            self._unsynced = 0
+        if pieces:
+            loop = asyncio.get_running_loop()
+            self._running = loop.run_in_executor(None, _write, self._fd, pieces, sync)
+
+
+def _write(fd: int, pieces: list[bytes], sync: bool) -> None:
+    while pieces:
+        # A vector of writes has at most IOV_MAX (1024) parts.
+        batch, pieces = pieces[:1024], pieces[1024:]
+        whole = sum(map(len, batch))
+        written = os.writev(fd, batch)
+        if written < whole:
+            rest = memoryview(b"".join(batch))[written:]
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+    if sync:
+        os.fdatasync(fd)

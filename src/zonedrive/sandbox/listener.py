@@ -1,0 +1,102 @@
+"""The listening socket: its port, kept over restarts where that works, and being down.
+
+Must not know HTTP.  INVARIANT: the port stays bound by this process while it is down, so that
+nobody else answers there.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from zonedrive.sandbox.errors import SandboxError
+
+BACKLOG = 1024
+
+
+class Listener:
+    """Accepts connections, or refuses them."""
+
+    def __init__(self, host: str, port: int, memory: Path) -> None:
+        """Bind; port 0 means the port in the file `memory`, else a free one.
+
+        Raises SandboxError.
+        """
+        self._socket = _bind(host, port, memory)
+        self.port: int = self._socket.getsockname()[1]
+        memory.write_text(f"{self.port}\n")
+        self._server: asyncio.Server | None = None
+        self._make_protocol: Callable[[], asyncio.Protocol] | None = None
+        self._context: ssl.SSLContext | None = None
+
+    async def open(
+        self, make_protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext
+    ) -> None:
+        """Begin to accept."""
+        self._make_protocol, self._context = make_protocol, context
+        await self.resume()
+
+    async def resume(self) -> None:
+        """Accept again after `refuse`."""
+        if self._server is not None or self._make_protocol is None:
+            return
+        # The server closes the descriptor it was given; the port stays with ours.
+        self._server = await asyncio.get_running_loop().create_server(
+            self._make_protocol, sock=self._socket.dup(), ssl=self._context, backlog=BACKLOG
+        )
+
+    def refuse(self) -> None:
+        """Refuse connections from now on; those that are open are not touched."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        # Ends listening, so that the kernel answers with a reset, but not the binding.
+        self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give the port up."""
+        self.refuse()
+        self._socket.close()
+
+
+def _bind(host: str, port: int, memory: Path) -> socket.socket:
+    try:
+        family, *_rest, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as wrong:
+        raise SandboxError(f"the host {host!r} has no address here: {wrong}") from wrong
+    where = str(address[0])
+    try:
+        if port == 0 and memory.exists() and (last := _number(memory)):
+            try:
+                return _bound(family, where, last)
+            except OSError:
+                pass  # taken meanwhile; any other port will do
+        first = _bound(family, where, port)
+        # Bound a second time by its number: only then the binding outlives `shutdown`.
+        with first:
+            return _bound(family, where, first.getsockname()[1])
+    except OSError as wrong:
+        raise SandboxError(f"cannot listen on {host} port {port}: {wrong.strerror}") from wrong
+
+
+def _bound(family: socket.AddressFamily, where: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((where, port))
+        if port:
+            # Somebody who listens there is only found out about by listening.
+            sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _number(memory: Path) -> int:
+    text = memory.read_text(errors="replace").strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 5 else 0

@@ -1,0 +1,80 @@
+"""Entries put in past the interface, and their protection: for tests of names and refusals.
+
+Must not know the control socket.  Nothing is refused here for its name, and a name may be there
+twice.
+"""
+
+from typing import Any
+
+import msgspec
+
+from zonedrive.sandbox import entries
+from zonedrive.sandbox.database import Row
+from zonedrive.sandbox.deployment import Deployment
+
+
+class Plant(msgspec.Struct, forbid_unknown_fields=True):
+    """An entry to put in; `parent` is a path of names from the zone's root, '' the root itself."""
+
+    zone: str
+    name: str
+    parent: str = ""
+    folder: bool = False
+    content: str = ""
+    by: str = ""
+
+
+class Protection(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    """Attributes to set on the entry at a path of names."""
+
+    zone: str
+    path: str
+    read_protected: bool | None = None
+    write_protected: bool | None = None
+    hidden: bool | None = None
+    executable: bool | None = None
+
+
+def plant(deployment: Deployment, order: Plant) -> dict[str, Any]:
+    """Put an entry in; returns it.  Raises LookupError for an unknown zone or parent."""
+    zone = _zone(deployment, order.zone)
+    parent = _walk(deployment, zone, order.parent)
+    user = order.by or zone["created_by"]
+    store = deployment.entries
+    if order.folder:
+        entry_id = store.add_folder(zone["id"], parent["id"], order.name, user)
+    else:
+        source = store.blobs.incoming()
+        source.write_bytes(order.content.encode())
+        entry_id = store.add_file(zone["id"], parent["id"], order.name, user, source)
+    return entries.wire(store.find(zone["id"], entry_id))
+
+
+def protect(deployment: Deployment, order: Protection) -> dict[str, Any]:
+    """Set attributes; returns the entry.  Raises LookupError for an unknown zone or path."""
+    zone = _zone(deployment, order.zone)
+    row = _walk(deployment, zone, order.path)
+    chosen = {
+        name: value
+        for name, value in msgspec.to_builtins(order).items()
+        if name in entries.ATTRIBUTES
+    }
+    deployment.entries.set_attributes(row["id"], chosen)
+    return entries.wire(deployment.entries.find(zone["id"], row["id"]))
+
+
+def _zone(deployment: Deployment, name: str) -> Row:
+    zone = deployment.zones.by_name(name)
+    if zone is None:
+        raise LookupError(f"there is no zone named {name}")
+    return zone
+
+
+def _walk(deployment: Deployment, zone: Row, path: str) -> Row:
+    row = deployment.entries.find(zone["id"], zone["root_id"])
+    for name in filter(None, path.split("/")):
+        child = deployment.entries.child(row["id"], name)
+        if child is None:
+            raise LookupError(f"there is no {path} in the zone {zone['name']}")
+        row = child
+    return row

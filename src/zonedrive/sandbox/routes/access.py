@@ -1,0 +1,114 @@
+"""Access: what a logon needs, sign-on addresses, logoff, new credentials.  (Logon: `logon`.)"""
+
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from zonedrive.sandbox import intake
+from zonedrive.sandbox.answers import json_response
+from zonedrive.sandbox.deployment import Deployment
+from zonedrive.sandbox.errors import ApiError, bad_argument, error_response
+from zonedrive.sandbox.identity import COOKIE, presented_secret
+from zonedrive.sandbox.settings import Named
+
+FORGET_COOKIE = f"{COOKIE}=; Path=/; HttpOnly; Secure; Max-Age=0"
+
+
+class UserId(msgspec.Struct):
+    """A user by name, as newcredentials takes it."""
+
+    name: str
+
+
+async def requirements(request: Request) -> Response:
+    """GET /api/access/authorizationrequirements."""
+    organization = deployment(request).organization
+    answer: dict[str, Any] = {
+        "passwordRequired": True,
+        "canSavePassword": True,
+        "otpRequired": organization.otp != "None",
+        "otpType": organization.otp,
+        "organizationName": organization.name,
+        "worldName": organization.domain,
+        "idpRequired": False,
+    }
+    if organization.identity_providers:
+        answer["idpName"] = organization.identity_providers[0].name
+        answer["idpData"] = [
+            {"name": one.name, "description": one.description}
+            for one in organization.identity_providers
+        ]
+    answer["personalIdentificationTypes"] = [
+        {"name": one.name, "description": one.description, "icon": ""}
+        for one in organization.personal_id
+    ]
+    return json_response(answer)
+
+
+async def idp_sign_on(request: Request) -> Response:
+    """GET /api/access/idpsignonuri."""
+    fragment = intake.boolean(request, "fragmentResponse")
+    name = intake.text(request, "idpName")
+    providers = deployment(request).organization.identity_providers
+    return _sign_on(request, "idp", name, providers, {"fragment": str(fragment).lower()})
+
+
+async def personal_id_sign_on(request: Request) -> Response:
+    """GET /api/access/personalid-signonuri."""
+    name = intake.text(request, "authentication-type")
+    kinds = deployment(request).organization.personal_id
+    return _sign_on(request, "personal-id", name, kinds, {"fragment": "true"})
+
+
+def _sign_on(
+    request: Request, kind: str, name: str, known: list[Named], more: dict[str, str]
+) -> Response:
+    organization = deployment(request).organization
+    redirect = intake.text(request, "redirectURI")
+    if not belongs(intake.text(request, "organization"), organization.name, organization.domain):
+        raise ApiError(400, "ORGANIZATION_UNKNOWN", "There is no such organization")
+    if name not in [one.name for one in known]:
+        raise bad_argument(f"There is no {kind} named {name!r}")
+    query = urlencode({"kind": kind, "name": name, "redirect": redirect, **more})
+    base = f"{request.url.scheme}://{request.url.netloc}"
+    return json_response({"uri": f"{base}/api/sandbox/signon?{query}"})
+
+
+def belongs(given: str, name: str, domain: str) -> bool:
+    """Whether an organization is meant, by its name or domain."""
+    return given.lower() in (name.lower(), domain.lower())
+
+
+async def logoff(request: Request) -> Response:
+    """GET /api/access/logoff: 204, or 404 where there is no session to end."""
+    secret = presented_secret(request)
+    headers = {"Set-Cookie": FORGET_COOKIE} if COOKIE in request.cookies else {}
+    if secret is None or not deployment(request).sessions.end(secret):
+        return error_response(
+            404, "NOT_FOUND", "There is no session to end", headers=headers or None
+        )
+    return Response(status_code=204, headers=headers)
+
+
+async def new_credentials(request: Request) -> Response:
+    """POST /api/access/newcredentials: 200 with a message, 400 for an unknown user."""
+    wanted = await intake.json_body(request, UserId)
+    user = deployment(request).users.find(wanted.name)
+    if user is None:
+        raise ApiError(400, "USER_UNKNOWN", "There is no such user")
+    return json_response({"message": f"New credentials were requested for {user.id}"})
+
+
+async def revalidate(request: Request) -> Response:
+    """POST /api/access/revalidate: its body and answer are not published."""
+    await intake.no_body(request)
+    raise ApiError(400, "NOT_SUPPORTED", "The sandbox does not offer revalidation")
+
+
+def deployment(request: Request) -> Deployment:
+    """The deployment that answers this request."""
+    found: Deployment = request.app.state.deployment
+    return found

@@ -1,0 +1,95 @@
+"""Groups: creating, changing and deleting them."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from zonedrive.sandbox import intake
+from zonedrive.sandbox.answers import json_response
+from zonedrive.sandbox.errors import ApiError, bad_argument
+from zonedrive.sandbox.groups import LEVELS, Change
+from zonedrive.sandbox.identity import Caller
+from zonedrive.sandbox.routes.access import deployment
+
+
+class Member(msgspec.Struct, rename="camel"):
+    """A member entry of a request."""
+
+    access_level: str
+    member_id: str
+
+
+class NewGroup(msgspec.Struct):
+    """The body of a request for a group."""
+
+    name: str
+    description: str = ""
+    members: list[Member] = []
+
+
+class Members(msgspec.Struct):
+    """The body of a change to a group."""
+
+    members: list[Member]
+
+
+async def create(request: Request, caller: Caller) -> Response:
+    """POST /api/groups: 201 with the group."""
+    body = await intake.json_body(request, NewGroup)
+    if not body.name.strip():
+        raise bad_argument("name is empty")
+    groups = deployment(request).groups
+    group_id = groups.create(
+        body.name,
+        body.description,
+        caller.id,
+        _changes(body.members),
+        administrator_managed=caller.scope is not None and caller.scope.name == "SCIM",
+    )
+    return json_response(groups.wire(group_id, caller.user), 201)
+
+
+async def change(request: Request, caller: Caller) -> Response:
+    """PUT /api/groups/<group_id>: members as changes, or as the whole list."""
+    group_id = _managed(request, caller)
+    relative = intake.boolean(request, "relative", default=True)
+    body = await intake.json_body(request, Members)
+    groups = deployment(request).groups
+    groups.change(group_id, _changes(body.members), relative=relative)
+    return json_response(groups.wire(group_id, caller.user))
+
+
+async def change_member(request: Request, caller: Caller) -> Response:
+    """PUT /api/groups/<group_id>/members/<member_id>?accesslevel=…: 200 with the group."""
+    group_id = _managed(request, caller)
+    await intake.no_body(request)
+    level = intake.choice(request.query_params.get("accesslevel"), "accesslevel", LEVELS)
+    member_id = request.path_params["member_id"]
+    service = deployment(request)
+    if service.users.find(member_id) is None and not service.groups.exists(member_id):
+        raise ApiError(404, "USER_UNKNOWN", f"There is no member {member_id!r}", member_id)
+    service.groups.change(group_id, [Change(member_id, level)], relative=True)
+    return json_response(service.groups.wire(group_id, caller.user))
+
+
+async def delete(request: Request, caller: Caller) -> Response:
+    """DELETE /api/groups/<group_id>: 204."""
+    deployment(request).groups.delete(_managed(request, caller))
+    return Response(status_code=204)
+
+
+def _managed(request: Request, caller: Caller) -> str:
+    """The id of the group in the path, which the caller may manage."""
+    groups, group_id = deployment(request).groups, request.path_params["group_id"]
+    if not groups.exists(group_id):
+        raise ApiError(404, "ID_NOT_FOUND", "There is no such group", group_id)
+    if not groups.may_manage(group_id, caller.user):
+        raise ApiError(403, "NOT_ALLOWED", "Only its managers change a group", group_id)
+    return str(group_id)
+
+
+def _changes(members: list[Member]) -> list[Change]:
+    return [
+        Change(member.member_id, intake.choice(member.access_level, "accessLevel", LEVELS))
+        for member in members
+    ]

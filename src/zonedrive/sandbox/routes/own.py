@@ -1,0 +1,157 @@
+"""What the sandbox offers on its own paths, below /api/sandbox, because none are published.
+
+Folders, renaming and moving, deleting, restoring, removing for good, versions, deleted entries,
+members of zones, changing a password.
+"""
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from zonedrive.sandbox import entries, intake, passwords
+from zonedrive.sandbox.answers import json_response
+from zonedrive.sandbox.errors import ApiError, bad_argument
+from zonedrive.sandbox.identity import Caller
+from zonedrive.sandbox.routes.access import deployment
+from zonedrive.sandbox.routes.uploads import refuse_write
+from zonedrive.sandbox.routes.zones import content_of, enter, refuse_read
+from zonedrive.sandbox.zones import Level
+
+
+class NewFolder(msgspec.Struct, rename="camel"):
+    """The body that makes a folder."""
+
+    parent_id: str
+    name: str
+
+
+class Place(msgspec.Struct, rename="camel"):
+    """The body that renames or moves an entry."""
+
+    name: str | None = None
+    parent_id: str | None = None
+
+
+class NewPassword(msgspec.Struct, rename="camel"):
+    """The body that changes the caller's password."""
+
+    password: list[str]
+    new_password: list[str]
+
+
+async def make_folder(request: Request, caller: Caller) -> Response:
+    """POST …/folders: 201 with the entry; 409 where the name is taken."""
+    body = await intake.json_body(request, NewFolder)
+    zone_id = enter(request, caller, Level.ADD)
+    store = deployment(request).entries
+    parent = store.folder(zone_id, body.parent_id)
+    name = intake.entry_name(body.name)
+    refuse_write(parent["write_protected"], parent["id"])
+    store.refuse_taken(parent["id"], name)
+    folder_id = store.add_folder(zone_id, parent["id"], name, caller.id)
+    return json_response(entries.wire(store.find(zone_id, folder_id)), 201)
+
+
+async def move(request: Request, caller: Caller) -> Response:
+    """PUT …/entries/<id>: rename, move inside the zone, or both; 409 where the name is taken."""
+    body = await intake.json_body(request, Place)
+    zone_id = enter(request, caller, Level.MODIFY)
+    store = deployment(request).entries
+    row = store.find(zone_id, request.path_params["entry_id"])
+    if row["parent_id"] is None:
+        raise ApiError(403, "NOT_ALLOWED", "A zone's root folder stays where it is", row["id"])
+    refuse_write(row["write_protected"], row["id"])
+    name = row["name"] if body.name is None else intake.entry_name(body.name)
+    parent_id = row["parent_id"]
+    if body.parent_id is not None:
+        parent = store.folder(zone_id, body.parent_id)
+        parent_id = parent["id"]
+        if parent_id != row["parent_id"]:
+            refuse_write(parent["write_protected"], parent_id)
+    store.move(row, parent_id, name, caller.id)
+    return json_response(entries.wire(store.find(zone_id, row["id"])))
+
+
+async def delete(request: Request, caller: Caller) -> Response:
+    """DELETE …/entries/<id>: to the trash, 204."""
+    zone_id = enter(request, caller, Level.MODIFY)
+    store = deployment(request).entries
+    row = store.find(zone_id, request.path_params["entry_id"])
+    if row["parent_id"] is None:
+        raise ApiError(403, "NOT_ALLOWED", "A zone's root folder cannot be deleted", row["id"])
+    refuse_write(row["write_protected"], row["id"])
+    store.delete(row["id"])
+    return Response(status_code=204)
+
+
+async def restore(request: Request, caller: Caller) -> Response:
+    """POST …/entries/<id>/restore: 200 with the entry; 409 where that cannot be."""
+    await intake.no_body(request)
+    zone_id = enter(request, caller, Level.MODIFY)
+    store = deployment(request).entries
+    row = store.find_in_trash(zone_id, request.path_params["entry_id"])
+    store.restore(row)
+    return json_response(entries.wire(store.find(zone_id, row["id"])))
+
+
+async def purge(request: Request, caller: Caller) -> Response:
+    """DELETE …/entries/<id>/purge: remove a deleted entry for good, 204."""
+    zone_id = enter(request, caller, Level.MANAGE)
+    store = deployment(request).entries
+    entry_id = request.path_params["entry_id"]
+    store.purge(store.find_in_trash(zone_id, entry_id)["id"])
+    return Response(status_code=204)
+
+
+async def versions(request: Request, caller: Caller) -> Response:
+    """GET …/files/<id>/versions: newest first."""
+    zone_id = enter(request, caller, Level.ADD)
+    store = deployment(request).entries
+    row = store.file(zone_id, request.path_params["file_id"])
+    return json_response([version.wire() for version in store.versions(row["id"])])
+
+
+async def version_content(request: Request, caller: Caller) -> Response:
+    """GET …/files/<id>/versions/<number or id>/content."""
+    zone_id = enter(request, caller, Level.ADD)
+    store = deployment(request).entries
+    row = store.file(zone_id, request.path_params["file_id"])
+    refuse_read(row)
+    return content_of(request, store.version(row["id"], request.path_params["version"]))
+
+
+async def deleted(request: Request, caller: Caller) -> Response:
+    """GET …/deleted: what was deleted, without what went along with a deleted folder."""
+    zone_id = enter(request, caller, Level.ADD)
+    rows = deployment(request).entries.trash(zone_id)
+    return json_response([entries.wire(row) for row in rows])
+
+
+async def set_member(request: Request, caller: Caller) -> Response:
+    """PUT …/members/<id>?accesslevel=…: a member's own level in the zone, 204."""
+    await intake.no_body(request)
+    zone_id = enter(request, caller, Level.MANAGE)
+    service, member_id = deployment(request), request.path_params["member_id"]
+    level = Level.parse(request.query_params.get("accesslevel", ""))
+    if level is None:
+        raise bad_argument("accesslevel must be one of None, Add, Modify, Manage")
+    user = service.users.find(member_id)
+    if user is None and not service.groups.exists(member_id):
+        raise ApiError(404, "USER_UNKNOWN", f"There is no member {member_id!r}", member_id)
+    service.zones.set_member(
+        zone_id, member_id if user is None else user.id, level, is_group=user is None
+    )
+    return Response(status_code=204)
+
+
+async def change_password(request: Request, caller: Caller) -> Response:
+    """POST /api/sandbox/password: 204; tokens made under the old password stop working."""
+    body = await intake.json_body(request, NewPassword)
+    old, new = intake.characters(body.password), intake.characters(body.new_password)
+    if not await run_in_threadpool(passwords.matches, old or "", caller.user.password):
+        raise ApiError(403, "WRONG_PASSWORD", "The password is wrong")
+    if not new or new == old:
+        raise ApiError(400, "ILLEGAL_PASSWORD", "The new password is empty or the old one")
+    deployment(request).users.change_password(caller.id, new)
+    return Response(status_code=204)

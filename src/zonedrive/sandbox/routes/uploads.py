@@ -1,0 +1,93 @@
+"""Uploading: a new file in a folder, or a new version of the file that has the name there.
+
+INVARIANT: what a listing shows is whole: bytes go to `incoming/` first, and one transaction makes
+them a version.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from zonedrive.sandbox import entries, intake
+from zonedrive.sandbox.answers import json_response
+from zonedrive.sandbox.deployment import Deployment
+from zonedrive.sandbox.errors import ApiError
+from zonedrive.sandbox.identity import Caller
+from zonedrive.sandbox.incoming import Incoming
+from zonedrive.sandbox.multipart import UploadForm
+from zonedrive.sandbox.routes.access import deployment
+from zonedrive.sandbox.routes.zones import enter
+from zonedrive.sandbox.zones import Level
+
+
+async def upload(request: Request, caller: Caller) -> Response:
+    """POST /api/zones/<zone_id>/files/<folder_id>: 200 with the entry.
+
+    The body is a form (parts `file` and `fileName`), or bare bytes with the query parameter
+    `fileName`, which is the sandbox's own choice of a name.
+    """
+    service, zone_id = deployment(request), enter(request, caller, Level.ADD)
+    folder_id = service.entries.folder(zone_id, request.path_params["file_id"])["id"]
+    content_type = request.headers.get("content-type", "")
+    kind = content_type.split(";")[0].strip().lower()
+    incoming = Incoming(service.entries.blobs.incoming())
+    try:
+        if kind == "multipart/form-data":
+            name = await _receive_form(request, UploadForm(content_type), incoming)
+        elif kind == "application/octet-stream":
+            name = intake.entry_name(intake.text(request, "fileName"))
+            await _receive_bytes(request, incoming)
+        else:
+            raise ApiError(
+                400,
+                "ILLEGAL_ARGUMENT",
+                "The Content-Type must be multipart/form-data or application/octet-stream",
+            )
+        await incoming.finish()
+        # Rights and names may have changed while the bytes came.
+        enter(request, caller, Level.ADD)
+        entry_id = _publish(service, caller, zone_id, folder_id, name, incoming)
+    finally:
+        await incoming.discard()
+    return json_response(entries.wire(service.entries.find(zone_id, entry_id)))
+
+
+async def _receive_form(request: Request, form: UploadForm, incoming: Incoming) -> str:
+    async for piece in request.stream():
+        if piece:
+            await incoming.feed(form.feed(piece))
+    return intake.entry_name(form.finish())
+
+
+async def _receive_bytes(request: Request, incoming: Incoming) -> None:
+    async for piece in request.stream():
+        if piece:
+            await incoming.feed([piece])
+
+
+def _publish(
+    service: Deployment,
+    caller: Caller,
+    zone_id: str,
+    folder_id: str,
+    name: str,
+    incoming: Incoming,
+) -> str:
+    """Make the received bytes a file or a version; returns the entry's id."""
+    folder = service.entries.folder(zone_id, folder_id)
+    present = service.entries.child(folder_id, name)
+    if present is None:
+        refuse_write(folder["write_protected"], folder_id)
+        return service.entries.add_file(zone_id, folder_id, name, caller.id, incoming.path)
+    entry_id = str(present["id"])
+    if present["folder"]:
+        raise ApiError(409, "ALREADY_EXISTS", f"A folder has the name {name!r}", entry_id)
+    service.zones.enter(zone_id, caller.id, Level.MODIFY)
+    refuse_write(present["write_protected"], entry_id)
+    service.entries.add_version(entry_id, caller.id, incoming.path)
+    return entry_id
+
+
+def refuse_write(protected: int, entry_id: str) -> None:
+    """Raise ApiError 403 for a write-protected entry."""
+    if protected:
+        raise ApiError(403, "NOT_ALLOWED", "This is write-protected", entry_id)

@@ -1,0 +1,13 @@
+"""Users: everybody in the organization, for everybody in it."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from zonedrive.sandbox.answers import json_response
+from zonedrive.sandbox.identity import Caller
+from zonedrive.sandbox.routes.access import deployment
+
+
+async def listed(request: Request, _caller: Caller) -> Response:
+    """GET /api/users."""
+    return json_response([user.wire() for user in deployment(request).users.all()])

@@ -1,0 +1,125 @@
+"""Zones and files, reading: zones, folders, entries and content."""
+
+import os
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from zonedrive.sandbox import entries, intake
+from zonedrive.sandbox.answers import json_response
+from zonedrive.sandbox.clock import http_date
+from zonedrive.sandbox.content import FileContent
+from zonedrive.sandbox.database import Row
+from zonedrive.sandbox.entries import Version
+from zonedrive.sandbox.errors import ApiError, error_response
+from zonedrive.sandbox.identity import Caller
+from zonedrive.sandbox.routes.access import deployment
+from zonedrive.sandbox.zones import Level
+
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+def enter(request: Request, caller: Caller, needed: Level) -> str:
+    """The id of the zone in the path, where the caller has the level needed."""
+    zone_id = request.path_params["zone_id"]
+    return str(deployment(request).zones.enter(zone_id, caller.id, needed)["id"])
+
+
+async def listed(request: Request, caller: Caller) -> Response:
+    """GET /api/zones: the zones the caller is a member of."""
+    service = deployment(request)
+    zones = service.zones.visible(caller.id)
+    if service.organization.page_listings:
+        limit, offset = intake.page(request)
+        zones = zones[offset : offset + limit]
+    return json_response(zones)
+
+
+async def folder(request: Request, caller: Caller) -> Response:
+    """GET /api/zones/<zone_id>/folder/<folder_id>: what is present in it."""
+    service, zone_id = deployment(request), enter(request, caller, Level.ADD)
+    row = service.entries.folder(zone_id, request.path_params["folder_id"])
+    refuse_read(row)
+    limit, offset = -1, 0
+    if service.organization.page_listings:
+        limit, offset = intake.page(request)
+    children = service.entries.children(row["id"], limit, offset)
+    return json_response([entries.wire(child) for child in children])
+
+
+async def entry(request: Request, caller: Caller) -> Response:
+    """GET /api/zones/<zone_id>/files/<file_id>: one file or folder."""
+    zone_id = enter(request, caller, Level.ADD)
+    return json_response(
+        entries.wire(deployment(request).entries.find(zone_id, request.path_params["file_id"]))
+    )
+
+
+async def content(request: Request, caller: Caller) -> Response:
+    """GET /api/zones/<zone_id>/files/<file_id>/content: the newest version's bytes."""
+    service, zone_id = deployment(request), enter(request, caller, Level.ADD)
+    row = service.entries.file(zone_id, request.path_params["file_id"])
+    refuse_read(row)
+    return content_of(request, service.entries.version(row["id"], None))
+
+
+def refuse_read(row: Row) -> None:
+    """Raise ApiError 403 for a read-protected entry."""
+    if row["read_protected"]:
+        raise ApiError(403, "NOT_ALLOWED", "This is read-protected", row["id"])
+
+
+def content_of(request: Request, version: Version) -> Response:
+    """A version's bytes, whole or the single range asked for: 200, 206 or 416.
+
+    The ETag is the version's, so bytes of two versions are never taken for one content.
+    """
+    service = deployment(request)
+    headers: dict[str, Any] = {
+        "ETag": f'"{version.id}"',
+        "Last-Modified": http_date(version.modified_us),
+    }
+    first, length, status = 0, version.size, 200
+    if service.organization.ranges:
+        headers["Accept-Ranges"] = "bytes"
+        wanted = _range(request, version, headers)
+        if wanted is not None:
+            first, length, status = wanted[0], wanted[1], 206
+            if length == 0:
+                text = "This range is not in the content"
+                unsatisfied = {**headers, "Content-Range": f"bytes */{version.size}"}
+                return error_response(416, "ILLEGAL_ARGUMENT", text, headers=unsatisfied)
+            headers["Content-Range"] = f"bytes {first}-{first + length - 1}/{version.size}"
+    fd = os.open(service.entries.blobs.path(version.id), os.O_RDONLY)
+    return FileContent(fd, first, length, status, headers)
+
+
+def _range(
+    request: Request, version: Version, validators: dict[str, str]
+) -> tuple[int, int] | None:
+    """(first, length) of the range asked for; length 0: not in the content; None: the whole.
+
+    Several ranges, other units and malformed ones are ignored, as is a range whose If-Range
+    names another version.
+    """
+    wanted = RANGE.fullmatch(request.headers.get("range", "").strip().lower().replace(" ", ""))
+    if wanted is None:
+        return None
+    condition = request.headers.get("if-range")
+    if condition is not None and condition not in (
+        validators["ETag"],
+        validators["Last-Modified"],
+    ):
+        return None
+    start, end = wanted.groups()
+    if not start:
+        if not end:
+            return None
+        length = min(int(end), version.size)
+        return version.size - length, length
+    if end and int(end) < int(start):
+        return None
+    last = min(int(end), version.size - 1) if end else version.size - 1
+    return int(start), max(0, last - int(start) + 1)

@@ -1,0 +1,134 @@
+"""Filling a sandbox from its world, once: people, groups, zones, and content copied in.
+
+Must not know TOML.  INVARIANT: all or nothing; a first start that was killed is begun again by the
+next one.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from zonedrive.sandbox import settings
+from zonedrive.sandbox.blobs import new_id
+from zonedrive.sandbox.deployment import Deployment
+from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.groups import Change
+from zonedrive.sandbox.world import World, WorldZone
+from zonedrive.sandbox.zones import Level
+
+PACKAGED_WORLD = Path(__file__).parent / "world" / "world.toml"
+
+
+def fill(deployment: Deployment, world: World) -> None:
+    """Put a checked world into an empty deployment.  Raises SandboxError for unusable content."""
+    with deployment.database.transaction():
+        settings.save(deployment.database, deployment.organization)
+        for user in world.users:
+            deployment.users.add(
+                user.id,
+                user.name,
+                user.password,
+                administrator=user.administrator,
+                otp_secret=user.otp_secret,
+                change_required=user.password_change_required,
+            )
+        _groups(deployment, world)
+        for zone in world.zones:
+            _zone(deployment, world, zone)
+
+
+def _groups(deployment: Deployment, world: World) -> None:
+    groups, creator = deployment.groups, _creator(world)
+    for group in world.groups:
+        # Members only when all groups are there; who manages is decided by them.
+        groups.create(group.name, group.description, creator, [], administrator_managed=True)
+    for group in world.groups:
+        changes = [
+            Change(_member(deployment, member.id, member.group), member.access)
+            for member in group.members
+        ]
+        groups.change(_group_id(deployment, group.name), changes, relative=False)
+
+
+def _creator(world: World) -> str:
+    administrators = [user.id for user in world.users if user.administrator]
+    return (administrators or [user.id for user in world.users] or [""])[0]
+
+
+def _group_id(deployment: Deployment, name: str) -> str:
+    group_id = deployment.groups.by_name(name)
+    assert group_id is not None, "the world was checked"
+    return group_id
+
+
+def _member(deployment: Deployment, user_id: str | None, group: str | None) -> str:
+    if group is not None:
+        return _group_id(deployment, group)
+    user = deployment.users.find(user_id or "")
+    assert user is not None, "the world was checked"
+    return user.id
+
+
+def _zone(deployment: Deployment, world: World, zone: WorldZone) -> None:
+    manager = _member(deployment, zone.manager, None)
+    root_id = new_id()
+    zone_id = deployment.zones.create(
+        zone.name,
+        zone.description,
+        manager,
+        root_id,
+        allow_external_sharing=zone.allow_external_sharing,
+        accessible=zone.accessible,
+    )
+    for member in zone.members:
+        level = Level.parse(member.access)
+        member_id = _member(deployment, member.id, member.group)
+        if level is not None and member_id != manager:
+            deployment.zones.set_member(
+                zone_id, member_id, level, is_group=member.group is not None
+            )
+    deployment.entries.add_root(zone_id, root_id, zone.name, manager)
+    if zone.content is not None:
+        copy = _Copy(deployment, zone_id, manager)
+        try:
+            copy.folder(Path(world.folder) / zone.content, root_id)
+        except OSError as wrong:
+            raise SandboxError(f"{wrong.filename} cannot be copied: {wrong.strerror}") from wrong
+
+
+class _Copy:
+    """Copies a folder into a zone."""
+
+    def __init__(self, deployment: Deployment, zone_id: str, user_id: str) -> None:
+        self._entries = deployment.entries
+        self._zone_id = zone_id
+        self._user_id = user_id
+
+    def folder(self, source: Path, folder_id: str) -> None:
+        """Everything in `source`, by name; links to folders are not followed."""
+        for item in sorted(os.scandir(source), key=lambda item: item.name):
+            path = Path(item.path)
+            try:
+                item.name.encode()
+            except UnicodeEncodeError:
+                raise SandboxError(
+                    f"{source} holds a name that is not UTF-8: {item.name!r}"
+                ) from None
+            if item.is_dir(follow_symlinks=False):
+                inner = self._entries.add_folder(self._zone_id, folder_id, item.name, self._user_id)
+                self.folder(path, inner)
+            elif item.is_file():
+                self._file(path, folder_id)
+            else:
+                raise SandboxError(f"{path} is neither a file nor a folder")
+
+    def _file(self, path: Path, folder_id: str) -> None:
+        target = self._entries.blobs.incoming()
+        shutil.copyfile(path, target)
+        with target.open("rb") as copied:
+            os.fsync(copied.fileno())
+        entry_id = self._entries.add_file(
+            self._zone_id, folder_id, path.name, self._user_id, target
+        )
+        if path.stat().st_mode & 0o100:
+            self._entries.set_attributes(entry_id, {"executable": True})

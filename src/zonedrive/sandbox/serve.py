@@ -1,0 +1,116 @@
+"""The sandbox as a process: its parts built in order, its signals, its ready file.
+
+The only module that knows all the others.  INVARIANT: the ready file appears once the service
+answers, and never half written.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from zonedrive.sandbox import app, seed, settings, tls, world
+from zonedrive.sandbox.control import Control
+from zonedrive.sandbox.database import Database
+from zonedrive.sandbox.deployment import Deployment, assemble
+from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.faults import Faults
+from zonedrive.sandbox.listener import Listener
+from zonedrive.sandbox.server import Server
+from zonedrive.sandbox.traffic import Stats, Traffic
+
+ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 names, not a binding
+
+
+def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: Path | None) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    `world_file` (None: the packaged one) fills `data` at the first start only.  Port 0 takes the
+    port of the last run, or a free one.  Raises SandboxError for what cannot be started.
+    """
+    data = data.absolute()
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise SandboxError(f"{data} cannot be made: {wrong.strerror}") from wrong
+    if ready_file is not None:
+        ready_file.unlink(missing_ok=True)
+    with _alone(data):
+        deployment = _open(data, world_file)
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_serve(deployment, data, host, port, ready_file))
+        finally:
+            deployment.database.close()
+
+
+@contextmanager
+def _alone(data: Path) -> Iterator[None]:
+    """Hold the lock on the folder; a second sandbox is refused."""
+    try:
+        fd = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as wrong:
+        raise SandboxError(f"{data} cannot be used: {wrong.strerror}") from wrong
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise SandboxError(f"another sandbox is running on {data}") from None
+    finally:
+        os.close(fd)
+
+
+def _open(data: Path, world_file: Path | None) -> Deployment:
+    """The deployment in `data`, filled from the world file if it never was."""
+    database = Database(data / "sandbox.db")
+    organization = settings.load(database)
+    if organization is not None:
+        deployment = assemble(data, database, organization)
+        deployment.entries.sweep()
+        return deployment
+    wanted = world.load(world_file or seed.PACKAGED_WORLD)
+    deployment = assemble(data, database, world.organization(wanted))
+    deployment.entries.sweep()
+    seed.fill(deployment, wanted)
+    return deployment
+
+
+async def _serve(
+    deployment: Deployment, data: Path, host: str, port: int, ready_file: Path | None
+) -> None:
+    name = "127.0.0.1" if host in ANY_ADDRESS else host
+    certificates = tls.prepare(data, name)
+    listener = Listener(host, port, data / "port")
+    shown = f"[{name}]" if ":" in name else name
+    ready = {
+        "base_url": f"https://{shown}:{listener.port}",
+        "ca_file": str(certificates.ca_file),
+        "control": str(data / "control.sock"),
+        "pid": os.getpid(),
+    }
+    stats, faults = Stats(), Faults()
+    application = app.build(deployment)
+    traffic = Traffic(application, application.routes, faults, stats)
+    server = Server(traffic, listener, certificates.context, lambda: _announce(ready_file, ready))
+    control = Control(data / "control.sock", deployment, faults, stats, server.set_down)
+    await control.open()
+    try:
+        await server.serve()
+    finally:
+        control.close()
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)  # noqa: ASYNC240 the loop ends here
+
+
+def _announce(ready_file: Path | None, ready: dict[str, Any]) -> None:
+    if ready_file is None:
+        return
+    part = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+    part.write_bytes(msgspec.json.encode(ready))
+    part.replace(ready_file)

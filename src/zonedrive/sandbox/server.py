@@ -1,0 +1,92 @@
+"""uvicorn with the sandbox's own listener, signals and readiness.
+
+Must not know the application.  SIGTERM and SIGINT end `serve` in order; requests under way get a
+few seconds.
+"""
+
+import asyncio
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from zonedrive.sandbox.connection import Connection
+from zonedrive.sandbox.listener import BACKLOG, Listener
+
+KEEP_ALIVE_SECONDS = 75
+STOP_SECONDS = 3
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Server(uvicorn.Server):
+    """Serves an application on a listener until a signal comes."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: Listener,
+        context: ssl.SSLContext,
+        on_ready: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=STOP_SECONDS,
+            )
+        )
+        self._listener = listener
+        self._context = context
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept, then say so."""
+        self.servers = []
+        await self._listener.open(self._protocol, self._context)
+        self.started = True
+        self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing more and let what is under way end."""
+        self._listener.close()
+        await super().shutdown(sockets)
+
+    async def set_down(self, down: bool) -> None:
+        """Refuse connections and reset those that are open, or serve again."""
+        if not down:
+            await self._listener.resume()
+            return
+        self._listener.refuse()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection):
+                await connection.reset(flush=False)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on a signal, with nothing left to raise afterwards."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+    def _protocol(self) -> asyncio.Protocol:
+        return Connection(config=self.config, server_state=self.server_state, app_state={})

@@ -1,0 +1,149 @@
+"""Sessions and tokens: the secrets a caller shows, and the scopes that limit them.
+
+Must not know how one logs on.  Only SHA-256 of a secret is kept.  Sessions and tokens outlive a
+restart.
+"""
+
+import hashlib
+import secrets
+import uuid
+from typing import Any, NamedTuple
+
+import msgspec
+
+from zonedrive.sandbox.clock import now_us
+from zonedrive.sandbox.database import Database, Row
+
+
+class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A limit on what a session or token may do."""
+
+    name: str = ""
+    description: str = ""
+    clients: list[str] = []
+    permissions: dict[str, dict[str, bool]] = {}
+    limitations: dict[str, Any] = {}
+    extensions: dict[str, Any] = {}
+
+    def allows(self, resource: str, action: str) -> bool:
+        """Whether the scope lets through `action` (create, list, get, …) on a resource.
+
+        SCIM is user management: users and groups, nothing else.  Any other scope limits by its
+        permissions where it has some: a resource it does not name is closed.
+        """
+        if self.name == "SCIM":
+            return resource in ("users", "groups")
+        if not self.permissions:
+            return True
+        flags = self.permissions.get(resource, {})
+        return flags.get("all", False) or flags.get(action, False)
+
+
+class Grant(NamedTuple):
+    """What a secret stands for."""
+
+    user_id: str
+    scope: Scope | None
+
+
+class Sessions:
+    """The sessions and tokens tables."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, user_id: str, life_ms: int, scope: Scope | None) -> str:
+        """Start a session; returns the session id, which nothing else keeps."""
+        self._database.run("DELETE FROM sessions WHERE expires_us <= ?", now_us())
+        secret = secrets.token_urlsafe(32)
+        self._database.run(
+            "INSERT INTO sessions VALUES (?, ?, ?, ?)",
+            _hash(secret),
+            user_id,
+            _text(scope),
+            now_us() + life_ms * 1000,
+        )
+        return secret
+
+    def end(self, secret: str) -> bool:
+        """End a session; False where there is none (a token is none)."""
+        return (
+            self._database.run(
+                "DELETE FROM sessions WHERE secret = ? AND expires_us > ?", _hash(secret), now_us()
+            )
+            > 0
+        )
+
+    def expire_all(self) -> None:
+        """End every session; tokens stay."""
+        self._database.run("DELETE FROM sessions")
+
+    def create_token(
+        self, user_id: str, name: str, life_seconds: int, scope: Scope | None
+    ) -> dict[str, Any]:
+        """Make a token; the answer is the only place where its secret appears."""
+        token_id, secret = str(uuid.uuid4()), secrets.token_urlsafe(40)
+        created = now_us()
+        expires = created + life_seconds * 1_000_000
+        self._database.run(
+            "INSERT INTO tokens SELECT ?, ?, id, ?, ?, ?, ?, password_version FROM users"
+            " WHERE id = ?",
+            token_id,
+            _hash(secret),
+            name,
+            _text(scope),
+            created,
+            expires,
+            user_id,
+        )
+        return {"id": token_id, "token": secret, "expiry": expires // 1000}
+
+    def tokens(self, user_id: str) -> list[dict[str, Any]]:
+        """The user's tokens, expired ones too, oldest first, without their secrets."""
+        rows = self._database.all(
+            "SELECT tokens.*, users.password_version AS current FROM tokens"
+            " JOIN users ON users.id = tokens.user_id WHERE user_id = ? ORDER BY tokens.rowid",
+            user_id,
+        )
+        return [_token(row) for row in rows]
+
+    def resolve(self, secret: str) -> Grant | None:
+        """Whom a session id or a token stands for; None for an unknown or expired one."""
+        row = self._database.one(
+            "SELECT user_id, scope FROM sessions WHERE secret = ?1 AND expires_us > ?2"
+            " UNION ALL SELECT user_id, scope FROM tokens JOIN users ON users.id = user_id"
+            " WHERE secret = ?1 AND expires_us > ?2"
+            " AND tokens.password_version = users.password_version",
+            _hash(secret),
+            now_us(),
+        )
+        if row is None:
+            return None
+        return Grant(row["user_id"], _scope(row["scope"]))
+
+
+def _token(row: Row) -> dict[str, Any]:
+    scope = _scope(row["scope"])
+    usable = row["expires_us"] > now_us() and row["password_version"] == row["current"]
+    answer: dict[str, Any] = {
+        "id": row["id"],
+        "tokenName": row["name"],
+        "expiry": row["expires_us"] // 1000,
+        "validity": (row["expires_us"] - row["created_us"]) // 1_000_000,
+        "valid": usable,
+    }
+    if scope is not None:
+        answer["scope"] = msgspec.to_builtins(scope)
+    return answer
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def _text(scope: Scope | None) -> str | None:
+    return None if scope is None else msgspec.json.encode(scope).decode()
+
+
+def _scope(text: str | None) -> Scope | None:
+    return None if text is None else msgspec.json.decode(text, type=Scope)

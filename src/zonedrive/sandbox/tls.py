@@ -1,0 +1,55 @@
+"""Certificates: an authority of the sandbox's own, kept below --data, and a certificate it signs.
+
+The authority stays the same over restarts, so that clients can keep trusting it; the server's
+certificate is made anew at each start.  TLS 1.2 or later only.
+"""
+
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+from zonedrive.sandbox.errors import SandboxError
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What the server needs, and what its clients need."""
+
+    context: ssl.SSLContext
+    ca_file: Path
+
+
+def prepare(data: Path, host: str) -> Certificates:
+    """The authority (made at the first start) and a context with a certificate for `host`.
+
+    The certificate holds for `host`, localhost and the loopback addresses.  Raises SandboxError.
+    """
+    ca_file, key_file = data / "ca.pem", data / "ca.key"
+    try:
+        if ca_file.exists() and key_file.exists():
+            authority = trustme.CA.from_pem(ca_file.read_bytes(), key_file.read_bytes())
+        else:
+            authority = trustme.CA(organization_name="zonedrive sandbox")
+            _write(key_file, authority.private_key_pem.bytes(), 0o600)
+            _write(ca_file, authority.cert_pem.bytes(), 0o644)
+        names = dict.fromkeys([host, "localhost", "127.0.0.1", "::1"])
+        certificate = authority.issue_cert(*names)
+    except (OSError, ValueError) as wrong:
+        raise SandboxError(f"cannot make a certificate for {host} in {data}: {wrong}") from wrong
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    certificate.configure_cert(context)
+    return Certificates(context, ca_file)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+    part.rename(path)

@@ -1,0 +1,156 @@
+"""What every request passes first: counting, and the faults in force.
+
+Must not know endpoints.  The order of faults: latency before anything, status instead of the work,
+drop and stall after the work and before the answer's first byte, cut while bytes pass.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from zonedrive.sandbox.connection import Connection
+from zonedrive.sandbox.errors import error_response
+from zonedrive.sandbox.faults import Fault, Faults
+
+
+class Stats:
+    """Requests by method and route, and body bytes."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    def reset(self) -> None:
+        """Count from nothing."""
+        self.requests.clear()
+        self.bytes_in = self.bytes_out = 0
+
+    def wire(self) -> dict[str, Any]:
+        """The answer to the `stats` command."""
+        return {
+            "requests": dict(self.requests),
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+        }
+
+
+class Traffic:
+    """The outermost ASGI application."""
+
+    def __init__(
+        self, app: ASGIApp, routes: Sequence[BaseRoute], faults: Faults, stats: Stats
+    ) -> None:
+        self._app = app
+        self._routes = routes
+        self._faults = faults
+        self._stats = stats
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, as the faults let it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._stats.requests[f"{scope['method']} {self._template(scope)}"] += 1
+        if self._faults.down:
+            await connection_of(scope).reset(flush=False)
+            return
+        met = self._faults.meeting(scope["method"], scope["path"])
+        passage = Passage(scope, receive, send, met, self._stats)
+        delay = sum(fault.amount for fault in met if fault.kind == "latency" and fault.use())
+        if delay:
+            await asyncio.sleep(delay / 1000)
+        for fault in met:
+            if fault.kind == "status" and fault.use():
+                text = "This answer was asked for over the control socket"
+                answer = error_response(int(fault.amount), fault.error, text)
+                await answer(scope, passage.receive, passage.send)
+                return
+        passage.take_reply_faults()
+        with suppress(ClientDisconnect):
+            await self._app(scope, passage.receive, passage.send)
+        await passage.finish()
+
+    def _template(self, scope: Scope) -> str:
+        for route in self._routes:
+            if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+                return route.path
+        return "(none)"
+
+
+def connection_of(scope: Scope) -> Connection:
+    """The connection that a request came over."""
+    connection: Connection = scope["extensions"]["zonedrive.connection"]["itself"]
+    return connection
+
+
+class Passage:
+    """One request on its way through: its bytes are counted, and its faults happen here."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, met: list[Fault], stats: Stats
+    ) -> None:
+        self._connection = connection_of(scope)
+        self._receive, self._send = receive, send
+        self._met = met
+        self._cuts = [fault for fault in met if fault.kind == "cut"]
+        self._stats = stats
+        self._drop = False
+        self._stall = 0.0
+        self._in = self._out = 0
+        self._over = False
+
+    def take_reply_faults(self) -> None:
+        """Decide now whether this reply is dropped or held back."""
+        self._drop = any(fault.kind == "drop" and fault.use() for fault in self._met)
+        self._stall = sum(f.amount for f in self._met if f.kind == "stall" and f.use())
+
+    async def receive(self) -> Message:
+        """A piece of the request's body, or the end of the connection."""
+        message = await self._receive()
+        if message["type"] != "http.request":
+            return message
+        body = message.get("body", b"")
+        self._in += len(body)
+        self._stats.bytes_in += len(body)
+        if await self._cut(self._in):
+            return {"type": "http.disconnect"}
+        return message
+
+    async def send(self, message: Message) -> None:
+        """A piece of the answer."""
+        if self._over or self._drop:
+            return
+        if message["type"] == "http.response.start":
+            if self._stall:
+                await asyncio.sleep(self._stall)
+        else:
+            body = message.get("body", b"")
+            for fault in self._cuts:
+                left = int(fault.amount) - self._out
+                if left < len(body) and fault.left != 0:
+                    await self._send({**message, "body": body[: max(0, left)], "more_body": True})
+                    await self._cut(self._out + len(body))
+                    return
+            self._out += len(body)
+            self._stats.bytes_out += len(body)
+        await self._send(message)
+
+    async def finish(self) -> None:
+        """The work is done: carry a drop out."""
+        if self._drop:
+            await self._connection.reset(flush=False)
+
+    async def _cut(self, passed: int) -> bool:
+        """Reset the connection where more bytes passed than a cut lets; True where it did."""
+        for fault in self._cuts:
+            if not self._over and passed > fault.amount and fault.use():
+                self._over = True
+                await self._connection.reset(flush=True)
+        return self._over

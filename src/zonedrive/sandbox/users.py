@@ -1,0 +1,96 @@
+"""Users: their records, passwords and the shape in which they are listed.
+
+Must not know sessions, groups or zones.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from zonedrive.sandbox import passwords
+from zonedrive.sandbox.database import Database, Row
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user, as much as the rest of the sandbox needs."""
+
+    id: str
+    name: str
+    password: bytes
+    password_version: int
+    administrator: bool
+    otp_secret: str | None
+    change_required: bool
+
+    @property
+    def authorization(self) -> str:
+        """The authorization field of a group's member entry."""
+        return "Administrator" if self.administrator else "Internal"
+
+    def wire(self) -> dict[str, Any]:
+        """An item of the list of users."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "displayName": self.name,
+            "authorization": self.authorization,
+        }
+
+
+class Users:
+    """The users table."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self,
+        user_id: str,
+        name: str,
+        password: str,
+        *,
+        administrator: bool = False,
+        otp_secret: str | None = None,
+        change_required: bool = False,
+    ) -> None:
+        """Create a user; the password is kept as a digest."""
+        self._database.run(
+            "INSERT INTO users (id, name, password, administrator, otp_secret, change_required)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            user_id,
+            name,
+            passwords.digest(password),
+            administrator,
+            otp_secret,
+            change_required,
+        )
+
+    def find(self, user_id: str) -> User | None:
+        """The user of that id, in whatever case it is written."""
+        row = self._database.one("SELECT * FROM users WHERE id = ?", user_id)
+        return None if row is None else _user(row)
+
+    def all(self) -> list[User]:
+        """Everybody, by id."""
+        return [_user(row) for row in self._database.all("SELECT * FROM users ORDER BY id")]
+
+    def change_password(self, user_id: str, password: str) -> None:
+        """Set a password; tokens made under the old one stop working."""
+        self._database.run(
+            "UPDATE users SET password = ?, password_version = password_version + 1,"
+            " change_required = 0 WHERE id = ?",
+            passwords.digest(password),
+            user_id,
+        )
+
+
+def _user(row: Row) -> User:
+    return User(
+        id=row["id"],
+        name=row["name"],
+        password=row["password"],
+        password_version=row["password_version"],
+        administrator=bool(row["administrator"]),
+        otp_secret=row["otp_secret"],
+        change_required=bool(row["change_required"]),
+    )

@@ -1,0 +1,208 @@
+"""The world file: who and what a sandbox is filled with, read and checked.
+
+Must not know the database.  Every mistake is a SandboxError of one line that names the file and
+the place in it.
+"""
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, Never
+
+import msgspec
+import pyotp
+
+from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.settings import Named, Organization
+
+
+class WorldOrganization(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The table [organization]."""
+
+    name: str
+    domain: str
+    otp: Literal["None", "TOTP", "HOTP", "ServiceMail"] = "None"
+    session_seconds: int = 3600
+    page_listings: bool = False
+    ranges: bool = True
+    identity_providers: list[Named] = []
+    personal_id: list[Named] = []
+
+
+class WorldUser(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A table of [[users]]."""
+
+    id: str
+    name: str
+    password: str
+    administrator: bool = False
+    otp_secret: str | None = None
+    password_change_required: bool = False
+
+
+class GroupMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A member of a group: a user by id, or a group by name."""
+
+    access: Literal["Manage", "Access", "None"]
+    id: str | None = None
+    group: str | None = None
+
+
+class ZoneMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A member of a zone: a user by id, or a group by name."""
+
+    access: Literal["Manage", "Modify", "Add", "None"]
+    id: str | None = None
+    group: str | None = None
+
+
+class WorldGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A table of [[groups]]."""
+
+    name: str
+    description: str = ""
+    members: list[GroupMember] = []
+
+
+class WorldZone(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A table of [[zones]]; `content` is relative to the world file."""
+
+    name: str
+    manager: str
+    description: str = ""
+    members: list[ZoneMember] = []
+    allow_external_sharing: bool = False
+    accessible: bool = True
+    content: str | None = None
+
+
+class World(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A whole world file, and the folder it lies in."""
+
+    organization: WorldOrganization
+    users: list[WorldUser]
+    groups: list[WorldGroup] = []
+    zones: list[WorldZone] = []
+    folder: str = "."
+
+
+def load(path: Path) -> World:
+    """Read and check a world file; raises SandboxError."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as wrong:
+        raise SandboxError(f"{path} cannot be read: {wrong.strerror}") from wrong
+    except UnicodeDecodeError as wrong:
+        raise SandboxError(f"{path} is not UTF-8 (byte {wrong.start})") from wrong
+    try:
+        world = msgspec.convert(tomllib.loads(text), World)
+    except tomllib.TOMLDecodeError as wrong:
+        raise SandboxError(f"{path}: {wrong}") from wrong
+    except msgspec.ValidationError as wrong:
+        sentence, _, place = str(wrong).partition(" - at `$")
+        place = place.strip("`.")
+        raise SandboxError(f"{path}{_line(text, place)}: {sentence}") from wrong
+    world = msgspec.structs.replace(world, folder=str(path.absolute().parent))
+    _Check(path, text, world).all()
+    return world
+
+
+def _line(text: str, place: str) -> str:
+    """', line 12, users[1].id' for a place like 'users[1].id', as well as it can be found."""
+    table, number = re.match(r"(\w*)(?:\[(\d+)\])?", place).groups()  # type: ignore[union-attr]
+    heads = re.finditer(rf"^[ \t]*\[+[ \t]*{re.escape(table)}[ \t]*\]+", text, re.MULTILINE)
+    lines = [text.count("\n", 0, head.start()) + 1 for head in heads] if table else []
+    index = int(number or 0)
+    where = f", line {lines[index]}" if index < len(lines) else ""
+    return f"{where}, {place}" if place else where
+
+
+class _Check:
+    """What the shapes alone do not say."""
+
+    def __init__(self, path: Path, text: str, world: World) -> None:
+        self._path, self._text, self._world = path, text, world
+        self._users = {user.id.lower() for user in world.users}
+        self._groups = {group.name for group in world.groups}
+
+    def all(self) -> None:
+        """Every check; raises SandboxError at the first mistake."""
+        organization = self._world.organization
+        if organization.session_seconds <= 0:
+            self._wrong("organization.session_seconds", "must be more than 0")
+        if not organization.name or not organization.domain:
+            self._wrong("organization", "name and domain must not be empty")
+        self._unique("users", (user.id.lower() for user in self._world.users))
+        self._unique("groups", (group.name for group in self._world.groups))
+        self._unique("zones", (zone.name for zone in self._world.zones))
+        for number, user in enumerate(self._world.users):
+            self._user(f"users[{number}]", user)
+        for number, group in enumerate(self._world.groups):
+            for index, member in enumerate(group.members):
+                self._member(f"groups[{number}].members[{index}]", member.id, member.group)
+        self._cycles()
+        for number, zone in enumerate(self._world.zones):
+            self._zone(f"zones[{number}]", zone)
+
+    def _wrong(self, place: str, why: str) -> Never:
+        raise SandboxError(f"{self._path}{_line(self._text, place)}: {why}")
+
+    def _unique(self, table: str, keys: Iterable[str]) -> None:
+        listed = list(keys)
+        for number, key in enumerate(listed):
+            if not key:
+                self._wrong(f"{table}[{number}]", "an empty name")
+            if Counter(listed[: number + 1])[key] > 1:
+                self._wrong(f"{table}[{number}]", f"{key!r} is there twice")
+
+    def _user(self, place: str, user: WorldUser) -> None:
+        if user.id.startswith("group."):
+            self._wrong(f"{place}.id", "a user's id does not begin with 'group.'")
+        if user.otp_secret is not None:
+            try:
+                pyotp.HOTP(user.otp_secret).at(0)
+            except ValueError:
+                self._wrong(f"{place}.otp_secret", "this is not base32")
+
+    def _member(self, place: str, user: str | None, group: str | None) -> None:
+        if (user is None) == (group is None):
+            self._wrong(place, "a member has either an id or a group")
+        if user is not None and user.lower() not in self._users:
+            self._wrong(place, f"there is no user {user!r}")
+        if group is not None and group not in self._groups:
+            self._wrong(place, f"there is no group {group!r}")
+
+    def _cycles(self) -> None:
+        inside = {
+            group.name: {member.group for member in group.members if member.group}
+            for group in self._world.groups
+        }
+        for number, group in enumerate(self._world.groups):
+            seen: set[str] = set()
+            ahead = set(inside[group.name])
+            while ahead:
+                name = ahead.pop()
+                seen.add(name)
+                ahead |= inside[name] - seen
+            if group.name in seen:
+                self._wrong(f"groups[{number}].members", f"{group.name!r} contains itself")
+
+    def _zone(self, place: str, zone: WorldZone) -> None:
+        if zone.manager.lower() not in self._users:
+            self._wrong(f"{place}.manager", f"there is no user {zone.manager!r}")
+        for index, member in enumerate(zone.members):
+            where = f"{place}.members[{index}]"
+            self._member(where, member.id, member.group)
+            if member.group is not None and member.access == "Manage":
+                self._wrong(where, "a group cannot manage a zone")
+        if zone.content is not None:
+            folder = Path(self._world.folder) / zone.content
+            if not folder.is_dir():
+                self._wrong(f"{place}.content", f"{folder} is not a folder")
+
+
+def organization(world: World) -> Organization:
+    """The settings out of a world."""
+    return msgspec.convert(msgspec.to_builtins(world.organization), Organization)

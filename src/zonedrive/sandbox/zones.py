@@ -1,0 +1,173 @@
+"""Zones and who may do what in them.
+
+Must not know entries' names or content.  Levels: None < Add < Modify < Manage; a user's own level
+counts before the levels of groups, of which the highest counts; a group never has Manage.
+"""
+
+import uuid
+from enum import IntEnum
+from typing import Any
+
+from zonedrive.sandbox.clock import iso, now_us
+from zonedrive.sandbox.database import Database, Row
+from zonedrive.sandbox.errors import ApiError, bad_argument
+from zonedrive.sandbox.groups import GROUPS_OF_USER, USERS_OF_GROUP
+
+# The one zone type of the sandbox.
+ZONE_TYPE = str(uuid.uuid5(uuid.NAMESPACE_DNS, "project-zone.sandbox.zonedrive"))
+ZONE_TYPE_NAME = "Project zone"
+
+
+class Level(IntEnum):
+    """What a member may do: each level includes the ones below."""
+
+    NONE = 0
+    ADD = 1  # list, read, add new names
+    MODIFY = 2  # also versions of existing files, rename, move, delete, restore
+    MANAGE = 3  # also remove for good, and members
+
+    @classmethod
+    def parse(cls, text: str) -> "Level | None":
+        """The level of that wire name, or None."""
+        return {"None": cls.NONE, "Add": cls.ADD, "Modify": cls.MODIFY, "Manage": cls.MANAGE}.get(
+            text
+        )
+
+
+class Zones:
+    """The zones and zone_members tables."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create(
+        self,
+        name: str,
+        description: str,
+        manager: str,
+        root_id: str,
+        *,
+        allow_external_sharing: bool,
+        accessible: bool,
+    ) -> str:
+        """Make a zone with its manager as the only member; returns its id."""
+        zone_id = str(uuid.uuid4())
+        self._database.run(
+            "INSERT INTO zones VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            zone_id,
+            name,
+            description,
+            root_id,
+            now_us(),
+            manager,
+            allow_external_sharing,
+            accessible,
+        )
+        self.set_member(zone_id, manager, Level.MANAGE, is_group=False)
+        return zone_id
+
+    def set_member(self, zone_id: str, member_id: str, level: Level, *, is_group: bool) -> None:
+        """Give, change or (NONE) take away a member's own level."""
+        if is_group and level == Level.MANAGE:
+            raise bad_argument("A group cannot manage a zone")
+        if level == Level.NONE:
+            self._database.run(
+                "DELETE FROM zone_members WHERE zone_id = ? AND member_id = ?", zone_id, member_id
+            )
+            return
+        self._database.run(
+            "INSERT INTO zone_members VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET level = excluded.level",
+            zone_id,
+            member_id,
+            is_group,
+            level,
+        )
+
+    def by_name(self, name: str) -> Row | None:
+        """The zone of that name."""
+        return self._database.one("SELECT * FROM zones WHERE name = ?", name)
+
+    def level(self, zone_id: str, user_id: str) -> Level:
+        """What the user may do in the zone."""
+        own = self._database.scalar(
+            "SELECT level FROM zone_members WHERE zone_id = ? AND member_id = ?", zone_id, user_id
+        )
+        if own is not None:
+            return Level(own)
+        through_groups = self._database.scalar(
+            GROUPS_OF_USER  # noqa: S608
+            + " SELECT max(level) FROM zone_members"
+            " WHERE zone_id = ? AND member_id IN (SELECT id FROM mine)",
+            user_id,
+            zone_id,
+        )
+        return Level(through_groups or 0)
+
+    def enter(self, zone_id: str, user_id: str, needed: Level) -> Row:
+        """The zone's row, where the user may do what `needed` stands for in its content.
+
+        Raises ApiError: 404 UNKNOWN_ZONE; 403 INVALID_ACCESS for one who is no member and for a
+        zone closed to this API; 403 NOT_ALLOWED for a member whose level is too low.
+        """
+        zone = self._database.one("SELECT * FROM zones WHERE id = ?", zone_id)
+        if zone is None:
+            raise ApiError(404, "UNKNOWN_ZONE", "There is no such zone", zone_id)
+        level = self.level(zone_id, user_id)
+        if level == Level.NONE:
+            raise ApiError(403, "INVALID_ACCESS", "You are not a member of this zone", zone_id)
+        if not zone["accessible"]:
+            raise ApiError(403, "INVALID_ACCESS", "This zone is closed to the API", zone_id)
+        if level < needed:
+            raise ApiError(
+                403,
+                "NOT_ALLOWED",
+                f"This needs the level {needed.name.capitalize()}, you have "
+                f"{level.name.capitalize()}",
+                zone_id,
+            )
+        return zone
+
+    def visible(self, user_id: str) -> list[dict[str, Any]]:
+        """The zones a user is a member of, in order of creation, as the API lists them."""
+        rows = self._database.all("SELECT * FROM zones ORDER BY rowid")
+        return [self._wire(row) for row in rows if self.level(row["id"], user_id) > Level.NONE]
+
+    def _wire(self, row: Row) -> dict[str, Any]:
+        return {
+            "id": row["id"],
+            "name": row["name"],
+            "description": row["description"],
+            "rootId": row["root_id"],
+            "type": ZONE_TYPE,
+            "typeName": ZONE_TYPE_NAME,
+            "createdAt": iso(row["created_us"]),
+            "createdBy": row["created_by"],
+            "currentSize": self._size(row["id"]),
+            "numberOfUsers": len(self._people(row["id"])),
+            "allowExternalSharing": bool(row["allow_external_sharing"]),
+            "ssiAccessible": bool(row["accessible"]),
+            "webAccessible": True,
+            "useECM": False,
+        }
+
+    def _size(self, zone_id: str) -> int:
+        """Bytes of the current versions of the files present."""
+        size: int = self._database.scalar(
+            "SELECT coalesce(sum(size), 0) FROM entries WHERE zone_id = ? AND trash_id IS NULL",
+            zone_id,
+        )
+        return size
+
+    def _people(self, zone_id: str) -> set[str]:
+        """Everybody with access, through groups too."""
+        people: set[str] = set()
+        for row in self._database.all(
+            "SELECT member_id, is_group FROM zone_members WHERE zone_id = ?", zone_id
+        ):
+            if row["is_group"]:
+                inside = self._database.all(USERS_OF_GROUP, row["member_id"])
+                people.update(user["id"] for user in inside)
+            else:
+                people.add(row["member_id"])
+        return people

@@ -82,6 +82,11 @@ class ContentFile(ABC):
         with self._lock:
             return os.fstat(self._open()).st_blocks * 512
 
+    @property
+    def pending(self) -> int:
+        """At most how many bytes more the buffered writes take on the disk."""
+        return 0
+
     def flush(self) -> None:
         """Hand what is buffered to the kernel: from here on it survives the process.
 

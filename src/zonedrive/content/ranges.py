@@ -91,6 +91,12 @@ class Ranges:
         """Whether all of [start, end) is in the set; an empty range always is."""
         return start >= end or self.reach(start) >= end
 
+    def within(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The ranges that have positions in [start, end), uncut."""
+        low = bisect_right(self._ends, start)
+        high = bisect_left(self._starts, end)
+        return list(zip(self._starts[low:high], self._ends[low:high], strict=True))
+
     def encode(self) -> bytes:
         """A compact form for a store: pairs of unsigned 64-bit little-endian numbers."""
         return b"".join(_PAIR.pack(*pair) for pair in self)

@@ -87,6 +87,11 @@ class SealedFile(ContentFile):
         """The logical size in bytes."""
         return self._size
 
+    @property
+    def pending(self) -> int:
+        """At most how many bytes more the buffered writes take on the disk."""
+        return len(self._dirty) * (SLOT + 4096)
+
     def pread(self, offset: int, length: int) -> bytes:
         """Read at most `length` bytes; fewer at the end, none past it.
 

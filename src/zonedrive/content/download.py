@@ -1,0 +1,135 @@
+"""One running download: what happens in its worker thread, and how the loop steers it.
+
+Knows its entry only as something that stores bytes.  `work` runs in a thread; everything else
+is called on the loop.
+
+INVARIANT: between two chunks the thread looks at `stopped` and at its limit, so it reads no
+further than somebody wants, and ends soon once nobody does.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import trio
+
+from zonedrive.content.source import Abortable, RangeSource, Source, Stream
+from zonedrive.errors import BadAnswer
+
+LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
+
+
+class Stopped(Exception):
+    """The download is not wanted any more; never leaves this package."""
+
+
+class Sink(Protocol):
+    """Where the bytes go."""
+
+    size: int
+
+    def store(self, offset: int, data: bytes) -> None:
+        """Keep `data`.  In the thread.  Raises Stopped where nobody wants it any more."""
+
+
+class Download:
+    """Bytes from `start` up to `limit`, which moves on with the readers."""
+
+    def __init__(
+        self, source: Source, sink: Sink, start: int, limit: int, *, bounded: bool
+    ) -> None:
+        """`bounded`: no more than up to `limit` is wanted for now, so ask for no more."""
+        self.source = source
+        self.sink = sink
+        self.start = start
+        self.limit = limit
+        self.end = limit if bounded and isinstance(source, RangeSource) else sink.size
+        self.noted = start  # how far the loop knows of
+        self.position = start  # how far the thread is
+        self.gained = 0  # bytes that were not there before
+        self.progressed = trio.current_time()
+        self.scope = trio.CancelScope()
+        self.paused = False
+        self.stopped = False
+        self._linger = 0.0 if bounded else LINGER
+        self._left = False  # the thread goes; it takes no further wish
+        self._moved = threading.Condition()
+        self._stream: Stream | None = None
+        self._token = trio.lowlevel.current_trio_token()
+
+    # -- on the loop
+
+    def extend(self, limit: int) -> bool:
+        """Wish for everything up to `limit`; False: too late, the download is ending."""
+        if self.stopped:
+            return False
+        if limit <= self.limit and not self.paused:
+            return True
+        with self._moved:
+            if self._left:
+                return False
+            self.limit = max(self.limit, limit)
+            self._moved.notify()
+            return True
+
+    def stop(self) -> None:
+        """End soon: nobody waits for this any more."""
+        self.stopped = True
+        with self._moved:
+            self._moved.notify()
+        if isinstance(self._stream, Abortable):
+            self._stream.abort()
+        self.scope.cancel()
+
+    # -- in the thread
+
+    def work(
+        self,
+        opened: Callable[["Download", Stream], bool],
+        advanced: Callable[["Download"], object],
+    ) -> None:
+        """Read the source into the sink.
+
+        `opened` is asked on the loop whether to go on, `advanced` told there of each chunk.
+        Raises what the source raises, BadAnswer where it sends too little or too much.
+        """
+        with self._open() as stream:
+            self._stream = stream
+            if self.stopped or not trio.from_thread.run_sync(opened, self, stream):
+                return
+            for data in stream:
+                if self.stopped:
+                    return
+                end = self.position + len(data)
+                if end > self.sink.size:
+                    raise BadAnswer(f"more than the {self.sink.size} bytes of the file came")
+                self.sink.store(self.position, data)
+                self.position = end
+                try:
+                    self._token.run_sync_soon(advanced, self, idempotent=True)
+                except trio.RunFinishedError:
+                    return
+                if end >= self.end or not self._wanted():
+                    return
+        if self.position < self.end:
+            raise BadAnswer(f"only {self.position} of {self.sink.size} bytes of the file came")
+
+    def _open(self) -> AbstractContextManager[Stream]:
+        if self.end < self.sink.size and isinstance(self.source, RangeSource):
+            return self.source.open_range(self.start, self.end)
+        return self.source.open(self.start)
+
+    def _wanted(self) -> bool:
+        """Wait at the limit for a while; whether somebody wants more."""
+        with self._moved:
+            until = time.monotonic() + self._linger
+            while self.position >= self.limit and not self.stopped:
+                self.paused = True
+                left = until - time.monotonic()
+                if left <= 0 or not self._moved.wait(left):
+                    break
+            self.paused = False
+            self._left = self.stopped or self.position >= self.limit
+            return not self._left

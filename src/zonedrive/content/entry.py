@@ -1,0 +1,229 @@
+"""One cached content that is in use: which parts are there, on the disk or in memory.
+
+Knows nothing of downloads or of other entries.  `store` is called in download threads, all the
+rest on the loop.
+
+INVARIANT: `present` lists only bytes that can be read now; `on_disk` is the part of it that is
+in the file.  Both belong to the loop: threads only append to `_arrived`.
+INVARIANT: no byte goes to the disk that the limit has not allowed before.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from zonedrive.content.codec import create_file
+from zonedrive.content.download import Stopped
+from zonedrive.content.file import ContentFile
+from zonedrive.content.ranges import Ranges
+from zonedrive.content.sealed import CHUNK
+from zonedrive.content.window import Window
+from zonedrive.errors import Damaged
+from zonedrive.paths import private_dir
+
+log = logging.getLogger(__name__)
+
+ALLOW = 16 << 20  # bytes that are allowed at once, to ask seldom
+
+
+def cost(length: int) -> int:
+    """At most how many bytes on the disk a write of `length` bytes takes."""
+    return length + length // 1024 + 3 * 4096
+
+
+class Entry:
+    """The bytes of one revision of one inode."""
+
+    def __init__(self, ino: int, stamp: str, size: int, path: Path, key: bytes | None) -> None:
+        """Begin with nothing; the file at `path` is made with the first bytes."""
+        self.ino = ino
+        self.stamp = stamp
+        self.size = size
+        self.path = path
+        self.validator = ""
+        self.present = Ranges()
+        self.on_disk = Ranges()
+        self.users = 0
+        self.doomed = False  # no longer in the cache, only its users still have it
+        self.held = 0  # bytes of the limit that it takes
+        self.indexed = False  # the index has it as complete
+        self.allow: Callable[[Entry, int, int], int] = lambda _entry, _need, _want: 0
+        self.failed: Callable[[OSError], None] = lambda _error: None
+        self._key = key
+        self._file: ContentFile | None = None
+        self._window: Window | None = None
+        self._allowance = 0
+        self._disk = True  # false after a failed write
+        self._closed = False
+        self._lock = threading.Lock()  # of storing and closing, not of reading
+        self._arrived: deque[tuple[int, int, bool]] = deque()
+
+    # -- on the loop
+
+    def adopt(self, file: ContentFile, present: Ranges) -> None:
+        """Begin with what is in `file`."""
+        file.without_journal()
+        self._file = file
+        self.on_disk = present
+        self.present = Ranges(present)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it is on the disk."""
+        return self.on_disk.covers(0, self.size)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether some of it cannot be kept and goes through memory."""
+        return self._window is not None
+
+    @property
+    def unused(self) -> int:
+        """Bytes allowed but not written yet."""
+        return self._allowance
+
+    def settle(self, more: int = 0) -> None:
+        """Count what is really on the disk, and `more` that is allowed now."""
+        file = self._file
+        self.held = more
+        if file is not None and not file.closed:
+            self.held += file.allocated + file.pending
+
+    def arrive(self) -> int:
+        """Note what the threads stored; give back how many bytes are new."""
+        gained = 0
+        while self._arrived:
+            start, end, on_disk = self._arrived.popleft()
+            gained += self.present.add(start, end)
+            if on_disk:
+                self.on_disk.add(start, end)
+        if self._window is not None:
+            while self._window.dropped:
+                start, end = self._window.dropped.popleft()
+                self._forget(start, min(end, self.size), disk=False)
+        return gained
+
+    def _forget(self, start: int, end: int, *, disk: bool) -> None:
+        kept = (
+            []
+            if disk
+            else [(max(s, start), min(e, end)) for s, e in self.on_disk.within(start, end)]
+        )
+        self.present.remove(start, end)
+        if disk:
+            self.on_disk.remove(start, end)
+        for pair in kept:
+            self.present.add(*pair)
+
+    def pread(self, offset: int, length: int) -> bytes | None:
+        """Exactly `length` bytes, or None where some are not there (any more)."""
+        parts: list[bytes] = []
+        end = offset + length
+        while offset < end:
+            reach = min(self.on_disk.reach(offset), end)
+            if reach > offset:
+                part = self._from_disk(offset, reach)
+            else:
+                reach = min(self.on_disk.following(offset) or end, end)
+                part = self._window.pread(offset, reach - offset) if self._window else None
+            if part is None:
+                return None
+            parts.append(part)
+            offset = reach
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _from_disk(self, start: int, end: int) -> bytes | None:
+        file = self._file
+        try:
+            data = b"" if file is None else file.pread(start, end - start)
+            if len(data) == end - start:
+                return data
+            log.warning("cached bytes of %s are missing and are fetched again", self.path.name)
+        except Damaged as wrong:
+            log.warning("cached bytes are damaged and are fetched again (%s)", wrong)
+        except OSError as wrong:
+            self.failed(wrong)
+        start, end = start // CHUNK * CHUNK, min(-(-end // CHUNK) * CHUNK, self.size)
+        self._forget(start, end, disk=True)
+        if file is not None:
+            try:
+                file.punch(start, end)
+            except OSError as wrong:
+                self.failed(wrong)
+                self._disk = False
+        return None
+
+    def flush(self) -> bool:
+        """Hand everything to the kernel; False where the disk does not take it."""
+        try:
+            if self._file is not None:
+                self._file.flush()
+        except OSError as wrong:
+            self.failed(wrong)
+            return False
+        return True
+
+    def copy_source(self) -> ContentFile | None:
+        """The file with the content, shared with the caller, who closes it."""
+        return self._file.share() if self._file is not None else None
+
+    def close(self) -> bool:
+        """End all use; whether everything in `on_disk` is in the file."""
+        with self._lock:
+            self._closed = True
+        self.arrive()
+        kept = self.flush()
+        self.settle()
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError:
+                kept = False
+        return kept and self._file is not None
+
+    # -- in a download's thread
+
+    def store(self, offset: int, data: bytes) -> None:
+        """Keep `data`: on the disk where the limit and the disk allow it, else in memory."""
+        need = cost(len(data))
+        allowed = self._disk
+        if allowed and self._allowance < need:
+            want = min(ALLOW, cost(self.size)) if self.size > len(data) else need
+            granted = self.allow(self, need, max(need, want))
+            with self._lock:
+                self._allowance = max(self._allowance, granted)
+            allowed = granted >= need
+        with self._lock:
+            if self._closed:
+                raise Stopped
+            stored = allowed and self._to_disk(offset, data, need)
+            if not stored:
+                if self._window is None:
+                    self._window = Window()
+                self._window.pwrite(offset, data)
+            self._arrived.append((offset, offset + len(data), stored))
+
+    def _to_disk(self, offset: int, data: bytes, need: int) -> bool:
+        try:
+            if self._file is None:
+                self._file = self._create()
+            self._file.pwrite(offset, data)
+        except (OSError, Damaged) as wrong:
+            if isinstance(wrong, OSError):
+                self.failed(wrong)
+            self._disk = False
+            return False
+        self._allowance -= need
+        return True
+
+    def _create(self) -> ContentFile:
+        try:
+            file = create_file(self.path, self._key)
+        except FileNotFoundError:  # somebody removed the folder
+            private_dir(self.path.parent)
+            file = create_file(self.path, self._key)
+        file.without_journal()
+        file.truncate(self.size)
+        return file

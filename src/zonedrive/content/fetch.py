@@ -1,0 +1,258 @@
+"""Single-flight downloads of one entry: who waits for which bytes, and which download brings them.
+
+Must not know inodes, limits or the disk; runs on the loop, its threads are Download's.
+
+INVARIANT: bytes that a running download will bring soon are not asked for a second time.
+INVARIANT: a wait ends: with the bytes, with the download's error, or with TimedOut after
+`stall` seconds without one new byte.
+INVARIANT: bytes of streams whose size or validator differ are never mixed: Changed.
+"""
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from zonedrive.content.download import Download, Stopped
+from zonedrive.content.entry import Entry
+from zonedrive.content.source import Changed, Source, Stream
+from zonedrive.errors import BadAnswer, RemoteError, StoreError, TimedOut, ZonedriveError
+
+log = logging.getLogger(__name__)
+
+MAX_DOWNLOADS = 3  # of one entry at once
+ALIGN = 64 * 1024  # downloads begin at multiples, which is what sealed files are made of
+NEAR = 4 << 20  # a download this far away is waited for
+SKIP = 1 << 20  # so much that is there already is jumped over
+AGAIN = 5.0  # seconds after a failure in which nothing is read ahead
+
+
+class Waiter:
+    """A reader that waits for [start, end)."""
+
+    def __init__(self, start: int, end: int, download: Download | None) -> None:
+        """`download` is the one that is to bring the first byte, None: all are taken."""
+        self.start = start
+        self.end = end
+        self.download = download
+        self.event = trio.Event()
+        self.error: Exception | None = None
+        self.since = trio.current_time()
+
+
+class Engine:
+    """What the fetchers of a cache share: the nursery, the threads' number, the deadlines."""
+
+    def __init__(self, connections: int, stall: float) -> None:
+        """At most `connections` threads; `stall` in seconds."""
+        self.limiter = trio.CapacityLimiter(connections)
+        self.stall = stall
+        self.nursery: trio.Nursery | None = None
+        self.running: set[Download] = set()
+
+    def relieve(self) -> None:
+        """Where no thread is free, end a download that only waits for its reader."""
+        if self.limiter.available_tokens < 1:
+            for download in self.running:
+                if download.paused and not download.stopped:
+                    download.stop()
+                    return
+
+
+class Fetcher:
+    """The downloads of one entry and those who wait for them."""
+
+    def __init__(
+        self, entry: Entry, source: Source, engine: Engine, stamp: Callable[[str], str]
+    ) -> None:
+        """`stamp` hides a validator, as the entry keeps it."""
+        self.entry = entry
+        self.source = source
+        self.changed: Changed | None = None
+        self.moved: Callable[[], None] = lambda: None  # called when bytes have come
+        self.over: Callable[[], None] = lambda: None  # called when the version is gone
+        self._engine = engine
+        self._stamp = stamp
+        self._ranged: bool | None = None  # whether the source answers ranges
+        self._downloads: list[Download] = []
+        self._waiters: set[Waiter] = set()
+        self._quiet_until = 0.0
+
+    async def wait(self, offset: int, end: int, goal: int, *, random: bool = False) -> None:
+        """Until [offset, end) is present; `goal`: how far to read on.
+
+        Raises Changed, TimedOut, or what the source raised.
+        """
+        while (gap := self.entry.present.reach(offset)) < end:
+            if self.changed is not None:
+                raise self.changed
+            waiter = Waiter(gap, end, self._ask(gap, max(goal, end), bounded=random))
+            self._waiters.add(waiter)
+            try:
+                await self._until(waiter)
+            finally:
+                self._waiters.discard(waiter)
+            if waiter.error is not None and not self.entry.present.covers(gap, end):
+                raise waiter.error
+
+    async def _until(self, waiter: Waiter) -> None:
+        """Until the waiter is told something.  Raises TimedOut."""
+        while not waiter.event.is_set():
+            download = waiter.download
+            since = max(waiter.since, download.progressed) if download else waiter.since
+            with trio.move_on_at(since + self._engine.stall):
+                await waiter.event.wait()
+                return
+            if download is None or download.progressed + self._engine.stall <= trio.current_time():
+                error = TimedOut(f"no byte came for {self._engine.stall:g} seconds")
+                if download is not None:
+                    download.stop()
+                    self._ended(download, error, final=True)
+                raise error
+
+    def ahead(self, offset: int, goal: int, near: int) -> None:
+        """Read on to `goal` without waiting; begin anew only for a gap closer than `near`."""
+        gap = self.entry.present.reach(offset)
+        goal = min(goal, self.entry.size)
+        if gap >= goal or self.changed is not None:
+            return
+        download = self._serving(gap)
+        if download is not None and download.extend(goal):
+            return
+        if gap - offset <= near and trio.current_time() >= self._quiet_until:
+            self._ask(gap, goal, bounded=False)
+
+    def stop(self, error: Exception | None = None) -> None:
+        """End all downloads; whoever still waits gets `error`."""
+        for download in list(self._downloads):
+            self._end(download)
+        for waiter in self._waiters:
+            waiter.error = error
+            waiter.event.set()
+
+    # -- choosing
+
+    def _serving(self, gap: int) -> Download | None:
+        """The download that will bring `gap` soonest, if one will."""
+        coming = [
+            download
+            for download in self._downloads
+            if download.noted <= gap < download.end
+            and (gap - download.position <= NEAR or self._ranged is False)
+        ]
+        return max(coming, key=lambda download: download.noted, default=None)
+
+    def _ask(self, gap: int, goal: int, *, bounded: bool) -> Download | None:
+        """The download that brings `gap`, a new one if need be; None: wait for a free place."""
+        goal = min(-(-goal // ALIGN) * ALIGN, self.entry.size)
+        download = self._serving(gap)
+        if download is not None and download.extend(goal):
+            return download
+        if len(self._downloads) >= MAX_DOWNLOADS:
+            needed = {waiter.download for waiter in self._waiters}
+            spare = [download for download in self._downloads if download not in needed]
+            if not spare:
+                return None
+            self._end(min(spare, key=lambda download: download.progressed))
+        return self._begin(gap, goal, bounded=bounded)
+
+    def _begin(self, gap: int, goal: int, *, bounded: bool) -> Download:
+        if self._engine.nursery is None:
+            raise StoreError("the cache is closed")
+        self._engine.relieve()
+        start = 0 if self._ranged is False else gap // ALIGN * ALIGN
+        download = Download(self.source, self.entry, start, goal, bounded=bounded)
+        self._downloads.append(download)
+        self._engine.running.add(download)
+        self._engine.nursery.start_soon(self._run, download)
+        return download
+
+    # -- running
+
+    async def _run(self, download: Download) -> None:
+        error: Exception | None = None
+        with download.scope:
+            try:
+                await trio.to_thread.run_sync(
+                    download.work,
+                    self._opened,
+                    self._advanced,
+                    limiter=self._engine.limiter,
+                    abandon_on_cancel=True,
+                )
+            except Stopped:
+                pass
+            except (ZonedriveError, OSError) as wrong:
+                error = wrong
+            except Exception as wrong:
+                log.exception("a download ended in an unforeseen way")
+                error = wrong
+        self._ended(download, error)
+
+    def _opened(self, download: Download, stream: Stream) -> bool:
+        """On the loop, asked by the thread: whether this stream is of use."""
+        entry = self.entry
+        if download not in self._downloads:
+            return False
+        if stream.total is not None and stream.total != entry.size:
+            raise Changed(f"the content has {stream.total} bytes now, not {entry.size}")
+        if stream.validator is not None:
+            stamp = self._stamp(stream.validator)
+            if entry.validator and entry.validator != stamp:
+                raise Changed("the content is another one by now")
+            entry.validator = stamp
+        download.progressed = trio.current_time()
+        offset = stream.offset
+        if offset > download.start:
+            raise BadAnswer(f"bytes from {offset} came, from {download.start} were asked for")
+        if offset == download.start:
+            return True
+        # The source ignores ranges: one download from the beginning serves everybody.
+        self._ranged = False
+        for other in self._downloads:
+            if other is not download and other.noted <= download.start:
+                return not other.extend(download.limit)
+        download.start = download.noted = download.position = offset
+        download.end = entry.size
+        return True
+
+    def _advanced(self, download: Download) -> None:
+        """On the loop: the thread has stored more."""
+        download.gained += self.entry.arrive()
+        download.noted = max(download.noted, download.position)
+        download.progressed = trio.current_time()
+        present = self.entry.present
+        for waiter in self._waiters:
+            if present.covers(waiter.start, waiter.end):
+                waiter.event.set()
+        if self._ranged is not False and present.reach(download.noted) > download.noted + SKIP:
+            self._end(download)
+        self.moved()
+
+    def _end(self, download: Download) -> None:
+        """Want no more of it; its waiters look for another one."""
+        download.stop()
+        self._ended(download, None)
+
+    def _ended(self, download: Download, error: Exception | None, *, final: bool = False) -> None:
+        """Tell those who waited for it; one that brought something is worth another try."""
+        if download not in self._downloads:
+            return
+        self._downloads.remove(download)
+        self._engine.running.discard(download)
+        download.gained += self.entry.arrive()
+        if isinstance(error, Changed):
+            self.changed = error
+            self.stop(error)
+            self.over()
+            return
+        if download.gained and isinstance(error, RemoteError) and not final:
+            error = None
+        if error is not None:
+            self._quiet_until = trio.current_time() + AGAIN
+        for waiter in self._waiters:
+            if waiter.download is download:
+                waiter.error = error
+            if waiter.download is download or waiter.download is None:
+                waiter.event.set()
+        self.moved()

@@ -1,0 +1,195 @@
+"""The cache's index: which content files there are, what is in them and when they were used.
+
+Must not know files or downloads.  All of it can be lost: a damaged index is deleted and begun
+anew, and whoever asked sees an empty one.
+
+INVARIANT: no method raises for what happens to the disk; a write says whether it was kept.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from zonedrive.content.ranges import Ranges
+from zonedrive.db import Database
+from zonedrive.errors import StoreError
+from zonedrive.paths import private_dir
+
+log = logging.getLogger(__name__)
+
+
+class Row(msgspec.Struct):
+    """One cached content that lies on the disk."""
+
+    ino: int
+    stamp: str  # which revision, as a keyed hash
+    name: str  # of its file
+    size: int  # of the content
+    taken: int  # bytes on the disk
+    complete: bool
+    ranges: bytes  # which parts are there, as Ranges.encode writes them
+    validator: str  # of the source, as a keyed hash, "" where there was none
+    used_ns: int  # when it was last in use
+
+    def present(self) -> Ranges:
+        """Which parts are there."""
+        return Ranges([(0, self.size)]) if self.complete else Ranges.decode(self.ranges)
+
+
+def _first(db: sqlite3.Connection) -> None:
+    db.execute(
+        """CREATE TABLE entries (
+            ino       INTEGER NOT NULL,  -- inode the content belongs to
+            stamp     TEXT NOT NULL,     -- keyed hash of its revision
+            name      TEXT NOT NULL UNIQUE,  -- file beside this one
+            size      INTEGER NOT NULL,  -- bytes of the whole content
+            taken     INTEGER NOT NULL,  -- bytes the file takes on the disk
+            complete  INTEGER NOT NULL,  -- 1: all of it is there
+            ranges    BLOB NOT NULL,     -- which parts are there, if not all
+            validator TEXT NOT NULL,     -- keyed hash of the source's validator
+            used_ns   INTEGER NOT NULL,  -- last use, nanoseconds since the epoch
+            PRIMARY KEY (ino, stamp)
+        ) WITHOUT ROWID"""
+    )
+    db.execute("CREATE INDEX entries_used ON entries (used_ns)")
+    # identity: what the entries belong to; clean: 1 after an orderly stop; boot: where it ran
+    db.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
+
+
+_COLUMNS = ", ".join(Row.__struct_fields__)
+_MARKS = ", ".join("?" for _ in Row.__struct_fields__)
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class Index:
+    """The rows, in a SQLite file that may vanish or break at any time."""
+
+    def __init__(self, path: Path, lost: Callable[[], None]) -> None:
+        """Open or begin the index at `path`; `lost` is called when it had to be begun anew."""
+        self.path = path
+        self._lost = lost
+        self._db: Database | None = None
+        self._inode = 0
+        self._complained = False
+        try:
+            self._connect()
+        except (StoreError, OSError, sqlite3.Error) as wrong:
+            self._restart(wrong)
+
+    def _connect(self) -> None:
+        private_dir(self.path.parent)
+        self._db = Database(self.path, [_first])
+        self._inode = self.path.stat().st_ino
+
+    def _restart(self, why: Exception | None) -> None:
+        """Begin anew; without a disk to do it on there is no index for now."""
+        if why is not None:
+            log.warning("the cache index is begun anew (%s)", why)
+        self.close()
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+            self._connect()
+        except (StoreError, OSError, sqlite3.Error) as wrong:
+            self._db = None
+            self._complain(wrong)
+        self._lost()
+
+    def _complain(self, wrong: Exception) -> None:
+        if not self._complained:
+            log.warning("the cache index cannot be written (%s); reads go on uncached", wrong)
+        self._complained = True
+
+    def _read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        if self._db is None:
+            return []
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.Error as wrong:
+            self._restart(wrong)
+            return []
+
+    def _write(self, sql: str, values: Sequence[object] = ()) -> bool:
+        if not self.alive():
+            self._restart(None)
+        if self._db is None:
+            return False
+        try:
+            self._db.execute(sql, values)
+        except sqlite3.Error as wrong:
+            if wrong.sqlite_errorcode & 0xFF in _BROKEN:
+                self._restart(wrong)
+            else:
+                self._complain(wrong)
+            return False
+        self._complained = False
+        return True
+
+    def _rows(self, where: str, values: Sequence[object] = ()) -> list[Row]:
+        found = self._read(f"SELECT {_COLUMNS} FROM entries {where}", values)  # noqa: S608
+        return [msgspec.convert(row, Row, strict=False) for row in map(_as_dict, found)]
+
+    def alive(self) -> bool:
+        """Whether the index's file is still the one that was opened."""
+        try:
+            return self._db is not None and self.path.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    def find(self, ino: int, stamp: str) -> Row | None:
+        """The row of one content."""
+        rows = self._rows("WHERE ino = ? AND stamp = ?", (ino, stamp))
+        return rows[0] if rows else None
+
+    def of(self, ino: int) -> list[Row]:
+        """All rows of an inode."""
+        return self._rows("WHERE ino = ?", (ino,))
+
+    def everything(self) -> list[Row]:
+        """All rows."""
+        return self._rows("")
+
+    def oldest(self, count: int, after: tuple[int, str]) -> list[Row]:
+        """Up to `count` rows, longest unused first, behind the (used_ns, name) `after`."""
+        where = "WHERE (used_ns, name) > (?, ?) ORDER BY used_ns, name LIMIT ?"
+        return self._rows(where, (*after, count))
+
+    def put(self, row: Row) -> bool:
+        """Keep a row, in place of an older one of the same content."""
+        sql = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608
+        return self._write(sql, msgspec.structs.astuple(row))
+
+    def touch(self, name: str, used_ns: int) -> None:
+        """Note a use."""
+        self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove rows by the names of their files."""
+        for name in names:
+            self._write("DELETE FROM entries WHERE name = ?", (name,))
+
+    def fact(self, name: str) -> str:
+        """A noted fact, "" where there is none."""
+        rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
+        return str(rows[0][0]) if rows else ""
+
+    def note(self, name: str, value: str) -> None:
+        """Note a fact."""
+        self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        self._write("DELETE FROM entries")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+def _as_dict(row: tuple[object, ...]) -> dict[str, object]:
+    return dict(zip(Row.__struct_fields__, row, strict=True))

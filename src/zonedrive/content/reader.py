@@ -1,0 +1,124 @@
+"""One open cached file: serves reads, and says from their pattern how far to read ahead.
+
+Must not know how bytes are fetched or kept, only who does it.
+
+INVARIANT: bytes come from one version only: an entry is of one revision for all its life.
+"""
+
+from collections.abc import Callable
+
+import trio
+
+from zonedrive.content.entry import Entry
+from zonedrive.content.fetch import Fetcher
+from zonedrive.content.file import ContentFile
+from zonedrive.errors import StoreError
+
+FIRST_WINDOW = 1 << 20  # bytes read ahead of a reader that just began
+MAX_WINDOW = 32 << 20
+MAX_STREAMING_WINDOW = 4 << 20  # where the bytes wait in memory
+SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any order
+_TRIES = 16  # a memory window may drop bytes before their reader wakes
+
+
+class Reader:
+    """Reads one revision of a file; bytes that are not there yet are fetched.
+
+    complete: whether all of it can be read without the source.
+    """
+
+    def __init__(self, entry: Entry, fetcher: Fetcher, closed: Callable[["Reader"], None]) -> None:
+        """`closed` is called once, when this reader is."""
+        self.size = entry.size
+        self._entry = entry
+        self._fetcher = fetcher
+        self._closed: Callable[[Reader], None] | None = closed
+        self._next = 0  # where a sequential reader goes on
+        self._run = 0  # bytes read in sequence so far
+        self._random = False
+        self.background: Callable[[Reader], None] = lambda _reader: None
+        self.scope = trio.CancelScope()  # of what fetches for it in the background
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it is there."""
+        return self._entry.present.covers(0, self.size)
+
+    @property
+    def kept(self) -> bool:
+        """Whether all of it is on the disk."""
+        return self._entry.complete
+
+    def file(self) -> ContentFile | None:
+        """The file behind it, to be closed by the caller; None where there is none."""
+        return self._entry.copy_source()
+
+    def available(self, offset: int, length: int) -> bytes | None:
+        """What `read` would give, if it is there already; else None.  Never waits."""
+        end = min(offset + length, self.size)
+        if offset >= end:
+            return b""
+        if not self._entry.present.covers(offset, end):
+            return None
+        data = self._entry.pread(offset, end - offset)
+        if data is not None:
+            self._seen(offset, end)
+            if not self._random and not self._entry.complete:
+                window = self._window()
+                self._fetcher.ahead(self._next, self._next + window, window // 2)
+        return data
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes at `offset`; fewer at the end, none past it.
+
+        Raises Changed where this version cannot be had any more, TimedOut where no bytes come,
+        and whatever the source raises.
+        """
+        end = min(offset + length, self.size)
+        if offset >= end:
+            return b""
+        self._seen(offset, end)
+        for _ in range(_TRIES):
+            goal = end if self._random else end + self._window()
+            await self._fetcher.wait(offset, end, goal, random=self._random)
+            data = self._entry.pread(offset, end - offset)
+            if data is not None:
+                return data
+        raise StoreError("the memory window is too small for all who read this file")
+
+    async def fill(self, step: int = 8 << 20) -> None:
+        """Wait until everything was fetched.  Raises what `read` raises, not for a full disk."""
+        position = 0
+        while position < self.size:
+            end = min(position + step, self.size)
+            await self._fetcher.wait(position, end, self.size)
+            if self._entry.streaming:
+                return  # it passes through memory and is not kept
+            position = end
+
+    def prefetch(self) -> None:
+        """Fetch everything in the background, as long as this reader is open."""
+        if not self.complete:
+            self.background(self)
+
+    def close(self) -> None:
+        """End the use; running downloads end with their last reader."""
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            self.scope.cancel()
+            closed(self)
+
+    def _seen(self, offset: int, end: int) -> None:
+        """Learn from a read whether its reader goes straight on."""
+        near = abs(offset - self._next) <= SLACK
+        if near:
+            self._run += end - offset
+            self._next = max(self._next, end)
+        else:
+            self._run = 0
+            self._next = end
+        self._random = not near
+
+    def _window(self) -> int:
+        most = MAX_STREAMING_WINDOW if self._entry.streaming else MAX_WINDOW
+        return min(FIRST_WINDOW + 2 * self._run, most)

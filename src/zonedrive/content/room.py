@@ -1,0 +1,116 @@
+"""The room that cached bytes may take: the limit, the disk's reserve, and who has to go.
+
+Must not know downloads or readers.  `allow` is called in threads, the rest on the loop.
+
+INVARIANT: what is allowed never takes usage beyond `limit`, nor the disk's free space below
+RESERVE of its size; files that make room are removed before the new bytes are written.
+INVARIANT: an entry in use, and a pinned inode, is never evicted.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import trio
+
+from zonedrive.content.entry import Entry
+from zonedrive.content.index import Index, Row
+
+log = logging.getLogger(__name__)
+
+RESERVE = 0.05
+_BATCH = 64
+
+
+class Room:
+    """Keeps count of the cache's bytes on the disk."""
+
+    def __init__(self, directory: Path, limit: int, index: Index) -> None:
+        """Nothing is stored yet; `idle` is to be set to what the index lists."""
+        self.limit = limit
+        self.pinned: set[int] = set()
+        self.idle = 0  # bytes of entries that nobody uses
+        self.entries: set[Entry] = set()  # in use
+        self._directory = directory
+        self._index = index
+        self._refused = False
+        self._busy: Callable[[Row], bool] = lambda row: any(
+            entry.ino == row.ino and entry.stamp == row.stamp for entry in self.entries
+        )
+
+    def usage(self) -> int:
+        """Bytes on the disk, and bytes allowed to be written there."""
+        return self.idle + sum(entry.held for entry in self.entries)
+
+    def allow(self, entry: Entry, need: int, want: int) -> int:
+        """In a thread: let `entry` write `want` bytes more, or `need`, or none (0)."""
+        granted, victims = trio.from_thread.run_sync(self._grant, entry, need, want)
+        remove(victims)
+        return granted
+
+    def _grant(self, entry: Entry, need: int, want: int) -> tuple[int, list[Path]]:
+        entry.settle()
+        granted, victims = self.claim(need, want)
+        if entry in self.entries:
+            entry.settle(granted)
+        return granted, victims
+
+    def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
+        """Make room: how many bytes there is room for, and the files to be removed first."""
+        victims: list[Path] = []
+        free = self._free()
+        if need <= self.limit and free < want:
+            for row in self._candidates():
+                victims.append(self._directory / row.name)
+                free += row.taken
+                if free >= want:
+                    break
+        granted = want if free >= want else free if free >= need else 0
+        if not granted and not self._refused:
+            log.warning("there is no room left to cache file content; reads go on uncached")
+        self._refused = not granted
+        return granted, victims
+
+    def excess(self) -> list[Path]:
+        """Files to be removed because the limit is lower now, or the disk fuller."""
+        victims: list[Path] = []
+        free = self._free()
+        if free < 0:
+            for row in self._candidates():
+                victims.append(self._directory / row.name)
+                free += row.taken
+                if free >= 0:
+                    break
+        return victims
+
+    def _free(self) -> int:
+        """Bytes that may still be allowed; negative where there are too many already."""
+        free = self.limit - self.usage()
+        try:
+            disk = os.statvfs(self._directory)
+        except OSError:  # the folder is gone; whoever makes it anew asks again
+            return free
+        reserve = int(disk.f_blocks * disk.f_frsize * RESERVE)
+        promised = sum(entry.unused for entry in self.entries)
+        return min(free, disk.f_bavail * disk.f_frsize - reserve - promised)
+
+    def _candidates(self) -> Iterable[Row]:
+        """Rows to evict, longest unused first; each one is out of the index when it comes."""
+        after = (-1, "")
+        while rows := self._index.oldest(_BATCH, after):
+            for row in rows:
+                after = (row.used_ns, row.name)
+                if row.ino not in self.pinned and not self._busy(row):
+                    self._index.delete([row.name])
+                    self.idle -= row.taken
+                    yield row
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Remove files that no index lists any more; takes milliseconds for big ones."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as wrong:
+            log.warning("the cached file %s cannot be removed (%s)", path.name, wrong.strerror)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -195,10 +196,10 @@ class Mounted:
 
 def unexpected(log: str, allowed: Iterable[str]) -> list[str]:
     """The entries of a log that are a warning or worse, or no entry at all, and not allowed."""
-    starts = [found.start() for found in _ENTRY.finditer(log)]
-    before = log[: starts[0]] if starts else log
+    starts = [found.start() for found in _ENTRY.finditer(log)] + [len(log)]
+    before = log[: starts[0]]
     entries = [before] if before.strip() else []
-    for start, end in zip(starts, [*starts[1:], len(log)], strict=True):
+    for start, end in pairwise(starts):
         entry = log[start:end]
         level = _ENTRY.match(entry)
         assert level is not None

@@ -181,12 +181,11 @@ class Commands:
         users: list[str] = []
         if not self._session.ended.is_set():
             users = await trio.to_thread.run_sync(mountpoint.users, self._session.folder)
-        left = self._parts.files.report.status()
-        return await self._end(users, left)
+        return await self._end(users)
 
     async def stop(self, request: Message, say: Say) -> Message:
         """As SIGTERM."""
-        return await self._end([], self._parts.files.report.status())
+        return await self._end([])
 
     async def _until_unused(self, say: Say) -> None:
         """Detach the mount as soon as no program uses it."""
@@ -196,14 +195,10 @@ class Commands:
             await say({"users": users})
             await trio.sleep(BUSY_SECONDS)
 
-    async def _end(self, users: list[str], status: dict[str, Any]) -> Message:
+    async def _end(self, users: list[str]) -> Message:
         self._session.stop()
         await self._over.wait()
-        outbox = status["outbox"]
-        return {
-            "users": users,
-            "left": {"files": len(status["uploads"]), "bytes": outbox["bytes"]},
-        }
+        return {"users": users, "left": self._parts.files.report.left()}
 
     # ---- what requests hold ----
 

@@ -57,4 +57,4 @@ class Inode(msgspec.Struct, gc=False):
     @property
     def is_new(self) -> bool:
         """Whether the service has never seen it."""
-        return self.remote_id is None
+        return self.remote_id is None and self.kind is not Kind.ROOT

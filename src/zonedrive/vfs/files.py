@@ -65,6 +65,9 @@ class Files:
                 raise
             return Opened(opened.handle)
         self._paged[inode.ino] = state
+        if inode.remote_id is not None and not inode.generation:
+            # From now on this version can be read, whatever becomes of the name.
+            self._reader(self._handles[opened.handle].file, inode)
         return opened
 
     def create(self, inode: Inode, flags: int) -> Opened:

@@ -191,13 +191,12 @@ class FileSystem:
     async def statfs(self) -> StatFs:
         """The room for outgoing bytes on this machine: the service tells no quota."""
         disk = shutil.disk_usage(self._core.database.path.parent)
-        entries, _ = self._core.tree.counts()
         return StatFs(
             block_size=BLOCK,
             blocks=disk.total // BLOCK,
             free=disk.free // BLOCK,
-            files=entries,
-            free_files=1 << 32,
+            files=0,  # as file systems do that make inodes on demand
+            free_files=0,
         )
 
     # ---- files ----

@@ -72,7 +72,11 @@ class Namespace:
         """A handle on the names the folder has now: they stay those while it is read."""
         folder = await self.folder(ino)
         handle, self._next_handle = self._next_handle, self._next_handle + 1
-        self._listings[handle] = list(self._core.tree.children(folder.ino).items())
+        self._listings[handle] = [
+            (".", folder.ino),
+            ("..", folder.parent),
+            *self._core.tree.children(folder.ino).items(),
+        ]
         self._folder_of[handle] = folder.ino
         return handle
 

@@ -52,6 +52,11 @@ class Report:
             "tree": {"entries": entries, "folders": folders},
         }
 
+    def left(self) -> dict[str, int]:
+        """files and bytes that are not on the service; also when the stores are closed."""
+        intents = self._core.journal.all()
+        return {"files": len(intents), "bytes": sum(intent.size for intent in intents)}
+
     def state(self, ino: int) -> str:
         """The state of one entry, as its extended attribute says it."""
         return state_of(self._core, self._core.tree.get(ino))

@@ -17,8 +17,8 @@ import time
 import trio
 
 from zonedrive.config import Settings
-from zonedrive.content.cache import Reader
 from zonedrive.content.file import ContentFile
+from zonedrive.content.reader import Reader
 from zonedrive.errors import Unreachable, ZonedriveError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.outbox.journal import due_in

@@ -7,8 +7,8 @@ works on a copy of its own until the next close.
 import msgspec
 import trio
 
-from zonedrive.content.cache import Reader
 from zonedrive.content.file import ContentFile
+from zonedrive.content.reader import Reader
 from zonedrive.model import Revision
 
 

@@ -23,6 +23,7 @@ from zonedrive.errors import (
     StoreError,
     Unreachable,
 )
+from zonedrive.logon import session
 from zonedrive.logon.access import Access, open_access
 from zonedrive.logon.account import Account
 from zonedrive.logon.flow import (
@@ -35,7 +36,7 @@ from zonedrive.logon.flow import (
 )
 from zonedrive.logon.local import FindBacklog, ca_copy, forget_data
 from zonedrive.logon.secrets import FileStore, SecretStore, open_store
-from zonedrive.logon.session import Bearer, save_bearer
+from zonedrive.logon.session import Bearer
 from zonedrive.logon.wire import Requirements
 from zonedrive.paths import AccountPaths, write_private
 from zonedrive.remote.address import base_url
@@ -85,12 +86,12 @@ class Enrolment:
         store = self._usable_store()
         async with open_access(base, ca_file) as access:
             needs = await self._requirements(access, base)
-            session = await Flow(access, self._wish.username, needs, self._ask).run()
+            signed_on = await Flow(access, self._wish.username, needs, self._ask).run()
             account = Account(
                 name=self._paths.account,
                 base_url=base,
                 username=self._wish.username,
-                user_id=session.user_id,
+                user_id=signed_on.user_id,
                 organization=needs.organization,
                 ca_file=None if certificates is None else str(ca_copy(self._paths)),
                 profile=profile,
@@ -102,12 +103,17 @@ class Enrolment:
             except ConfigError:
                 await end_session(access)
                 raise
-            bearer = await self._bearer(access, session)
+            bearer = await self._bearer(access, signed_on)
         if fresh:
             forget_data(self._paths, store)
         if certificates is not None:
             write_private(ca_copy(self._paths), certificates)
-        save_bearer(store, bearer)
+        session.save_bearer(store, bearer)
+        if store.kind == "file":
+            self._tell(
+                "no keyring is in use: the token and the data key are kept in"
+                f" {self._paths.secrets_file}, readable by you alone"
+            )
         account.save(self._paths)
         self.kept = _described(bearer)
         return account
@@ -152,15 +158,9 @@ class Enrolment:
             )
         if store.kind == "keyring":
             try:
-                store.get("bearer")
-            except StoreError as wrong:
-                self._tell(f"{wrong.message}, so it is not used")
+                store.get(session.NAME)
+            except StoreError:
                 store = FileStore(self._paths.secrets_file)
-        if store.kind == "file":
-            self._tell(
-                f"no keyring is in use: the token and the data key are kept in"
-                f" {self._paths.secrets_file}, readable by you alone"
-            )
         return store
 
     async def _requirements(self, access: Access, base: str) -> Requirements:
@@ -172,21 +172,21 @@ class Enrolment:
                 remedy=wrong.remedy or "check the base URL",
             ) from wrong
 
-    async def _bearer(self, access: Access, session: LoggedOn) -> Bearer:
+    async def _bearer(self, access: Access, signed_on: LoggedOn) -> Bearer:
         """A token if one is wished and given, else the session."""
         days = self._wish.token_days
         if days is None:
-            return session.bearer
+            return signed_on.bearer
         name = f"zonedrive on {socket.gethostname()}"
         try:
-            token = await obtain_token(access, session, name, days)
+            token = await obtain_token(access, signed_on, name, days)
         except RemoteError as refused:
             if isinstance(refused, Unreachable):
                 self._tell(f"no token could be had: {refused.message}")
             else:
                 self._tell(f"the service gives no token: {refused.message}")
             self._tell("the session is kept instead; log on again when it has ended")
-            return session.bearer
+            return signed_on.bearer
         await leave_session(access, token)
         return token
 

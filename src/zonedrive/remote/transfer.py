@@ -23,7 +23,7 @@ from zonedrive.errors import (
     ReplyLost,
 )
 from zonedrive.model import Entry
-from zonedrive.remote import answers, wire
+from zonedrive.remote import answers, sockets, wire
 from zonedrive.remote.address import fill_path, host_of
 from zonedrive.remote.bucket import TokenBucket
 from zonedrive.remote.link import Link
@@ -37,8 +37,6 @@ CHUNK = 512 * 1024
 CONNECTIONS = 64  # paused downloads keep theirs; who may run how many is the callers' matter
 KEPT = 8
 OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetitions
-STALL_SECONDS = 30.0  # in which less than STALL_BYTES came: the download is dead
-STALL_BYTES = 4096
 TIMEOUT = httpx.Timeout(connect=10.0, read=15.0, write=30.0, pool=30.0)
 # The answer to an upload may take long: the service checks or copies the content first.
 UPLOAD_TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=30.0, pool=30.0)
@@ -128,7 +126,6 @@ class Transfer:
         download_limit: int = 0,
         backoff: Backoff = BACKOFF,
         open_seconds: float = OPEN_SECONDS,
-        stall_seconds: float = STALL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
@@ -143,7 +140,6 @@ class Transfer:
         self._down = TokenBucket(download_limit, clock=clock, sleep=sleep)
         self._backoff = backoff
         self._open_seconds = open_seconds
-        self._stall_seconds = stall_seconds
         self._clock, self._sleep, self._chance = clock, sleep, chance
 
     def close(self) -> None:
@@ -367,7 +363,7 @@ def _extent(
 
 def content_client(trust: ssl.SSLContext, auth: httpx.Auth, user_agent: str) -> httpx.Client:
     """The client for content: HTTP/1.1, kept alive, no redirects."""
-    return httpx.Client(
+    client = httpx.Client(
         verify=trust,
         auth=auth,
         headers={"User-Agent": user_agent},
@@ -377,3 +373,5 @@ def content_client(trust: ssl.SSLContext, auth: httpx.Auth, user_agent: str) -> 
             max_connections=CONNECTIONS, max_keepalive_connections=KEPT, keepalive_expiry=300.0
         ),
     )
+    sockets.guard(client)
+    return client

@@ -1,0 +1,151 @@
+"""The sockets below the content client: they notice a peer that only drips, and move large pieces.
+
+Must not know HTTP.  httpx has a timeout for each call of the socket, which a byte a second never
+meets; here the time spent waiting is added up until enough has come.
+
+INVARIANT: over STALL_SECONDS of waiting for an answer that has begun, at least STALL_BYTES come,
+or the connection ends in a timeout.  Time between two reads (a consumer's pause) does not count.
+"""
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import httpcore
+import httpx
+
+STALL_SECONDS: Final = 30.0
+STALL_BYTES: Final = 4096
+
+
+class Stream(httpcore.NetworkStream):
+    """One connection, plain at first, then TLS."""
+
+    def __init__(
+        self,
+        inner: httpcore.NetworkStream,
+        stall_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inner = inner
+        self._socket: socket.socket = inner.get_extra_info("socket")
+        self._stall_seconds = stall_seconds
+        self._clock = clock
+        self._timeout: float | None = -1.0  # none that a socket can have
+        self._asked = True  # nothing of the answer has come yet
+        self._waited = 0.0
+        self._came = 0
+        self._buffer = bytearray()
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """What is there, once something is; several TLS records in one piece."""
+        began = self._clock()
+        if len(self._buffer) < max_bytes:
+            self._buffer = bytearray(max_bytes)
+        room = memoryview(self._buffer)[:max_bytes]
+        try:
+            self._wait_at_most(timeout)
+            count = self._socket.recv_into(room)
+            if 0 < count < max_bytes and isinstance(self._socket, ssl.SSLSocket):
+                count += self._more(room[count:])
+        except TimeoutError as slow:
+            raise httpcore.ReadTimeout(str(slow)) from slow
+        except OSError as wrong:
+            raise httpcore.ReadError(str(wrong)) from wrong
+        self._account(count, self._clock() - began)
+        return bytes(room[:count])
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """All of `buffer`; `timeout` is for each record."""
+        self._asked, self._waited, self._came = True, 0.0, 0
+        rest = memoryview(buffer)
+        try:
+            self._wait_at_most(timeout)
+            while rest:
+                rest = rest[self._socket.send(rest) :]
+        except TimeoutError as slow:
+            raise httpcore.WriteTimeout(str(slow)) from slow
+        except OSError as wrong:
+            raise httpcore.WriteError(str(wrong)) from wrong
+
+    def close(self) -> None:
+        """End the connection."""
+        self._inner.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.NetworkStream:
+        """The same connection with TLS.  TLS inside TLS (a proxy's own) is left to httpcore."""
+        inner = self._inner.start_tls(ssl_context, server_hostname, timeout)
+        if isinstance(self._socket, ssl.SSLSocket):
+            return inner
+        return Stream(inner, self._stall_seconds, self._clock)
+
+    def get_extra_info(self, info: str) -> Any:
+        """As the connection below."""
+        return self._inner.get_extra_info(info)
+
+    def _wait_at_most(self, timeout: float | None) -> None:
+        if timeout != self._timeout:
+            self._socket.settimeout(timeout)
+            self._timeout = timeout
+
+    def _more(self, room: memoryview) -> int:
+        """Bytes of further records that are here already, read into `room`."""
+        self._wait_at_most(0.0)
+        came = 0
+        # An end or an error of the connection shows again at the next read.
+        with contextlib.suppress(OSError):
+            while came < len(room) and (count := self._socket.recv_into(room[came:])):
+                came += count
+        return came
+
+    def _account(self, count: int, waited: float) -> None:
+        if self._asked:
+            # How long a service may think before it answers is the read timeout's matter.
+            self._asked = False
+            return
+        self._waited += waited
+        self._came += count
+        if self._came >= STALL_BYTES:
+            self._waited, self._came = 0.0, 0
+        elif self._waited >= self._stall_seconds and count:
+            raise httpcore.ReadTimeout(f"{self._came} bytes in {self._waited:.0f} s")
+
+
+class Backend(httpcore.NetworkBackend):
+    """Makes such connections."""
+
+    def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
+        self._system = httpcore.SyncBackend()
+        self._stall_seconds = stall_seconds
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        """A connection to `host`."""
+        inner = self._system.connect_tcp(host, port, timeout, local_address, socket_options)
+        return Stream(inner, self._stall_seconds)
+
+
+def guard(client: httpx.Client, stall_seconds: float = STALL_SECONDS) -> None:
+    """Make all of a new client's connections, those through proxies too, such sockets.
+
+    httpx has no public way to give its pools another backend, hence the private names; a test
+    holds the pinned version to them.
+    """
+    backend = Backend(stall_seconds)
+    for transport in (client._transport, *client._mounts.values()):
+        if isinstance(transport, httpx.HTTPTransport):
+            transport._pool._network_backend = backend

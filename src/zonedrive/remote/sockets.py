@@ -1,4 +1,4 @@
-"""The sockets below the content client: they notice a peer that only drips, and move large pieces.
+"""The sockets below the content client: they notice a peer that only drips.
 
 Must not know HTTP.  httpx has a timeout for each call of the socket, which a byte a second never
 meets; here the time spent waiting is added up until enough has come.
@@ -7,7 +7,6 @@ INVARIANT: over STALL_SECONDS of waiting for an answer that has begun, at least 
 or the connection ends in a timeout.  Time between two reads (a consumer's pause) does not count.
 """
 
-import contextlib
 import socket
 import ssl
 import time
@@ -38,28 +37,22 @@ class Stream(httpcore.NetworkStream):
         self._asked = True  # nothing of the answer has come yet
         self._waited = 0.0
         self._came = 0
-        self._buffer = bytearray()
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """What is there, once something is; several TLS records in one piece."""
+        """What is there, once something is: with TLS that is a record of up to 16 KiB."""
         began = self._clock()
-        if len(self._buffer) < max_bytes:
-            self._buffer = bytearray(max_bytes)
-        room = memoryview(self._buffer)[:max_bytes]
         try:
             self._wait_at_most(timeout)
-            count = self._socket.recv_into(room)
-            if 0 < count < max_bytes and isinstance(self._socket, ssl.SSLSocket):
-                count += self._more(room[count:])
+            data = self._socket.recv(max_bytes)
         except TimeoutError as slow:
             raise httpcore.ReadTimeout(str(slow)) from slow
         except OSError as wrong:
             raise httpcore.ReadError(str(wrong)) from wrong
-        self._account(count, self._clock() - began)
-        return bytes(room[:count])
+        self._account(len(data), self._clock() - began)
+        return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """All of `buffer`; `timeout` is for each record."""
+        """All of `buffer`, without copying its rest again and again; `timeout` is for a record."""
         self._asked, self._waited, self._came = True, 0.0, 0
         rest = memoryview(buffer)
         try:
@@ -95,16 +88,6 @@ class Stream(httpcore.NetworkStream):
         if timeout != self._timeout:
             self._socket.settimeout(timeout)
             self._timeout = timeout
-
-    def _more(self, room: memoryview) -> int:
-        """Bytes of further records that are here already, read into `room`."""
-        self._wait_at_most(0.0)
-        came = 0
-        # An end or an error of the connection shows again at the next read.
-        with contextlib.suppress(OSError):
-            while came < len(room) and (count := self._socket.recv_into(room[came:])):
-                came += count
-        return came
 
     def _account(self, count: int, waited: float) -> None:
         if self._asked:

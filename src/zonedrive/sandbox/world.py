@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal, Never
 
 import msgspec
-import pyotp
 
+from zonedrive.sandbox.codes import hotp
 from zonedrive.sandbox.errors import SandboxError
 from zonedrive.sandbox.settings import Named, Organization
 
@@ -162,7 +162,7 @@ class _Check:
             self._wrong(f"{place}.id", "a user's id does not begin with 'group.'")
         if user.otp_secret is not None:
             try:
-                pyotp.HOTP(user.otp_secret).at(0)
+                hotp(user.otp_secret, 0)
             except ValueError:
                 self._wrong(f"{place}.otp_secret", "this is not base32")
 

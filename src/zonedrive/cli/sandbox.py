@@ -49,4 +49,7 @@ def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Pa
         raise ConfigError(
             f"the sandbox needs {missing.name}", remedy="run 'pip install zonedrive[sandbox]'"
         ) from missing
-    serve.run(data, world, host, port, ready_file)
+    try:
+        serve.run(data, world, host, port, ready_file)
+    except serve.SandboxError as wrong:
+        raise ConfigError(str(wrong)) from wrong

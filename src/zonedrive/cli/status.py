@@ -4,6 +4,7 @@ Must not know how the daemon finds out.
 """
 
 import json
+import sys
 import time
 from typing import Any
 
@@ -56,7 +57,7 @@ def _show(found: dict[str, Any], *, as_json: bool, watch: bool) -> None:
         # Watched, an object a line, so that a program can tell where one ends.
         click.echo(json.dumps(found, indent=None if watch else 2))
         return
-    if watch and click.get_text_stream("stdout").isatty():
+    if watch and sys.stdout.isatty():
         click.echo("\x1b[H\x1b[2J", nl=False)
     place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
     line(f"{found['account']}: {place}, {found['state']}", "bold")

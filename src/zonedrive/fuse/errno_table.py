@@ -37,7 +37,13 @@ TABLE: dict[type[BaseException], int] = {
     errors.TooLarge: errno.EFBIG,
     errors.Rejected: errno.EINVAL,
     trio.TooSlowError: errno.ETIMEDOUT,
+    # Python's names, where they are raised without a number.
     TimeoutError: errno.ETIMEDOUT,
+    FileNotFoundError: errno.ENOENT,
+    FileExistsError: errno.EEXIST,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
     MemoryError: errno.ENOMEM,
 }
 

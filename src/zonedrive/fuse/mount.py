@@ -127,6 +127,7 @@ class Session:
         try:
             with trio.fail_after(ANSWER_SECONDS):
                 above = await trio.to_thread.run_sync(os.stat, self.folder.parent)
+                await trio.to_thread.run_sync(os.statvfs, self.folder, abandon_on_cancel=True)
                 here = await trio.to_thread.run_sync(os.stat, self.folder, abandon_on_cancel=True)
                 if here.st_dev == above.st_dev:
                     raise MountError(f"the mount at {self.folder} was gone at once")

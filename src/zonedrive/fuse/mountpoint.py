@@ -111,11 +111,12 @@ def check(path: str) -> Path:
 def dead(path: Path) -> bool:
     """Whether the mount at `path` has lost its daemon.
 
-    Raises MountError where it does not answer at all.  The question is asked by a process of
-    its own, because a stat of a hung mount cannot be interrupted.
+    Raises MountError where it does not answer at all.  The question is statfs, which the kernel
+    never answers from its cache; it is asked by a process of its own, because a question to a
+    hung mount cannot be interrupted.
     """
     probe = subprocess.Popen(  # noqa: S603
-        ["/usr/bin/env", "stat", "-c", "%i", "--", os.fsencode(path)],
+        ["/usr/bin/env", "stat", "-f", "-c", "%b", "--", os.fsencode(path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -131,7 +132,7 @@ def dead(path: Path) -> bool:
     if not failed:
         return False
     try:
-        path.stat()
+        os.statvfs(path)
     except OSError as wrong:
         return wrong.errno in _DEAD
     return False

@@ -1,0 +1,32 @@
+"""Mounts of the file system in memory."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.fuse.mounted import MemoryMount
+from zonedrive.fuse import mountpoint
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Callable[..., MemoryMount]]:
+    """Makes mounts, and clears away what a test leaves."""
+    made: list[MemoryMount] = []
+
+    def make(*options: str, path: Path = tmp_path / "mnt") -> MemoryMount:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+        made.append(MemoryMount(path, *options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.process.poll() is None:
+            each.kill()
+        while mountpoint.at(each.path):
+            subprocess.run(["fusermount3", "-uz", os.fspath(each.path)], check=True)
+        each.process.communicate()

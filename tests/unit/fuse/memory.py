@@ -1,0 +1,339 @@
+"""A file system in memory behind the real handlers and a real mount, in a process of its own.
+
+`python -m tests.unit.fuse.memory DIR [OPTION...]` mounts it at DIR.  It prints `mounted`, obeys
+one line of JSON on standard input at a time, and answers each with one on standard output:
+
+    {"put": "name", "data": "text"}     change or make a file behind the kernel's back, and tell
+                                        it so, unless "quietly"
+    {"remove": "name"}                  remove it likewise
+    {"stall": ["lookup", ...]}          these verbs hang from now on
+    {"fail": {"open": "NotLoggedOn"}}   these verbs raise this error
+    {"seen": true}                      the calls so far, and the lookup counts
+"""
+
+import errno
+import json
+import logging
+import os
+import stat
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+
+from zonedrive import errors
+from zonedrive.fuse.mount import Session
+from zonedrive.fuse.mountpoint import check
+from zonedrive.fuse.options import parse
+from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
+
+ROOT = 1
+SOURCE = "https://memory.example:8443/a,b"
+
+
+class Opened(NamedTuple):
+    """An open file."""
+
+    handle: int
+    direct_io: bool = False
+    keep_cache: bool = True
+
+
+@dataclass
+class Attr:
+    """The stat fields."""
+
+    ino: int
+    mode: int
+    nlink: int = 1
+    size: int = 0
+    mtime_ns: int = 1_700_000_000_123_456_789
+    ctime_ns: int = 1_700_000_000_000_000_000
+    atime_ns: int = 1_700_000_000_000_000_000
+    uid: int = field(default_factory=os.getuid)
+    gid: int = field(default_factory=os.getgid)
+    generation: int = 0
+    entry_timeout: float = 300.0
+    attr_timeout: float = 300.0
+
+
+class StatFs(NamedTuple):
+    """The room."""
+
+    block_size: int = 4096
+    blocks: int = 1000
+    free: int = 400
+    files: int = 10
+    free_files: int = 90
+    name_max: int = 255
+
+
+class Memory:
+    """Fulfils `fuse.verbs.Verbs`."""
+
+    def __init__(self) -> None:
+        self.attrs = {ROOT: Attr(ROOT, stat.S_IFDIR | 0o755)}
+        self.data: dict[int, bytearray] = {}
+        self.children: dict[int, dict[bytes, int]] = {ROOT: {}}
+        self.lookups: Counter[int] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.stalled: set[str] = set()
+        self.failing: dict[str, str] = {}
+        self.flags: list[int] = []
+        self.send, self.invalidations = trio.open_memory_channel[Invalidation](1000)
+
+    async def _called(self, verb: str) -> None:
+        self.calls[verb] += 1
+        if verb in self.failing:
+            name = self.failing[verb]
+            if name == "KeyError":
+                raise KeyError(name)
+            kind = getattr(errors, name)
+            raise kind("as told")
+        if verb in self.stalled:
+            await trio.sleep_forever()
+
+    def _child(self, parent: int, name: bytes) -> int:
+        try:
+            return self.children[parent][name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such name") from None
+
+    def add(self, parent: int, name: bytes, mode: int, data: bytes = b"") -> Attr:
+        """A new entry."""
+        ino = max(self.attrs) + 1
+        self.attrs[ino] = Attr(ino, mode, size=len(data))
+        self.children[parent][name] = ino
+        if stat.S_ISDIR(mode):
+            self.children[ino] = {}
+        else:
+            self.data[ino] = bytearray(data)
+        return self.attrs[ino]
+
+    async def lookup(self, parent: int, name: bytes) -> Attr:
+        await self._called("lookup")
+        if name == b"never":  # a name that the kernel may know not to exist
+            return Attr(0, 0)
+        ino = self._child(parent, name)
+        self.lookups[ino] += 1
+        return self.attrs[ino]
+
+    def forget(self, ino: int, count: int) -> None:
+        self.lookups[ino] -= count
+
+    def remember(self, ino: int) -> None:
+        self.lookups[ino] += 1
+
+    async def getattr(self, ino: int) -> Attr:
+        await self._called("getattr")
+        return self.attrs[ino]
+
+    async def setattr(
+        self,
+        ino: int,
+        *,
+        size: int | None = None,
+        mode: int | None = None,
+        mtime_ns: int | None = None,
+        atime_ns: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        handle: int | None = None,
+    ) -> Attr:
+        await self._called("setattr")
+        attr = self.attrs[ino]
+        if size is not None:
+            self._resize(ino, size)
+        if mode is not None:
+            attr.mode = stat.S_IFMT(attr.mode) | mode
+        if mtime_ns is not None:
+            attr.mtime_ns = mtime_ns
+        if atime_ns is not None:
+            attr.atime_ns = atime_ns
+        if uid is not None:
+            attr.uid = uid
+        if gid is not None:
+            attr.gid = gid
+        return attr
+
+    def _resize(self, ino: int, size: int) -> None:
+        data = self.data[ino]
+        del data[size:]
+        data.extend(bytes(size - len(data)))
+        self.attrs[ino].size = size
+
+    async def opendir(self, ino: int) -> int:
+        await self._called("opendir")
+        return ino
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
+        own = self.attrs[handle]
+        entries = [(b".", own), (b"..", own)]
+        entries += [(name, self.attrs[ino]) for name, ino in self.children[handle].items()]
+        for number, (name, attr) in list(enumerate(entries, 1))[start:]:
+            yield name, attr, number
+
+    async def releasedir(self, handle: int) -> None:
+        await self._called("releasedir")
+
+    async def fsyncdir(self, handle: int) -> None:
+        await self._called("fsyncdir")
+
+    async def open(self, ino: int, flags: int) -> Opened:
+        await self._called("open")
+        self.flags.append(flags)
+        if flags & os.O_TRUNC:
+            self._resize(ino, 0)
+        return Opened(ino)
+
+    async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
+        await self._called("create")
+        attr = self.add(parent, name, stat.S_IFREG | stat.S_IMODE(mode))
+        self.lookups[attr.ino] += 1
+        return Opened(attr.ino), attr
+
+    async def read(self, handle: int, offset: int, size: int) -> bytes:
+        await self._called("read")
+        return bytes(self.data[handle][offset : offset + size])
+
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        await self._called("write")
+        content = self.data[handle]
+        content.extend(bytes(max(0, offset - len(content))))
+        content[offset : offset + len(data)] = data
+        self.attrs[handle].size = len(content)
+        return len(data)
+
+    async def flush(self, handle: int) -> None:
+        await self._called("flush")
+
+    async def fsync(self, handle: int) -> None:
+        await self._called("fsync")
+
+    async def release(self, handle: int) -> None:
+        await self._called("release")
+
+    async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
+        await self._called("mkdir")
+        attr = self.add(parent, name, stat.S_IFDIR | stat.S_IMODE(mode))
+        self.lookups[attr.ino] += 1
+        return attr
+
+    async def rmdir(self, parent: int, name: bytes) -> None:
+        if self.children[self._child(parent, name)]:
+            raise OSError(errno.ENOTEMPTY, "not empty")
+        del self.children[parent][name]
+
+    async def unlink(self, parent: int, name: bytes) -> None:
+        self._child(parent, name)
+        del self.children[parent][name]
+
+    async def rename(
+        self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
+        moved, there = self._child(old_parent, old_name), self.children[new_parent].get(new_name)
+        if flags == 1 and there is not None:
+            raise FileExistsError(errno.EEXIST, "taken")
+        if flags == 2:
+            self.children[old_parent][old_name] = self._child(new_parent, new_name)
+        else:
+            del self.children[old_parent][old_name]
+        self.children[new_parent][new_name] = moved
+
+    async def statfs(self) -> StatFs:
+        return StatFs()
+
+    async def getxattr(self, ino: int, name: bytes) -> bytes:
+        await self._called("getxattr")
+        if name == b"user.zonedrive.id":
+            return b"%d" % ino
+        raise OSError(errno.ENODATA, "none")
+
+    async def listxattr(self, ino: int) -> list[bytes]:
+        return [b"user.zonedrive.id", b"user.zonedrive.zone"]
+
+    async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
+        raise OSError(errno.ENOTSUP, "read-only")
+
+    async def removexattr(self, ino: int, name: bytes) -> None:
+        raise OSError(errno.ENOTSUP, "read-only")
+
+    async def access(self, ino: int, mode: int) -> bool:
+        return True
+
+    # ---- orders ----
+
+    def obey(self, order: dict[str, Any]) -> dict[str, Any]:
+        """See the module."""
+        if "put" in order:
+            self._put(order["put"].encode(), order["data"].encode(), order.get("quietly", False))
+        if "remove" in order:
+            name = order["remove"].encode()
+            self.send.send_nowait(EntryGone(ROOT, name, self.children[ROOT].pop(name)))
+        self.stalled = set(order.get("stall", self.stalled))
+        self.failing = order.get("fail", self.failing)
+        names = {ino: name.decode() for name, ino in self.children[ROOT].items()}
+        counts = {names[ino]: count for ino, count in self.lookups.items() if ino in names}
+        return {"calls": dict(self.calls), "lookups": counts, "flags": self.flags}
+
+    def _put(self, name: bytes, data: bytes, quietly: bool) -> None:
+        ino = self.children[ROOT].get(name)
+        if ino is None:
+            self.add(ROOT, name, stat.S_IFREG | 0o644, data)
+            if not quietly:
+                self.send.send_nowait(EntryChanged(ROOT, name))
+            return
+        self.data[ino][:] = data
+        self.attrs[ino] = replace(self.attrs[ino], size=len(data), mtime_ns=time.time_ns())
+        self.send.send_nowait(InodeChanged(ino, attr_only=False))
+
+
+async def _obey(files: Memory) -> None:
+    lines = os.fdopen(os.dup(0), "rb")
+    while line := await trio.to_thread.run_sync(lines.readline, abandon_on_cancel=True):
+        print(json.dumps(files.obey(json.loads(line))), flush=True)
+
+
+async def _serve(files: Memory, session: Session) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(session.run)
+        print("mounted", flush=True)
+        nursery.start_soon(_obey, files)
+        with trio.open_signal_receiver(15) as signals:
+            nursery.start_soon(_stop_at, signals, session)
+            await session.ended.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _stop_at(signals: Any, session: Session) -> None:
+    async for _ in signals:
+        session.stop()
+
+
+def main() -> int:
+    """Serve; what is wrong goes to standard error, in one line."""
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    files = Memory()
+    try:
+        options = parse(sys.argv[2:])
+        session = Session(files, files.invalidations, check(sys.argv[1]), SOURCE)
+        session.attach(options)
+    except errors.ZonedriveError as wrong:
+        print(wrong.line(), file=sys.stderr)
+        return 1
+    try:
+        trio.run(_serve, files, session)
+    finally:
+        session.close()
+    print("ended", flush=True)
+    os._exit(0)  # a thread may still wait for standard input
+
+
+if __name__ == "__main__":
+    assert Path(sys.argv[1]).parent.exists()
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""The handlers on a real mount, over a file system in memory."""
+
+import errno
+import os
+import stat
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness.waiting import eventually
+from tests.unit.fuse.mounted import MemoryMount
+
+Mount = Callable[..., MemoryMount]
+
+
+def _rename2(old: Path, new: Path, flags: int) -> int:
+    """renameat2(2), for which Python has no name; 0 or the errno."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    done = libc.renameat2(-100, os.fsencode(old), -100, os.fsencode(new), flags)
+    return 0 if done == 0 else ctypes.get_errno()
+
+
+def test_a_file_is_written_and_read_back(mount: Mount) -> None:
+    """What one program writes another one reads, and `stat` tells size and times exactly."""
+    path = mount().path / "a.txt"
+    path.write_bytes(b"0123456789" * 100_000)
+    assert path.read_bytes() == b"0123456789" * 100_000
+    found = path.stat()
+    assert stat.S_ISREG(found.st_mode)
+    assert (found.st_size, found.st_blocks) == (1_000_000, 1954)
+    os.utime(path, ns=(1, 1_600_000_000_987_654_321))
+    assert path.stat().st_mtime_ns == 1_600_000_000_987_654_321
+    path.chmod(0o640)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    os.truncate(path, 3)
+    assert path.read_bytes() == b"012"
+
+
+def test_opening_with_truncation_reaches_open(mount: Mount) -> None:
+    """`> file` empties the file in `open`: the kernel sends no truncation of its own."""
+    served = mount()
+    path = served.path / "a.txt"
+    path.write_bytes(b"old content")
+    before = served.tell()["calls"].get("setattr", 0)
+    path.write_bytes(b"new")
+    seen = served.tell()
+    assert path.read_bytes() == b"new"
+    assert seen["calls"].get("setattr", 0) == before
+    assert any(flags & os.O_TRUNC for flags in seen["flags"])
+
+
+def test_a_large_folder_is_listed_whole_with_one_stat_for_free(mount: Mount) -> None:
+    """`ls -l` of many entries asks for no entry alone, and shows each of them once."""
+    served = mount()
+    names = {f"file {number:05}.txt" for number in range(5000)}
+    for name in names:
+        served.tell(put=name, data="x")
+    before = served.tell()["calls"]
+    with os.scandir(served.path) as entries:
+        sizes = {entry.name: entry.stat().st_size for entry in entries}
+    after = served.tell()["calls"]
+    assert set(sizes) == names
+    assert set(sizes.values()) == {1}
+    assert after.get("lookup", 0) == before.get("lookup", 0)
+
+
+def test_the_kernels_references_are_counted(mount: Mount) -> None:
+    """Each name that a lookup, a creation or a listing gave to the kernel counts; `.` does not."""
+    served = mount()
+    served.tell(put="seen.txt", data="x", quietly=True)
+    served.tell(put="listed.txt", data="x", quietly=True)
+    (served.path / "seen.txt").stat()
+    (served.path / "made.txt").touch()
+    assert served.tell()["lookups"] == {"seen.txt": 1, "made.txt": 1}
+    assert len(os.listdir(served.path)) == 3
+    counts = served.tell()["lookups"]
+    assert counts["listed.txt"] == 1
+    assert counts["seen.txt"] >= 1
+
+
+def test_forgotten_inodes_are_given_back(mount: Mount) -> None:
+    """When the last name and the last user of a file are gone, the kernel's count is zero."""
+    served = mount()
+    path = served.path / "a.txt"
+    path.write_text("x")
+    (served.path / "b.txt").write_text("y")
+    path.unlink()
+    assert not path.exists()
+    assert os.listdir(served.path) == ["b.txt"]
+
+
+def test_renaming_honours_its_flags(mount: Mount) -> None:
+    """NOREPLACE never replaces, EXCHANGE swaps, and what cannot be done is said."""
+    top = mount().path
+    (top / "a").write_text("a")
+    (top / "b").write_text("b")
+    assert _rename2(top / "a", top / "b", 1) == errno.EEXIST
+    assert _rename2(top / "a", top / "b", 2) == 0
+    assert ((top / "a").read_text(), (top / "b").read_text()) == ("b", "a")
+    assert _rename2(top / "a", top / "b", 4) == errno.EINVAL
+    assert _rename2(top / "a", top / "b", 3) == errno.EINVAL
+    assert _rename2(top / "a", top / "c", 1) == 0
+    (top / "c").rename(top / "b")
+    assert (top / "b").read_text() == "b"
+
+
+def test_folders_are_made_and_removed(mount: Mount) -> None:
+    """mkdir, rmdir and the refusal to remove what is not empty."""
+    top = mount().path
+    (top / "d" / "e").mkdir(parents=True)
+    with pytest.raises(OSError, match="not empty"):
+        (top / "d").rmdir()
+    (top / "d" / "e").rmdir()
+    (top / "d").rmdir()
+    descriptor = os.open(top, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def test_links_and_devices_are_refused_as_posix_says(mount: Mount) -> None:
+    """What the service has no place for is EPERM; an empty file may be made by mknod, too."""
+    top = mount().path
+    (top / "a").write_text("a")
+    for attempt in (
+        lambda: (top / "link").symlink_to("a"),
+        lambda: (top / "hard").hardlink_to(top / "a"),
+        lambda: os.mkfifo(top / "fifo"),
+    ):
+        with pytest.raises(PermissionError) as refused:
+            attempt()
+        assert refused.value.errno == errno.EPERM
+    os.mknod(top / "plain", 0o600)
+    assert (top / "plain").read_bytes() == b""
+
+
+def test_attributes_are_read_and_foreign_ones_cost_nothing(mount: Mount) -> None:
+    """Ours can be read; the kernel's own questions never reach the file system."""
+    served = mount()
+    path = served.path / "a.txt"
+    path.write_text("x")
+    assert os.getxattr(path, "user.zonedrive.id").isdigit()
+    assert os.listxattr(path) == ["user.zonedrive.id", "user.zonedrive.zone"]
+    for name in ("security.capability", "system.posix_acl_access", "trusted.x"):
+        with pytest.raises(OSError, match="No data") as none:
+            os.getxattr(path, name)
+        assert none.value.errno == errno.ENODATA
+    with pytest.raises(OSError, match="not supported"):
+        os.setxattr(path, "user.other", b"x")
+    path.write_text("more")  # makes the kernel ask for security.capability
+    assert served.tell()["calls"]["getxattr"] == 1
+
+
+def test_df_shows_the_room(mount: Mount) -> None:
+    """statfs answers, so that `df` and file managers show something sensible."""
+    room = os.statvfs(mount().path)
+    assert (room.f_frsize, room.f_blocks, room.f_bavail) == (4096, 1000, 400)
+    assert (room.f_files, room.f_ffree, room.f_namemax) == (10, 90, 255)
+
+
+def test_a_missing_name_is_remembered_where_that_is_allowed(mount: Mount) -> None:
+    """A name known not to exist is asked for once; an ordinary missing one each time."""
+    served = mount()
+    for _ in range(5):
+        assert not (served.path / "never").exists()
+    assert served.tell()["calls"]["lookup"] == 1
+    for _ in range(3):
+        assert not (served.path / "perhaps").exists()
+    assert served.tell()["calls"]["lookup"] == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        ("NotLoggedOn", errno.EACCES),
+        ("Unreachable", errno.ENETUNREACH),
+        ("TimedOut", errno.ETIMEDOUT),
+        ("Unavailable", errno.EREMOTEIO),
+        ("NotSupported", errno.EPERM),
+        ("KeyError", errno.EIO),
+    ],
+)
+def test_an_error_reaches_the_program_and_the_mount_lives_on(
+    mount: Mount, error: str, number: int
+) -> None:
+    """Whatever goes wrong is one errno for the program that asked; nothing ends the mount."""
+    served = mount()
+    served.tell(put="a.txt", data="x")
+    served.tell(fail={"open": error})
+    with pytest.raises(OSError, match=os.strerror(number)) as refused:
+        (served.path / "a.txt").read_bytes()
+    assert refused.value.errno == number
+    served.tell(fail={})
+    assert (served.path / "a.txt").read_bytes() == b"x"
+    _, said = served.stop()
+    assert ("KeyError" in said) == (error == "KeyError")
+
+
+def test_what_changes_behind_the_kernels_back_shows(mount: Mount) -> None:
+    """Cached attributes, pages and names are dropped when the service has newer ones."""
+    served = mount()
+    path = served.path / "a.txt"
+    served.tell(put="a.txt", data="first")
+    assert path.read_text() == "first"
+    served.tell(put="a.txt", data="the second version")
+    eventually(lambda: path.stat().st_size == 18 and path.read_text() == "the second version")
+    served.tell(remove="a.txt")
+    eventually(lambda: not path.exists())
+    assert not (served.path / "never").exists()
+
+
+def test_one_stuck_request_does_not_stop_the_others(mount: Mount) -> None:
+    """While a lookup in the folder waits, files elsewhere are read and changes are passed on."""
+    served = mount()
+    (served.path / "sub").mkdir()
+    (served.path / "sub" / "b.txt").write_text("b")
+    served.tell(put="a.txt", data="first")
+    assert (served.path / "a.txt").read_text() == "first"
+    before = served.tell(stall=["lookup"])["calls"]["lookup"]
+    with subprocess.Popen(["stat", served.path / "stuck"], stderr=subprocess.PIPE) as stuck:
+        eventually(lambda: served.tell()["calls"]["lookup"] > before)
+        served.tell(put="a.txt", data="second one")
+        descriptor = os.open(served.path / "sub" / "b.txt", os.O_RDONLY)
+        assert os.read(descriptor, 10) == b"b"
+        os.close(descriptor)
+        served.stop()
+        assert b"not connected" in stuck.communicate(timeout=20)[1]
+
+
+def test_the_end_answers_everybody_who_waits(mount: Mount) -> None:
+    """SIGTERM unmounts at once: programs that wait for an answer get an error, none hangs."""
+    served = mount()
+    path = served.path / "a.txt"
+    served.tell(put="a.txt", data="x" * 100)
+    errors: list[int | None] = []
+
+    def read() -> None:
+        try:
+            path.read_bytes()
+        except OSError as wrong:
+            errors.append(wrong.errno)
+
+    served.tell(stall=["read"])
+    readers = [threading.Thread(target=read) for _ in range(20)]
+    for reader in readers:
+        reader.start()
+    eventually(lambda: served.tell()["calls"].get("read", 0) > 0)
+    served.tell(put="a.txt", data="y")  # the kernel waits for the pages that are being read
+    said, log = served.stop()
+    for reader in readers:
+        reader.join(20)
+    assert len(errors) == 20
+    # The second one is the kernel's own, for what it had not handed over yet.
+    assert set(errors) <= {errno.ENOTCONN, errno.ECONNABORTED}
+    assert (said, log, served.process.returncode) == ("ended\n", "", 0)
+    assert os.listdir(served.path) == []

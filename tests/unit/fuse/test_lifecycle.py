@@ -1,0 +1,195 @@
+"""Mounting points and the life of a mount, with real mounts of a file system in memory."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.harness.waiting import eventually
+from tests.unit.fuse.mounted import HERE, MemoryMount
+from zonedrive.errors import MountError
+from zonedrive.fuse import mountpoint
+
+Mount = Callable[..., MemoryMount]
+
+
+def test_the_mount_says_what_it_is(mount: Mount) -> None:
+    """`findmnt -t fuse.zonedrive` finds it, with the service's address as it is, comma and all."""
+    served = mount()
+    found = mountpoint.at(served.path)
+    assert found is not None and found.ours
+    assert found.source == "https://memory.example:8443/a,b"
+    listed = subprocess.run(
+        ["findmnt", "-n", "-t", "fuse.zonedrive", "-o", "TARGET", os.fspath(served.path)],
+        capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    assert listed.stdout.strip() == os.fspath(served.path)
+
+
+def test_a_read_only_mount_refuses_writing(mount: Mount) -> None:
+    """`-o ro` is the kernel's own."""
+    with pytest.raises(OSError, match="Read-only") as refused:
+        (mount("ro").path / "a").touch()
+    assert refused.value.errno == errno.EROFS
+
+
+def test_unmounting_from_outside_ends_the_process_cleanly(mount: Mount) -> None:
+    """`fusermount3 -u` is enough; nobody has to be told."""
+    served = mount()
+    subprocess.run(["fusermount3", "-u", os.fspath(served.path)], check=True)
+    said, log = served.wait()
+    assert (said, log, served.process.returncode) == ("ended\n", "", 0)
+
+
+def test_a_mount_in_use_is_not_detached_but_lazily(mount: Mount) -> None:
+    """A plain unmount leaves programs alone and names them; a lazy one always works."""
+    served = mount()
+    with subprocess.Popen(["sleep", "60"], cwd=served.path) as user:
+        assert mountpoint.detach(served.path, lazy=False) is False
+        assert mountpoint.users(served.path) == [f"sleep ({user.pid})"]
+        assert mountpoint.detach(served.path, lazy=True) is True
+        assert mountpoint.at(served.path) is None
+        user.kill()
+    assert served.wait()[0] == "ended\n"
+
+
+def test_a_free_folder_passes(tmp_path: Path) -> None:
+    """An empty folder can be mounted on, also through a symbolic link."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert mountpoint.check(str(tmp_path / "link")) == tmp_path / "real"
+
+
+def test_what_cannot_take_a_mount_is_said_in_one_line(tmp_path: Path) -> None:
+    """Missing, no folder, not empty: each refusal names the folder and the cause."""
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").touch()
+    for name, cause in (
+        ("missing", "does not exist"),
+        ("file", "is not a folder"),
+        ("full", "is not empty"),
+    ):
+        with pytest.raises(MountError, match=cause) as refused:
+            mountpoint.check(str(tmp_path / name))
+        assert str(tmp_path / name) in refused.value.line()
+        assert "\n" not in refused.value.line()
+
+
+def test_a_second_mount_on_the_same_folder_is_refused(mount: Mount) -> None:
+    """What is mounted already stays as it is, and inside it nothing is mounted either."""
+    served = mount()
+    (served.path / "inside").mkdir()
+    with pytest.raises(MountError, match="already a mount") as refused:
+        mountpoint.check(str(served.path))
+    assert "zonedrive unmount" in refused.value.remedy
+    with pytest.raises(MountError, match="lies inside the mount"):
+        mountpoint.check(str(served.path / "inside"))
+    assert (served.path / "inside").is_dir()
+
+
+def test_a_foreign_mount_is_refused() -> None:
+    """Somebody else's mount is named, not covered."""
+    with pytest.raises(MountError, match="already a mount"):
+        mountpoint.check("/proc")
+
+
+def test_a_mount_that_a_killed_daemon_left_errs_and_is_cleared(mount: Mount) -> None:
+    """After a kill the path fails (and does not look empty); the next mount just works."""
+    served = mount()
+    (served.path / "a").touch()
+    served.kill()
+    with pytest.raises(OSError, match="not connected") as broken:
+        os.listdir(served.path)
+    assert broken.value.errno == errno.ENOTCONN
+    assert mountpoint.dead(served.path)
+    again = mount()
+    assert os.listdir(again.path) == []
+
+
+def test_dead_mounts_on_top_of_each_other_are_all_cleared(mount: Mount, tmp_path: Path) -> None:
+    """However many daemons died there, one mount clears the way."""
+    first = mount()
+    first.kill()
+    assert mountpoint.check(str(tmp_path / "mnt")) == tmp_path / "mnt"
+    assert mountpoint.at(tmp_path / "mnt") is None
+
+
+@pytest.mark.parametrize(
+    ("option", "cause"),
+    [("nonsense", "unknown"), ("auto_unmount", "must fail, not look like an empty folder")],
+)
+def test_a_wrong_option_is_one_line(tmp_path: Path, option: str, cause: str) -> None:
+    """A mistyped option stops the mount, with its name in the line."""
+    failed = subprocess.run(
+        [sys.executable, "-m", "tests.unit.fuse.memory", tmp_path, option],
+        cwd=HERE, capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert failed.returncode == 1
+    assert failed.stderr.count("\n") == 1
+    assert option in failed.stderr and cause in failed.stderr
+    assert mountpoint.at(tmp_path) is None
+
+
+def test_the_kernels_refusal_is_the_reason_in_the_line(tmp_path: Path) -> None:
+    """Why libfuse or fusermount3 refused is said, not only that they did."""
+    inside = (
+        "import sys, trio; from pathlib import Path;"
+        "from tests.unit.fuse.memory import Memory; from zonedrive.errors import MountError;"
+        "from zonedrive.fuse.mount import Session; from zonedrive.fuse.options import Options\n"
+        "files = Memory()\n"
+        "try:\n"
+        "  Session(files, files.invalidations, Path(sys.argv[1]), 'x').attach(Options())\n"
+        "except MountError as wrong: print(wrong.line())"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", inside, tmp_path / "gone"],
+        cwd=HERE, capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    assert said.stdout == (
+        f"{tmp_path}/gone cannot be mounted: failed to access mountpoint {tmp_path}/gone: "
+        "No such file or directory\n"
+    )
+    assert said.stderr == ""
+
+
+def test_the_table_of_mounts_is_read_with_its_escapes(tmp_path: Path) -> None:
+    """Spaces, newlines and backslashes in a mounting point are no obstacle."""
+    table = tmp_path / "mountinfo"
+    table.write_bytes(
+        b"25 1 0:23 / /proc rw,nosuid shared:5 - proc proc rw\n"
+        b"42 27 0:39 / /home/a\\040b\\134c rw - fuse.zonedrive https://x\\0401 rw,user_id=0\n"
+        b"43 27 0:40 / /over - fuse.zonedrive https://y rw\n"
+    )
+    found = mountpoint.mounts(table)
+    assert [str(mount.path) for mount in found] == ["/proc", "/home/a b\\c", "/over"]
+    assert [mount.ours for mount in found] == [False, True, True]
+    assert found[1].source == "https://x 1"
+
+
+def test_a_killed_reader_does_not_freeze_the_mount(mount: Mount) -> None:
+    """Programs that are killed while they read never hold up the next one."""
+    served = mount()
+    served.tell(put="a.txt", data="x" * 100_000)
+    for _ in range(20):
+        with subprocess.Popen(
+            ["dd", f"if={served.path / 'a.txt'}", "iflag=direct", "bs=1", "of=/dev/null"],
+            stderr=subprocess.DEVNULL,
+        ) as reader:
+            before = _reads(served)
+            eventually(partial(_more_reads, served, before))
+            reader.kill()
+        assert (served.path / "a.txt").stat().st_size == 100_000
+
+
+def _reads(served: MemoryMount) -> int:
+    return int(served.tell()["calls"].get("read", 0))
+
+
+def _more_reads(served: MemoryMount, than: int) -> bool:
+    return _reads(served) > than

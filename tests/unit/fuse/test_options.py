@@ -1,0 +1,51 @@
+"""What may stand behind -o."""
+
+import pytest
+
+from zonedrive.config import NAMES
+from zonedrive.errors import ConfigError
+from zonedrive.fuse.options import IGNORED, KERNEL, for_session, parse
+
+
+def test_settings_and_fuses_own_are_told_apart() -> None:
+    """Both may stand in one list, in any number of -o."""
+    found = parse(["settle=2,allow_other,close=wait", "ro", "local_only=*.a:b\\,c", "ro"])
+    assert found.kernel == ("allow_other", "ro")
+    assert found.settings == {"settle": "2", "close": "wait", "local_only": "*.a:b,c"}
+
+
+def test_every_setting_is_an_option() -> None:
+    """The names of config.toml are the names here."""
+    assert set(parse([f"{name}=1" for name in NAMES]).settings) == set(NAMES)
+    assert not set(NAMES) & (KERNEL | IGNORED)
+
+
+def test_a_line_of_fstab_works_as_it_is() -> None:
+    """What mount(8) and systemd put there is not ours and does not disturb."""
+    line = "rw,noauto,user,_netdev,x-systemd.automount,x-gvfs-show,setuid=me,nofail,exec,suid,dev"
+    found = parse([line, "account=work"])
+    assert (found.kernel, found.settings, found.account) == ((), {}, "work")
+
+
+@pytest.mark.parametrize("word", ["settel=1", "allow_others", "foo", "ro=1", "fsname=x", ""])
+def test_a_mistyped_word_is_refused_by_name(word: str) -> None:
+    """Nothing is ignored silently; an empty list is nothing."""
+    if not word:
+        assert parse([word]).kernel == ()
+        return
+    with pytest.raises(ConfigError) as wrong:
+        parse([word])
+    assert word.partition("=")[0] in wrong.value.line()
+
+
+def test_the_kernel_gets_safe_defaults_and_the_services_address() -> None:
+    """Never set-uid programs or devices; commas and backslashes of the address are kept."""
+    given = for_session(parse(["allow_other,suid,dev"]), "https://x/a,b\\c")
+    assert given == {
+        "fsname=https://x/a\\,b\\\\c",
+        "subtype=zonedrive",
+        "nosuid",
+        "nodev",
+        "default_permissions",
+        "allow_other",
+    }

@@ -16,17 +16,18 @@ import logging
 import os
 import re
 import secrets
-import shutil
 import time
 from pathlib import Path
 
 import trio
 
 from zonedrive.content.codec import create_file, open_file
+from zonedrive.content.copying import copy_file
 from zonedrive.content.entry import Entry
 from zonedrive.content.fetch import Engine, Fetcher
 from zonedrive.content.file import ContentFile
 from zonedrive.content.index import Index, Row
+from zonedrive.content.ranges import Ranges
 from zonedrive.content.reader import Reader
 from zonedrive.content.room import Room, remove
 from zonedrive.content.source import Source
@@ -193,7 +194,7 @@ class Cache:
         target = self.directory / name
         try:
             if granted and not _moved(path, target):
-                await trio.to_thread.run_sync(shutil.copyfile, path, target)
+                await trio.to_thread.run_sync(_copied, path, target)
         except OSError as wrong:
             self._failed(wrong)
             granted = 0
@@ -281,22 +282,38 @@ class Cache:
         row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
         self._drop_rows([other for other in rows if other is not row])
         entry = Entry(ino, stamp, size, self.directory / self._new_name(ino), self._key)
-        entry.allow, entry.failed = self._room.allow, self._failed
+        entry.allow = self._room.allow
+        entry.failed, entry.damaged = self._failed, self._damaged
         if row is not None:
-            path = self.directory / row.name
-            try:
-                file = open_file(path, self._key)
-            except (OSError, StoreError) as wrong:
-                log.warning("cached content is lost and fetched again (%s)", wrong)
-                self._drop_rows([row])
-                return entry
-            entry.path = path
-            entry.validator = row.validator
-            entry.indexed = row.complete
-            entry.adopt(file, row.present())
-            entry.settle()
-            self._room.idle -= row.taken
+            self._revive(entry, row)
         return entry
+
+    def _revive(self, entry: Entry, row: Row) -> None:
+        """Let `entry` begin with what the disk has of it."""
+        path = self.directory / row.name
+        try:
+            file = open_file(path, self._key)
+        except (FileNotFoundError, StoreError) as wrong:
+            log.warning("cached content is lost and fetched again (%s)", wrong)
+            self._drop_rows([row])
+            return
+        except OSError as wrong:  # no descriptor left, or the disk is in trouble
+            self._failed(wrong)
+            entry.without_disk()
+            return
+        present = row.present()
+        for start, end in file.holes() if row.complete else ():
+            present.remove(start, end)
+        if file.size != row.size:
+            present = Ranges()
+            file.truncate(0)
+            file.truncate(row.size)
+        entry.path = path
+        entry.validator = row.validator
+        entry.adopt(file, present)
+        entry.indexed = entry.complete
+        entry.settle()
+        self._room.idle -= row.taken
 
     def _moved(self, entry: Entry) -> None:
         """Bytes came: what is complete now is noted at once, it shall survive a crash."""
@@ -306,6 +323,11 @@ class Cache:
         if entry.flush():
             entry.settle()
             self._index.put(self._row(entry))
+
+    def _damaged(self, entry: Entry) -> bool:
+        """Some of it failed its check; whether the index knows."""
+        entry.indexed = False
+        return entry.doomed or self._index.put(self._row(entry))
 
     def _row(self, entry: Entry) -> Row:
         return Row(
@@ -323,7 +345,7 @@ class Cache:
     def _close(self, entry: Entry, fetcher: Fetcher) -> None:
         entry.users -= 1
         if entry.users == 0:
-            fetcher.stop()
+            fetcher.stop(StoreError("the file was closed"))
             self._release(entry)
 
     def _release(self, entry: Entry) -> None:
@@ -436,6 +458,11 @@ class Cache:
         if taken != row.taken:
             row.taken = taken
             self._index.put(row)
+
+
+def _copied(path: Path, target: Path) -> None:
+    with path.open("rb") as source:
+        copy_file(source.fileno(), target)
 
 
 def _moved(path: Path, target: Path) -> bool:

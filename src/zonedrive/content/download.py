@@ -53,7 +53,7 @@ class Download:
         self.scope = trio.CancelScope()
         self.paused = False
         self.stopped = False
-        self._linger = 0.0 if bounded else LINGER
+        self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
         self._left = False  # the thread goes; it takes no further wish
         self._moved = threading.Condition()
         self._stream: Stream | None = None
@@ -124,7 +124,7 @@ class Download:
     def _wanted(self) -> bool:
         """Wait at the limit for a while; whether somebody wants more."""
         with self._moved:
-            until = time.monotonic() + self._linger
+            until = time.monotonic() + self.linger
             while self.position >= self.limit and not self.stopped:
                 self.paused = True
                 left = until - time.monotonic()

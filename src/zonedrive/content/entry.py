@@ -49,12 +49,15 @@ class Entry:
         self.doomed = False  # no longer in the cache, only its users still have it
         self.held = 0  # bytes of the limit that it takes
         self.indexed = False  # the index has it as complete
-        self.allow: Callable[[Entry, int, int], int] = lambda _entry, _need, _want: 0
+        self.allow: Callable[[Entry, int, int], bool] = lambda _entry, _need, _want: False
         self.failed: Callable[[OSError], None] = lambda _error: None
+        self.damaged: Callable[[Entry], bool] = lambda _entry: False
         self._key = key
         self._file: ContentFile | None = None
         self._window: Window | None = None
-        self._allowance = 0
+        self._allowance = 0  # bytes that may be written
+        self._writing = 0  # bytes of it that are being written
+        self._count = threading.Lock()  # of these two
         self._disk = True  # false after a failed write
         self._closed = False
         self._lock = threading.Lock()  # of storing and closing, not of reading
@@ -82,14 +85,28 @@ class Entry:
     @property
     def unused(self) -> int:
         """Bytes allowed but not written yet."""
-        return self._allowance
+        with self._count:
+            return self._allowance + self._writing
+
+    def permit(self, granted: int, need: int) -> None:
+        """Allow `granted` bytes, of which `need` are going to be written at once."""
+        self.settle(granted)
+        with self._count:
+            self._allowance = granted - need if granted else 0
+            self._writing += need if granted else 0
 
     def settle(self, more: int = 0) -> None:
-        """Count what is really on the disk, and `more` that is allowed now."""
+        """Count what is really on the disk, and `more`; nothing else is allowed any more."""
         file = self._file
-        self.held = more
+        with self._count:
+            self._allowance = 0
+            self.held = more + self._writing
         if file is not None and not file.closed:
             self.held += file.allocated + file.pending
+
+    def without_disk(self) -> None:
+        """Keep nothing of it: the disk refuses."""
+        self._disk = False
 
     def arrive(self) -> int:
         """Note what the threads stored; give back how many bytes are new."""
@@ -136,8 +153,10 @@ class Entry:
 
     def _from_disk(self, start: int, end: int) -> bytes | None:
         file = self._file
+        if file is None or file.closed:
+            return None
         try:
-            data = b"" if file is None else file.pread(start, end - start)
+            data = file.pread(start, end - start)
             if len(data) == end - start:
                 return data
             log.warning("cached bytes of %s are missing and are fetched again", self.path.name)
@@ -147,12 +166,14 @@ class Entry:
             self.failed(wrong)
         start, end = start // CHUNK * CHUNK, min(-(-end // CHUNK) * CHUNK, self.size)
         self._forget(start, end, disk=True)
-        if file is not None:
-            try:
+        # The index must not call it complete any more when the damaged chunk becomes a hole.
+        try:
+            self._disk = self.damaged(self) and self._disk
+            if self._disk:
                 file.punch(start, end)
-            except OSError as wrong:
-                self.failed(wrong)
-                self._disk = False
+        except OSError as wrong:
+            self.failed(wrong)
+            self._disk = False
         return None
 
     def flush(self) -> bool:
@@ -188,24 +209,31 @@ class Entry:
     def store(self, offset: int, data: bytes) -> None:
         """Keep `data`: on the disk where the limit and the disk allow it, else in memory."""
         need = cost(len(data))
-        allowed = self._disk
-        if allowed and self._allowance < need:
-            want = min(ALLOW, cost(self.size)) if self.size > len(data) else need
-            granted = self.allow(self, need, max(need, want))
+        allowed = self._disk and self._may_write(need)
+        try:
             with self._lock:
-                self._allowance = max(self._allowance, granted)
-            allowed = granted >= need
-        with self._lock:
-            if self._closed:
-                raise Stopped
-            stored = allowed and self._to_disk(offset, data, need)
-            if not stored:
-                if self._window is None:
-                    self._window = Window()
-                self._window.pwrite(offset, data)
-            self._arrived.append((offset, offset + len(data), stored))
+                if self._closed:
+                    raise Stopped
+                stored = allowed and self._to_disk(offset, data)
+                if not stored:
+                    if self._window is None:
+                        self._window = Window()
+                    self._window.pwrite(offset, data)
+                self._arrived.append((offset, offset + len(data), stored))
+        finally:
+            if allowed:
+                with self._count:
+                    self._writing -= need
 
-    def _to_disk(self, offset: int, data: bytes, need: int) -> bool:
+    def _may_write(self, need: int) -> bool:
+        with self._count:
+            if self._allowance >= need:
+                self._allowance -= need
+                self._writing += need
+                return True
+        return self.allow(self, need, max(need, min(ALLOW, cost(self.size))))
+
+    def _to_disk(self, offset: int, data: bytes) -> bool:
         try:
             if self._file is None:
                 self._file = self._create()
@@ -215,7 +243,6 @@ class Entry:
                 self.failed(wrong)
             self._disk = False
             return False
-        self._allowance -= need
         return True
 
     def _create(self) -> ContentFile:

@@ -24,6 +24,7 @@ MAX_DOWNLOADS = 3  # of one entry at once
 ALIGN = 64 * 1024  # downloads begin at multiples, which is what sealed files are made of
 NEAR = 4 << 20  # a download this far away is waited for
 SKIP = 1 << 20  # so much that is there already is jumped over
+LINGER_WHOLE = 20.0  # seconds to keep a download that would have to begin at 0 again
 AGAIN = 5.0  # seconds after a failure in which nothing is read ahead
 
 
@@ -68,7 +69,7 @@ class Fetcher:
         """`stamp` hides a validator, as the entry keeps it."""
         self.entry = entry
         self.source = source
-        self.changed: Changed | None = None
+        self.dead: Exception | None = None  # what every further wait raises
         self.moved: Callable[[], None] = lambda: None  # called when bytes have come
         self.over: Callable[[], None] = lambda: None  # called when the version is gone
         self._engine = engine
@@ -84,8 +85,8 @@ class Fetcher:
         Raises Changed, TimedOut, or what the source raised.
         """
         while (gap := self.entry.present.reach(offset)) < end:
-            if self.changed is not None:
-                raise self.changed
+            if self.dead is not None:
+                raise self.dead
             waiter = Waiter(gap, end, self._ask(gap, max(goal, end), bounded=random))
             self._waiters.add(waiter)
             try:
@@ -114,7 +115,7 @@ class Fetcher:
         """Read on to `goal` without waiting; begin anew only for a gap closer than `near`."""
         gap = self.entry.present.reach(offset)
         goal = min(goal, self.entry.size)
-        if gap >= goal or self.changed is not None:
+        if gap >= goal or self.dead is not None:
             return
         download = self._serving(gap)
         if download is not None and download.extend(goal):
@@ -122,8 +123,9 @@ class Fetcher:
         if gap - offset <= near and trio.current_time() >= self._quiet_until:
             self._ask(gap, goal, bounded=False)
 
-    def stop(self, error: Exception | None = None) -> None:
-        """End all downloads; whoever still waits gets `error`."""
+    def stop(self, error: Exception) -> None:
+        """End all downloads for good; whoever still waits, or will, gets `error`."""
+        self.dead = error
         for download in list(self._downloads):
             self._end(download)
         for waiter in self._waiters:
@@ -171,8 +173,8 @@ class Fetcher:
 
     async def _run(self, download: Download) -> None:
         error: Exception | None = None
-        with download.scope:
-            try:
+        try:
+            with download.scope:
                 await trio.to_thread.run_sync(
                     download.work,
                     self._opened,
@@ -180,14 +182,16 @@ class Fetcher:
                     limiter=self._engine.limiter,
                     abandon_on_cancel=True,
                 )
-            except Stopped:
-                pass
-            except (ZonedriveError, OSError) as wrong:
-                error = wrong
-            except Exception as wrong:
-                log.exception("a download ended in an unforeseen way")
-                error = wrong
-        self._ended(download, error)
+        except Stopped:
+            pass
+        except (ZonedriveError, OSError) as wrong:
+            error = wrong
+        except Exception as wrong:
+            log.exception("a download ended in an unforeseen way")
+            error = wrong
+        finally:
+            download.stop()  # the thread may have been left behind
+            self._ended(download, error)
 
     def _opened(self, download: Download, stream: Stream) -> bool:
         """On the loop, asked by the thread: whether this stream is of use."""
@@ -214,10 +218,13 @@ class Fetcher:
                 return not other.extend(download.limit)
         download.start = download.noted = download.position = offset
         download.end = entry.size
+        download.linger = LINGER_WHOLE
         return True
 
     def _advanced(self, download: Download) -> None:
         """On the loop: the thread has stored more."""
+        if download not in self._downloads:
+            return
         download.gained += self.entry.arrive()
         download.noted = max(download.noted, download.position)
         download.progressed = trio.current_time()
@@ -242,7 +249,6 @@ class Fetcher:
         self._engine.running.discard(download)
         download.gained += self.entry.arrive()
         if isinstance(error, Changed):
-            self.changed = error
             self.stop(error)
             self.over()
             return

@@ -64,6 +64,10 @@ class ContentFile(ABC):
     def punch(self, start: int, end: int) -> None:
         """Forget [start, end), widened to what the format keeps as one piece: zeros from now."""
 
+    def holes(self) -> list[tuple[int, int]]:
+        """Ranges of bytes that may never have been written, as far as the format knows."""
+        return []
+
     def without_journal(self) -> None:  # noqa: B027
         """For content that can be fetched again: what is torn may be Damaged, writes are faster."""
 

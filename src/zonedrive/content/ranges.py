@@ -93,6 +93,8 @@ class Ranges:
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
         """The ranges that have positions in [start, end), uncut."""
+        if start >= end:
+            return []
         low = bisect_right(self._ends, start)
         high = bisect_left(self._starts, end)
         return list(zip(self._starts[low:high], self._ends[low:high], strict=True))

@@ -36,6 +36,7 @@ class Reader:
         self._next = 0  # where a sequential reader goes on
         self._run = 0  # bytes read in sequence so far
         self._random = False
+        self._prefetching = False
         self.background: Callable[[Reader], None] = lambda _reader: None
         self.scope = trio.CancelScope()  # of what fetches for it in the background
 
@@ -98,7 +99,8 @@ class Reader:
 
     def prefetch(self) -> None:
         """Fetch everything in the background, as long as this reader is open."""
-        if not self.complete:
+        if not self.complete and not self._prefetching:
+            self._prefetching = True
             self.background(self)
 
     def close(self) -> None:
@@ -112,7 +114,7 @@ class Reader:
         """Learn from a read whether its reader goes straight on."""
         near = abs(offset - self._next) <= SLACK
         if near:
-            self._run += end - offset
+            self._run += max(end - self._next, 0)
             self._next = max(self._next, end)
         else:
             self._run = 0

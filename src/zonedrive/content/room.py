@@ -9,7 +9,7 @@ INVARIANT: an entry in use, and a pinned inode, is never evicted.
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import trio
@@ -35,26 +35,22 @@ class Room:
         self._directory = directory
         self._index = index
         self._refused = False
-        self._busy: Callable[[Row], bool] = lambda row: any(
-            entry.ino == row.ino and entry.stamp == row.stamp for entry in self.entries
-        )
 
     def usage(self) -> int:
         """Bytes on the disk, and bytes allowed to be written there."""
         return self.idle + sum(entry.held for entry in self.entries)
 
-    def allow(self, entry: Entry, need: int, want: int) -> int:
-        """In a thread: let `entry` write `want` bytes more, or `need`, or none (0)."""
+    def allow(self, entry: Entry, need: int, want: int) -> bool:
+        """In a thread: let `entry` write `need` bytes now, and up to `want` altogether."""
         granted, victims = trio.from_thread.run_sync(self._grant, entry, need, want)
         remove(victims)
         return granted
 
-    def _grant(self, entry: Entry, need: int, want: int) -> tuple[int, list[Path]]:
+    def _grant(self, entry: Entry, need: int, want: int) -> tuple[bool, list[Path]]:
         entry.settle()
         granted, victims = self.claim(need, want)
-        if entry in self.entries:
-            entry.settle(granted)
-        return granted, victims
+        entry.permit(granted, need)
+        return granted > 0, victims
 
     def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
         """Make room: how many bytes there is room for, and the files to be removed first."""
@@ -98,10 +94,11 @@ class Room:
     def _candidates(self) -> Iterable[Row]:
         """Rows to evict, longest unused first; each one is out of the index when it comes."""
         after = (-1, "")
+        busy = {entry.path.name for entry in self.entries}
         while rows := self._index.oldest(_BATCH, after):
             for row in rows:
                 after = (row.used_ns, row.name)
-                if row.ino not in self.pinned and not self._busy(row):
+                if row.ino not in self.pinned and row.name not in busy:
                     self._index.delete([row.name])
                     self.idle -= row.taken
                     yield row

@@ -311,6 +311,12 @@ class SealedFile(ContentFile):
         self._kept.pop(number, None)
         self._holes.remove(number, number + 1)
 
+    def holes(self) -> list[tuple[int, int]]:
+        """Ranges of bytes that may never have been written."""
+        with self._lock:
+            pairs = [(first * CHUNK, end * CHUNK) for first, end in self._holes]
+        return [(start, min(end, self._size)) for start, end in pairs]
+
     def without_journal(self) -> None:
         """For content that can be fetched again: a torn chunk may be Damaged, but writes are fast.
 

@@ -1,0 +1,261 @@
+"""Bytes at rest come back as they were written, or not at all."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zonedrive.content import ContentFile, create_file, open_file
+from zonedrive.content.header import MAX_HOLES
+from zonedrive.content.sealed import CHUNK, SealedFile
+from zonedrive.errors import Damaged, StoreError
+
+KEY = bytes(range(32))
+PLACES = st.sampled_from([0, 1, CHUNK - 1, CHUNK, 2 * CHUNK, 3 * CHUNK + 7]) | st.integers(
+    0, 4 * CHUNK
+)
+LENGTHS = st.sampled_from([0, 1, 4096, CHUNK, 2 * CHUNK + 1]) | st.integers(0, 3 * CHUNK)
+STEP = st.tuples(
+    st.sampled_from(["write", "write", "read", "truncate", "flush", "reopen", "copy", "punch"]),
+    PLACES,
+    LENGTHS,
+    st.integers(0, 2**32),
+)
+
+
+@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
+def key(request: pytest.FixtureRequest) -> bytes | None:
+    """The key of each codec."""
+    value: bytes | None = request.param
+    return value
+
+
+@pytest.fixture
+def file(tmp_path: Path, key: bytes | None) -> Iterator[ContentFile]:
+    """An empty content file."""
+    made = create_file(tmp_path / "file", key)
+    yield made
+    made.close()
+
+
+def put(model: bytearray, offset: int, data: bytes) -> None:
+    """What a write does to the bytes of a file."""
+    if data:
+        model.extend(bytes(max(0, offset - len(model))))
+        model[offset : offset + len(data)] = data
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([None, KEY]), st.lists(STEP, max_size=25))
+def test_a_content_file_is_a_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    key: bytes | None,
+    steps: list[tuple[str, int, int, int]],
+) -> None:
+    """Any mix of writes, truncations, reopening and copying gives the bytes a file would give."""
+    folder = tmp_path_factory.mktemp("model")
+    file, model = create_file(folder / "0", key), bytearray()
+    for number, (verb, place, length, seed) in enumerate(steps, 1):
+        if verb == "write":
+            data = random.Random(seed).randbytes(length)
+            assert file.pwrite(place, data) == length
+            put(model, place, data)
+        elif verb == "truncate":
+            file.truncate(place)
+            model = model[:place].ljust(place, b"\0")
+        elif verb == "flush":
+            file.flush()
+        elif verb == "punch":
+            file.punch(place // CHUNK * CHUNK, place // CHUNK * CHUNK + CHUNK)
+            gone = len(model[place // CHUNK * CHUNK :][:CHUNK])
+            put(model, place // CHUNK * CHUNK, bytes(gone))
+        elif verb == "reopen":
+            file.close()
+            file = open_file(file.path, key)
+        elif verb == "copy":
+            copy = file.copy_to(folder / str(number))
+            file.pwrite(0, b"the original goes on without the copy")
+            file.close()
+            file = copy
+        assert file.pread(place, length) == model[place : place + length]
+        assert file.size == len(model)
+    assert b"".join(file.blocks(100_000)) == model
+    file.close()
+    file = open_file(file.path, key)
+    assert file.pread(0, len(model) + 1) == model
+    file.close()
+
+
+def test_nothing_readable_is_on_the_disk(tmp_path: Path) -> None:
+    """Whoever takes the disk away finds neither content nor key, and files only the owner may open."""
+    file = create_file(tmp_path / "file", KEY)
+    file.pwrite(0, b"top secret " * 20_000)
+    file.close()
+    raw = (tmp_path / "file").read_bytes()
+    assert b"top secret" not in raw
+    assert KEY not in raw
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_another_key_opens_nothing(tmp_path: Path) -> None:
+    """After logoff has destroyed the key, nobody can read what is left."""
+    create_file(tmp_path / "file", KEY).close()
+    with pytest.raises(Damaged):
+        open_file(tmp_path / "file", os.urandom(32))
+
+
+def test_a_key_stream_is_never_used_twice(tmp_path: Path) -> None:
+    """Two versions of the same chunk share no nonce, in copies neither."""
+    file = create_file(tmp_path / "file", KEY)
+    slots = set()
+    for number in range(20):
+        file.pwrite(0, bytes(CHUNK))
+        file.flush()
+        slots.add((tmp_path / "file").read_bytes()[4096 + 68 * 1024 :][:12])
+        if number == 10:
+            copy = file.copy_to(tmp_path / "copy")
+            copy.pwrite(0, bytes(CHUNK))
+            copy.close()
+            slots.add((tmp_path / "copy").read_bytes()[4096 + 68 * 1024 :][:12])
+    file.close()
+    assert len(slots) == 21
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_flipped_bit_never_gives_wrong_bytes(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A disk that changes one bit is noticed, or it hit something that does not matter."""
+    path = tmp_path_factory.mktemp("flip") / "file"
+    file = create_file(path, KEY)
+    content = random.Random(1).randbytes(2 * CHUNK + 1000)
+    file.pwrite(0, content)
+    file.truncate(5 * CHUNK)
+    file.flush()
+    file.pwrite(10, content[10:20])  # so that the journal is in use, too
+    file.close()
+    content = content.ljust(5 * CHUNK, b"\0")
+    raw = bytearray(path.read_bytes())
+    used = [n for n in range(0, len(raw), 7) if any(raw[n : n + 7])]
+    byte = data.draw(st.sampled_from(used)) + data.draw(st.integers(0, 6))
+    raw[min(byte, len(raw) - 1)] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(raw)
+    try:
+        file = open_file(path, KEY)
+    except Damaged:
+        return
+    try:
+        assert file.size == len(content)
+        for offset in range(0, len(content), CHUNK):
+            try:
+                assert file.pread(offset, CHUNK) == content[offset : offset + CHUNK]
+            except Damaged:
+                continue
+    finally:
+        file.close()
+
+
+def test_a_lost_chunk_is_not_taken_for_zeros(tmp_path: Path) -> None:
+    """When a power cut loses bytes of a file, reading says so; real holes are zeros."""
+    file = create_file(tmp_path / "file", KEY)
+    file.pwrite(0, b"x" * (3 * CHUNK))
+    file.truncate(6 * CHUNK)
+    file.close()
+    start = 4096 + 68 * 1024 + (CHUNK + 32)
+    with (tmp_path / "file").open("r+b") as raw:
+        raw.seek(start)
+        raw.write(bytes(CHUNK + 32))
+    file = open_file(tmp_path / "file", KEY)
+    assert file.pread(0, CHUNK) == b"x" * CHUNK
+    with pytest.raises(Damaged):
+        file.pread(CHUNK, 1)
+    assert file.pread(3 * CHUNK, CHUNK) == bytes(CHUNK)
+    file.close()
+
+
+def test_more_holes_than_the_head_can_list(tmp_path: Path) -> None:
+    """A file written here and there in hundreds of places keeps every one of them."""
+    file = create_file(tmp_path / "file", KEY)
+    places = [3 * CHUNK * n for n in range(3 * MAX_HOLES)]
+    for place in places:
+        file.pwrite(place, b"here")
+    file.close()
+    file = open_file(tmp_path / "file", KEY)
+    assert all(file.pread(place, 6).startswith(b"here") for place in places)
+    assert file.pread(CHUNK, CHUNK) == bytes(CHUNK)
+    file.close()
+
+
+def test_small_writes_are_not_amplified(tmp_path: Path) -> None:
+    """Writing 4 KiB pieces one after the other puts each byte on the disk about once."""
+    file = create_file(tmp_path / "file", KEY)
+    assert isinstance(file, SealedFile)
+    stored: list[int] = []
+    store = file._store
+    file._store = lambda number, plain: (stored.append(number), store(number, plain))[1]  # type: ignore[method-assign]
+    for number in range(256):
+        file.pwrite(number * 4096, b"y" * 4096)
+    file.close()
+    assert sorted(stored) == list(range(16))
+
+
+def test_users_share_one_file(file: ContentFile) -> None:
+    """An upload that still reads is not disturbed by the last close of a program."""
+    file.pwrite(0, b"shared")
+    other = file.share()
+    other.close()
+    assert file.pread(0, 10) == b"shared"
+    file.share()
+    file.close()
+    assert not file.closed
+
+
+def test_a_closed_file_says_so(tmp_path: Path, key: bytes | None) -> None:
+    """A use after the last close is an error, not another file's bytes."""
+    file = create_file(tmp_path / "file", key)
+    file.close()
+    for use in (lambda: file.pread(0, 1), lambda: file.pwrite(0, b"x"), file.flush):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+
+
+def test_a_copy_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is written to while it is copied makes no copy, instead of a mixture."""
+    file = create_file(tmp_path / "file", KEY)
+    file.pwrite(0, b"a" * CHUNK)
+    real = os.copy_file_range
+
+    def meanwhile(*arguments: int) -> int:
+        file.pwrite(0, b"b" * CHUNK)
+        return real(*arguments)
+
+    monkeypatch.setattr(os, "copy_file_range", meanwhile)
+    monkeypatch.setattr("zonedrive.content.copying._cloned", lambda *_: False)
+    with pytest.raises(StoreError):
+        file.copy_to(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    file.close()
+
+
+def test_a_copy_without_help_of_the_kernel(
+    tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems that can neither share blocks nor copy by themselves still give true copies."""
+
+    def refuse(*_: int) -> int:
+        raise OSError(18, "cross-device")
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    file = create_file(tmp_path / "file", key)
+    file.truncate(9 * CHUNK)
+    file.pwrite(5 * CHUNK + 3, b"middle" * 5000)
+    copy = file.copy_to(tmp_path / "copy")
+    assert b"".join(copy.blocks()) == b"".join(file.blocks())
+    assert copy.allocated < 5 * CHUNK
+    copy.close()
+    file.close()

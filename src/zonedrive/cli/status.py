@@ -65,7 +65,8 @@ def _show(found: dict[str, Any], *, as_json: bool, watch: bool) -> None:
     line(f"service  {found['base_url']}")
     line(f"outbox   {_outbox(outbox)}")
     line(f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}")
-    line(f"known    {count(tree['entries'], 'entry', 'entries')} in {count(tree['folders'], 'folder')}")
+    folders = count(tree["folders"], "folder")
+    line(f"known    {count(tree['entries'], 'entry', 'entries')} in {folders}")
     if found["uploads"]:
         click.echo()
         table(

@@ -18,7 +18,7 @@ from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.model import Entry, Zone
-from zonedrive.tree.inode import ROOT
+from zonedrive.tree.inode import ROOT, Inode
 
 SAY_SECONDS = 0.5
 """How often a command that waits says how far it is."""
@@ -80,7 +80,7 @@ class Commands:
     async def versions(self, request: Message, say: Say) -> Message:
         """Of the file at `path`."""
         report = self._parts.files.report
-        inode = await report.find(self._relative(str(request.get("path", ""))))
+        inode = await self._inode(str(request.get("path", "")))
         return {"versions": version_objects(await report.versions(inode))}
 
     # ---- deleted entries ----
@@ -100,7 +100,7 @@ class Commands:
         restored = []
         for zone, entry in chosen:
             back = await self._parts.service.restore(zone.id, entry.id)
-            restored.append(f"{zone.name}/…/{back.name}")
+            restored.append(await self._parts.files.report.appear(back))
         return {"restored": restored}
 
     async def _deleted(self, zone_name: object) -> list[tuple[Zone, Entry]]:
@@ -207,8 +207,13 @@ class Commands:
         paths = request.get("paths") or []
         if not isinstance(paths, list):
             raise ZonedriveError("the request's paths are not a list")
-        report = self._parts.files.report
-        return [(await report.find(self._relative(str(path)))).ino for path in paths] or None
+        return [(await self._inode(str(path))).ino for path in paths] or None
+
+    async def _inode(self, path: str) -> Inode:
+        try:
+            return await self._parts.files.report.find(self._relative(path))
+        except (FileNotFoundError, NotADirectoryError) as wrong:
+            raise ZonedriveError(f"{path} does not exist") from wrong
 
     def _relative(self, path: str) -> str:
         """An absolute path, or one relative to the mount point, as the latter."""

@@ -126,11 +126,12 @@ def test_links_and_devices_are_refused_as_posix_says(mount: Mount) -> None:
     """What the service has no place for is EPERM; an empty file may be made by mknod, too."""
     top = mount().path
     (top / "a").write_text("a")
-    for attempt in (
+    attempts: list[Callable[[], None]] = [
         lambda: (top / "link").symlink_to("a"),
         lambda: (top / "hard").hardlink_to(top / "a"),
         lambda: os.mkfifo(top / "fifo"),
-    ):
+    ]
+    for attempt in attempts:
         with pytest.raises(PermissionError) as refused:
             attempt()
         assert refused.value.errno == errno.EPERM

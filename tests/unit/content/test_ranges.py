@@ -1,5 +1,7 @@
 """A set of byte positions behaves like a set."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +34,7 @@ def test_it_holds_what_was_added_and_not_removed(steps: list[tuple[bool, int, in
     assert ranges.total == len(model)
     pairs = list(ranges)
     assert all(start < end for start, end in pairs)
-    assert all(one[1] < other[0] for one, other in zip(pairs, pairs[1:], strict=False))
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(pairs))
 
 
 @given(STEPS, POSITION, POSITION)

@@ -1,0 +1,146 @@
+"""Outgoing bytes: nothing that was accepted is lost, nothing that cannot be kept is accepted."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.content.mounts import small_disk
+from zonedrive.content import Spool, create_file
+from zonedrive.errors import StoreError
+
+KEY = bytes(range(32))
+MIB = 1 << 20
+
+
+@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
+def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Spool:
+    """A spool of each kind."""
+    return Spool(tmp_path / "outgoing", request.param)
+
+
+def test_generations_are_found_after_a_restart(spool: Spool) -> None:
+    """What was not uploaded before a restart is known after it; other files are left alone."""
+    for ino, generation in ((12, 3), (7, 1), (7, 2)):
+        file = spool.create(ino, generation)
+        file.pwrite(0, b"%d-%d" % (ino, generation))
+        file.close()
+    (spool.directory / "README").write_text("not ours")
+    again = Spool(spool.directory, spool._key)
+    assert again.stored() == [(7, 1), (7, 2), (12, 3)]
+    file = again.open(12, 3)
+    assert file.pread(0, 100) == b"12-3"
+    file.close()
+    assert spool.directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_generation_is_not_made_twice(spool: Spool) -> None:
+    """Bytes that wait for their upload are never overwritten by a mistake of numbering."""
+    spool.create(1, 1).close()
+    with pytest.raises(FileExistsError):
+        spool.create(1, 1)
+    with pytest.raises(FileNotFoundError):
+        spool.open(1, 2)
+
+
+def test_all_who_open_a_generation_see_the_same(spool: Spool) -> None:
+    """A reader sees what a writer wrote a moment ago, before it is on the disk."""
+    writer = spool.create(1, 1)
+    reader = spool.open(1, 1)
+    writer.pwrite(0, b"just now")
+    assert reader.pread(0, 100) == b"just now"
+    writer.close()
+    assert reader.pread(0, 100) == b"just now"
+    reader.close()
+    later = spool.open(1, 1)
+    assert later.pread(0, 100) == b"just now"
+    later.close()
+
+
+def test_a_copy_goes_its_own_way(spool: Spool) -> None:
+    """Writing on while an upload runs changes nothing of what is uploaded."""
+    old = spool.create(1, 1)
+    old.pwrite(0, b"version one" * 10_000)
+    new = spool.copy(1, 1, 2)
+    new.pwrite(8, b"two")
+    assert old.pread(0, 11) == b"version one"
+    assert new.pread(0, 11) == b"version two"
+    old.close()
+    new.close()
+
+
+def test_a_deleted_generation_can_still_be_read_by_its_readers(spool: Spool) -> None:
+    """An upload that runs while its file is given up ends in peace."""
+    file = spool.create(1, 1)
+    file.pwrite(0, b"still here")
+    spool.delete(1, 1)
+    spool.delete(1, 1)
+    assert spool.stored() == []
+    assert file.pread(0, 100) == b"still here"
+    file.close()
+
+
+def test_bytes_stay_readable_when_encryption_is_switched_on(tmp_path: Path) -> None:
+    """Plain bytes of before are uploaded as they are after `encrypt` was turned on."""
+    before = Spool(tmp_path, None).create(1, 1)
+    before.pwrite(0, b"plain")
+    before.close()
+    file = Spool(tmp_path, KEY).open(1, 1)
+    assert file.pread(0, 10) == b"plain"
+    file.close()
+
+
+def test_encrypted_bytes_are_never_uploaded_as_they_are(tmp_path: Path) -> None:
+    """After `encrypt` was turned off, bytes of before give an error that says what to do."""
+    Spool(tmp_path, KEY).create(1, 1).close()
+    with pytest.raises(StoreError, match="encrypted") as refused:
+        Spool(tmp_path, None).open(1, 1)
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+@pytest.mark.parametrize("piece", [4096, 100_000, MIB])
+def test_a_full_disk_loses_nothing(tmp_path: Path, key: bytes | None, piece: int) -> None:
+    """A write that does not fit is refused with ENOSPC; all that was flushed before is there."""
+    with small_disk(tmp_path / "disk", 3 * MIB) as disk:
+        spool = Spool(disk / "out", key)
+        file = spool.create(1, 1)
+        safe = os.urandom(MIB + 12_345)
+        file.pwrite(0, safe)
+        file.flush()
+        offset = len(safe)
+        with pytest.raises(OSError, match=r".") as refused:
+            while True:
+                offset += file.pwrite(offset, b"n" * piece)
+        assert refused.value.errno == errno.ENOSPC
+        # Overwriting what is there is tried as well: the old or the new bytes, whole.
+        for place in (0, MIB, 500_000):
+            try:
+                file.pwrite(place, safe[place : place + 5000])
+            except OSError as full:
+                assert full.errno == errno.ENOSPC
+        assert file.pread(0, len(safe)) == safe
+        try:
+            file.close()
+        except OSError as full:
+            assert full.errno == errno.ENOSPC
+        again = spool.open(1, 1)
+        assert again.pread(0, len(safe)) == safe
+        assert again.size >= len(safe)
+        again.truncate(10)
+        again.pwrite(10, b"room again")
+        again.sync()
+        assert again.pread(0, 20) == safe[:10] + b"room again"
+        again.close()
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path, key: bytes | None) -> None:
+    """On a disk that is full, a new file fails at once and no empty one stays behind."""
+    with small_disk(tmp_path / "disk", 64 * 1024) as disk:
+        (disk / "filler").write_bytes(bytes(64 * 1024))
+        path = disk / "1-1"
+        with pytest.raises(OSError, match="space"):
+            create_file(path, key).pwrite(0, bytes(5000))
+        assert key is None or not path.exists()

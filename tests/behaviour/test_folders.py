@@ -121,22 +121,17 @@ def test_a_name_that_is_too_long_is_refused(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("refresh=0.3")
-@pytest.mark.parametrize("name", ["a/b", "..", ".", "bell\x07", "x" * 300])
+@pytest.mark.parametrize("name", ["a/b", "..", ".", "bell\x07", "nul\x00", "x" * 300, "notes.txt"])
 def test_a_name_that_linux_cannot_have_becomes_a_safe_one(mounted: Mounted, name: str) -> None:
-    """Whatever a coworker calls a file, it shows under one safe name and can be read."""
+    """Whatever an entry is called, also as another one, it shows under one name and is read."""
     known = set(os.listdir(mounted.root))
-    entry = mounted.zone.find("notes.txt")
-    assert entry is not None
-    mounted.zone.move_id(entry["id"], name)
-    [shown] = eventually(
-        lambda: (
-            set(os.listdir(mounted.root)) - known
-            if "notes.txt" not in os.listdir(mounted.root)
-            else set()
-        )
-    )
+    mounted.deployment.plant(mounted.root.name, name, "planted\n")
+    [shown] = eventually(lambda: set(os.listdir(mounted.root)) - known)
     assert "/" not in shown
     assert shown not in (".", "..")
     assert len(shown.encode()) <= 255
     assert shown.isprintable()
-    assert (mounted.root / shown).read_bytes() == world.SEED["notes.txt"]
+    assert (mounted.root / shown).read_bytes() == b"planted\n"
+    assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+    mounted.restart()
+    assert set(os.listdir(mounted.root)) == known | {shown}

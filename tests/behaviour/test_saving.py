@@ -138,8 +138,11 @@ def test_a_save_without_a_change_of_content_keeps_the_file(mounted: Mounted) -> 
 
 def test_a_coworkers_version_is_not_overwritten(mounted: Mounted) -> None:
     """If bob saves while alice edits, his version stays and hers lies beside it."""
+    mounted.allow("by bob@acme.example came in between")
     path = mounted.root / "notes.txt"
     with path.open("r+b") as file:
+        assert file.read() == world.SEED["notes.txt"]
+        file.seek(0)
         file.write(b"ALICE")
         mounted.zone.write("notes.txt", b"bob was quicker\n")
     mounted.sync()
@@ -153,10 +156,13 @@ def test_a_coworkers_version_is_not_overwritten(mounted: Mounted) -> None:
 def test_a_file_is_readable_while_it_waits(mounted: Mounted) -> None:
     """With the service down a save succeeds, can be read back, and goes out when it is up again."""
     mounted.allow("offline", "reach", "upload")
+    assert "notes.txt" in os.listdir(mounted.root)
     with mounted.deployment.faulty(down=True):
         (mounted.root / "notes.txt").write_bytes(NEW)
         assert (mounted.root / "notes.txt").read_bytes() == NEW
-        assert mounted.status()["outbox"]["pending"] + mounted.status()["outbox"]["uploading"] == 1
+        outbox = mounted.status()["outbox"]
+        assert outbox["pending"] + outbox["uploading"] == 1
+        assert outbox["bytes"] == len(NEW)
     mounted.sync(seconds=60)
     assert mounted.zone.read("notes.txt") == NEW
     assert len(mounted.zone.versions("notes.txt")) == 2

@@ -103,7 +103,8 @@ class Mounted:
 
     def mount(self, *options: str) -> None:
         """Mount with the options of the fixture and these; both as NAME=VALUE."""
-        self.path.mkdir(exist_ok=True)
+        if not self.is_mounted():
+            self.path.mkdir(exist_ok=True)
         every = [f"-o{option}" for option in [*self._options, *options]]
         self.machine.done("mount", self.path, *every)
         self._watch(self.pid)

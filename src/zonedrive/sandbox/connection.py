@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import termios
+from contextlib import suppress
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -44,6 +45,11 @@ class Connection(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, but not for one who is gone."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._lost.wait(), seconds)
 
     async def reset(self, *, flush: bool) -> None:
         """End the connection with a TCP reset; with `flush`, what was written arrives first."""

@@ -5,7 +5,7 @@ is its newest; `modified_us` of a file strictly increases with each version.  Na
 """
 
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from zonedrive.sandbox.blobs import Blobs, new_id
@@ -53,18 +53,19 @@ class Version:
 def wire(row: Row) -> dict[str, Any]:
     """An entry as the API answers it."""
     name, folder = row["name"], bool(row["folder"])
-    suffix = "" if folder else PurePosixPath(name.replace("/", "_")).suffix
+    stem, _dot, extension = ("", "", "") if folder else name.rpartition(".")
+    has_extension = bool(stem and extension)
     return {
         "id": row["id"],
         "zoneId": row["zone_id"],
         "parentId": row["parent_id"] or "",
         "name": name,
         "displayName": name,
-        "properName": name.removesuffix(suffix) if suffix else name,
+        "properName": stem if has_extension else name,
         "folder": folder,
         "deleted": row["trash_id"] is not None,
         "size": row["size"],
-        "type": "folder" if folder else suffix[1:].lower() or "file",
+        "type": "folder" if folder else extension.lower() if has_extension else "file",
         "lastModified": iso(row["modified_us"]),
         "lastModifiedBy": row["modified_by"],
         "synchronizationStatus": "NotSynchronizing",

@@ -56,11 +56,13 @@ class Groups:
         creator: str,
         members: Sequence[Change],
         *,
-        administrator_managed: bool = False,
+        scim: bool = False,
+        creator_manages: bool = True,
     ) -> str:
         """Make a group and return its id.
 
-        Its creator manages it where no member does, unless administrators are to.  Raises
+        Its creator manages it where no member does (not through SCIM, and not where
+        `creator_manages` is false).  Raises
         ApiError 409 for a name that is taken, 400 for an unknown member.
         """
         group_id = f"group.{uuid.uuid4()}@{self._domain}"
@@ -74,11 +76,11 @@ class Groups:
                 description,
                 now_us(),
                 creator,
-                administrator_managed,
+                scim,
             )
             for change in members:
                 self._apply(group_id, change)
-            if not administrator_managed and not self._has_manager(group_id):
+            if creator_manages and not scim and not self._has_manager(group_id):
                 self._apply(group_id, Change(creator, "Manage"))
         return group_id
 
@@ -89,10 +91,6 @@ class Groups:
                 self._database.run("DELETE FROM group_members WHERE group_id = ?", group_id)
             for change in members:
                 self._apply(group_id, change)
-            if not self._has_manager(group_id):
-                self._database.run(
-                    "UPDATE groups SET administrator_managed = 1 WHERE id = ?", group_id
-                )
 
     def delete(self, group_id: str) -> None:
         """Remove the group, its memberships, and the access to zones given through it."""
@@ -140,7 +138,7 @@ class Groups:
                 "description": row["description"],
                 "createdAt": iso(row["created_us"]),
                 "createdBy": row["created_by"],
-                "administratorManaged": bool(row["administrator_managed"]),
+                "administratorManaged": bool(row["scim"]) or not self._has_manager(group_id),
                 "open": True,
                 "zoneActions": {"assignAccessRights": self.may_manage(group_id, viewer)},
             },

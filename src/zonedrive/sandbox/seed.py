@@ -41,7 +41,7 @@ def _groups(deployment: Deployment, world: World) -> None:
     groups, creator = deployment.groups, _creator(world)
     for group in world.groups:
         # Members only when all groups are there; who manages is decided by them.
-        groups.create(group.name, group.description, creator, [], administrator_managed=True)
+        groups.create(group.name, group.description, creator, [], creator_manages=False)
     for group in world.groups:
         changes = [
             Change(_member(deployment, member.id, member.group), member.access)

@@ -35,13 +35,17 @@ def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: P
     port of the last run, or a free one.  Raises SandboxError for what cannot be started.
     """
     data = data.absolute()
+    if not 0 <= port <= 65535:
+        raise SandboxError(f"there is no port {port}")
+    if ready_file is not None and not ready_file.absolute().parent.is_dir():
+        raise SandboxError(f"the folder of the ready file {ready_file} does not exist")
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as wrong:
         raise SandboxError(f"{data} cannot be made: {wrong.strerror}") from wrong
-    if ready_file is not None:
-        ready_file.unlink(missing_ok=True)
     with _alone(data):
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
         deployment = _open(data, world_file)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -58,10 +62,11 @@ def _alone(data: Path) -> Iterator[None]:
     except OSError as wrong:
         raise SandboxError(f"{data} cannot be used: {wrong.strerror}") from wrong
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SandboxError(f"another sandbox is running on {data}") from None
         yield
-    except BlockingIOError:
-        raise SandboxError(f"another sandbox is running on {data}") from None
     finally:
         os.close(fd)
 

@@ -18,7 +18,7 @@ from zonedrive.sandbox.connection import Connection
 from zonedrive.sandbox.listener import BACKLOG, Listener
 
 KEEP_ALIVE_SECONDS = 75
-STOP_SECONDS = 3
+STOP_SECONDS = 2
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

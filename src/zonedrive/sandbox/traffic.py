@@ -4,7 +4,6 @@ Must not know endpoints.  The order of faults: latency before anything, status i
 drop and stall after the work and before the answer's first byte, cut while bytes pass.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -65,7 +64,7 @@ class Traffic:
         passage = Passage(scope, receive, send, met, self._stats)
         delay = sum(fault.amount for fault in met if fault.kind == "latency" and fault.use())
         if delay:
-            await asyncio.sleep(delay / 1000)
+            await connection_of(scope).sleep(delay / 1000)
         for fault in met:
             if fault.kind == "status" and fault.use():
                 text = "This answer was asked for over the control socket"
@@ -129,7 +128,7 @@ class Passage:
             return
         if message["type"] == "http.response.start":
             if self._stall:
-                await asyncio.sleep(self._stall)
+                await self._connection.sleep(self._stall)
         else:
             body = message.get("body", b"")
             for fault in self._cuts:

@@ -44,7 +44,7 @@ async def create(request: Request, caller: Caller) -> Response:
         body.description,
         caller.id,
         _changes(body.members),
-        administrator_managed=caller.scope is not None and caller.scope.name == "SCIM",
+        scim=caller.scope is not None and caller.scope.name == "SCIM",
     )
     return json_response(groups.wire(group_id, caller.user), 201)
 

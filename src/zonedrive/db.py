@@ -6,14 +6,23 @@ two awaits of the caller they are atomic.
 INVARIANT: no `await` inside a transaction.
 """
 
+import errno
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from zonedrive.errors import StoreError
+
+# By SQLite's result code, extended or primary.
+_ERRNO = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # what a full disk gives the write-ahead log
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_NOMEM: errno.ENOMEM,
+}
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -83,10 +92,10 @@ class Database:
             return
         self._undo = []
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                self._connection.execute("COMMIT")
+                self.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # a full disk may have rolled back already
                     self._connection.execute("ROLLBACK")
@@ -103,12 +112,22 @@ class Database:
         self._undo.append(step)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Run one statement with its `?` parameters."""
-        return self._connection.execute(sql, parameters)
+        """Run one statement with its `?` parameters.
 
-    def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        """Run one statement once for each row of parameters."""
-        self._connection.executemany(sql, rows)
+        Raises OSError where the disk is full or read-only, StoreError where the file is damaged.
+        """
+        try:
+            return self._connection.execute(sql, parameters)
+        except sqlite3.OperationalError as wrong:
+            code = getattr(wrong, "sqlite_errorcode", 0)
+            number = _ERRNO.get(code) or _ERRNO.get(code & 0xFF)
+            if number is None:
+                raise
+            raise OSError(number, os.strerror(number), str(self.path)) from wrong
+        except sqlite3.DatabaseError as wrong:
+            if isinstance(wrong, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+                raise
+            raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
 
     def flush(self) -> None:
         """Wait until every commit so far is on the disk (milliseconds: call it in a thread)."""

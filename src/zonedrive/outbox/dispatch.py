@@ -29,6 +29,7 @@ BIG = 4 << 20  # bytes; more is a long upload, and such never take every place
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 REFUSED_RETRY_S = 300.0  # after a refusal: the cause may have gone
+FAR_NS = 86_400_000_000_000  # due a day ahead: the clock was set back, and nothing waits for that
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
 
 
@@ -119,7 +120,7 @@ class Dispatcher:
             for step in steps
             if step.ino not in self._running
             and step.other not in self._running
-            and step.intent.due_ns <= now
+            and not now < step.intent.due_ns < now + FAR_NS
             and not step.after
         ]
         due.sort(key=lambda step: (step.intent.size > BIG, step.action, step.intent.seq))
@@ -138,8 +139,8 @@ class Dispatcher:
 
     async def _rest(self, steps: list[Step], now: int) -> None:
         """Sleep until something changes, or the next step is due."""
-        later = [step.intent.due_ns for step in steps if step.intent.due_ns > now]
-        pause = (min(later) - now) / 1e9 if later else float("inf")
+        later = [step.intent.due_ns for step in steps]
+        pause = min(((due - now) / 1e9 for due in later if due > now), default=float("inf"))
         with trio.move_on_after(pause):
             await self._wake.wait()
             await trio.sleep(FOLD_PAUSE_S)
@@ -149,7 +150,11 @@ class Dispatcher:
             await self._carrier.carry(step)
             self._failures.pop(step.ino, None)
         except Exception as wrong:
-            self._failed(step.intent, wrong)
+            try:
+                self._failed(step.intent, wrong)
+            except OSError as full:  # the journal cannot be written: the next round tries again
+                log.error("inode %d: a failure could not be noted: %s", step.ino, full)
+                await trio.sleep(FIRST_RETRY_S)
         finally:
             del self._running[step.ino]
             self.wake()

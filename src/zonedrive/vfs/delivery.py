@@ -230,13 +230,22 @@ class Delivery:
         opened = core.opened.get(inode.ino)
         if opened is not None and opened.session is not None:
             opened.session.base = entry.revision
-        if settled:
-            if opened is not None:
-                opened.close_local()
-            path = core.spool.path(inode.ino, intent.generation)
-            await core.cache.take(path, inode.ino, entry.revision, intent.size)
+        if settled and opened is not None:
+            async with opened.preparing:  # nobody is copying these bytes just now
+                await self._to_cache(intent, inode, entry)
+        elif settled:
+            await self._to_cache(intent, inode, entry)
         elif inode.generation != intent.generation:
             core.spool.delete(inode.ino, intent.generation)
+
+    async def _to_cache(self, intent: Intent, inode: Inode, entry: Entry) -> None:
+        """The bytes that were sent are those of the service's version: read them from here."""
+        core = self._core
+        opened = core.opened.get(inode.ino)
+        if opened is not None:
+            opened.close_local()
+        path = core.spool.path(inode.ino, intent.generation)
+        await core.cache.take(path, inode.ino, entry.revision, intent.size)
 
     def _note_place(self, inode: Inode) -> None:
         """Renamed while its content was under way: that is still to be told."""

@@ -10,6 +10,7 @@ The way of a write:
     last release  the intent is no longer held: after `settle` the outbox may send it
 """
 
+import contextlib
 import errno
 import os
 import time
@@ -89,6 +90,9 @@ class Files:
         try:
             if opened.writers == 0 and opened.session is not None:
                 self._end(opened)
+        except Exception:
+            self._abandon(opened)
+            raise
         finally:
             opened.handles -= 1
             if opened.handles == 0:
@@ -203,7 +207,7 @@ class Files:
             if old is not None and not old.frozen:
                 return
             generation = core.next_generation()
-            base = inode.revision if inode.remote_id is not None else None
+            base = inode.revision
             if old is not None:
                 old.file.flush()
             if truncate or inode.size == 0:
@@ -212,6 +216,7 @@ class Files:
                 file = await trio.to_thread.run_sync(
                     core.spool.copy, inode.ino, inode.generation, generation
                 )
+                base = inode.revision  # its upload may have ended meanwhile
             else:
                 path = core.spool.path(inode.ino, generation)
                 source = core.source(inode)
@@ -220,8 +225,9 @@ class Files:
                 file = core.spool.open(inode.ino, generation)
             if old is not None:
                 old.file.close()
-                base = old.base
-            opened.session = Session(generation, file, base, inode.mtime_ns)
+                base = old.base or base
+            known = None if inode.remote_id is None else base
+            opened.session = Session(generation, file, known, inode.mtime_ns)
             opened.close_local()
 
     def _cut(self, opened: OpenFile, size: int) -> None:
@@ -272,6 +278,16 @@ class Files:
         if intent is not None and intent.generation:
             with core.transaction():
                 core.journal.hold(opened.ino, False, core.due())
+
+    def _abandon(self, opened: OpenFile) -> None:
+        """What was written cannot be kept, and close(2) said so: the former content stays."""
+        session, opened.session = opened.session, None
+        if session is None:
+            return
+        with contextlib.suppress(OSError):
+            session.file.close()
+        if self._core.tree.get(opened.ino).generation != session.generation:
+            self._core.spool.delete(opened.ino, session.generation)
 
     async def _delivered(self, opened: OpenFile) -> None:
         """Wait until the service has what was committed.  Raises its refusal."""

@@ -29,7 +29,7 @@ class _Flight:
     def __init__(self) -> None:
         self.asked_ns = time.monotonic_ns()
         self.landed = trio.Event()
-        self.error: ZonedriveError | None = None
+        self.error: Exception | None = None
 
 
 class Folders:
@@ -128,7 +128,10 @@ class Folders:
             flight.error = wrong
         except OSError as wrong:
             log.warning("a listing could not be kept: %s", wrong)
-            flight.error = ZonedriveError(str(wrong))
+            flight.error = wrong
+        except Exception as wrong:
+            log.exception("a listing could not be merged")
+            flight.error = wrong
         finally:
             del self._flights[folder.ino]
             flight.landed.set()

@@ -1,0 +1,81 @@
+"""A service whose other end is a function: requests in, answers out, no sockets and no waiting."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from zonedrive.remote import Link, Service, Transfer, load_profile
+from zonedrive.remote.calls import Calls
+
+BASE = "https://zones.example"
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+class Piece(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that comes in pieces; an exception among them breaks it there."""
+
+    def __init__(self, *pieces: bytes | Exception) -> None:
+        self._pieces = pieces
+
+    def __iter__(self) -> Any:
+        for piece in self._pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    async def __aiter__(self) -> Any:
+        for piece in self._pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+
+class Stage:
+    """Builds services upon a handler, and remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[httpx.Request] = []
+        self.slept: list[float] = []
+        self.link = Link(chance=lambda: 0.5)
+
+    def _recording(self, handler: Handler) -> Handler:
+        def handle(request: httpx.Request) -> httpx.Response:
+            if request.method != "GET":
+                request.read()
+            self.requests.append(request)
+            answer = handler(request)
+            answer.request = request
+            return answer
+
+        return handle
+
+    def transfer(self, handler: Handler, profile: str = "sandbox", **options: Any) -> Transfer:
+        """Content alone."""
+        client = httpx.Client(transport=httpx.MockTransport(self._recording(handler)))
+        found = load_profile(profile)
+        options = {"sleep": self.slept.append, "chance": lambda: 0.5} | options
+        return Transfer(client, BASE, self.link, found, **options)
+
+    def service(self, handler: Handler, profile: str = "sandbox", **options: Any) -> Service:
+        """Everything; `options` are those of Calls."""
+        client = httpx.AsyncClient(transport=httpx.MockTransport(self._recording(handler)))
+        options = {"chance": lambda: 0.5} | options
+        return Service(
+            client,
+            Calls(client, BASE, self.link, **options),
+            self.transfer(handler, profile),
+            self.link,
+            load_profile(profile),
+        )
+
+    def asked(self) -> list[str]:
+        """Methods and paths, with queries, in order."""
+        return [f"{one.method} {one.url.raw_path.decode()}" for one in self.requests]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """A fresh one."""
+    return Stage()

@@ -471,7 +471,11 @@ class Delivery:
             for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
         }
         with core.transaction():
-            core.tree.update(old, remote_id=None, remote_parent=None, remote_name=None)
+            if stays:
+                core.tree.update(old, remote_id=None, remote_parent=None, remote_name=None)
+            else:
+                core.tree.unlink(old)
+                core.journal.drop(old.ino)
             core.tree.update(new, **identity)
             core.journal.rebase(new.ino, base)
             if stays:
@@ -484,9 +488,6 @@ class Delivery:
                     core.journal.content(
                         old.ino, old.generation, old.size, base=None, held=False, due_ns=core.due()
                     )
-            else:
-                core.tree.unlink(old)
-                core.journal.drop(old.ino)
         core.reap(old)
 
     async def _keep_bytes(self, inode: Inode) -> None:

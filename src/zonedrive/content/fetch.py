@@ -87,13 +87,14 @@ class Fetcher:
         while (gap := self.entry.present.reach(offset)) < end:
             if self.dead is not None:
                 raise self.dead
-            waiter = Waiter(gap, end, self._ask(gap, max(goal, end), bounded=random))
+            stop = min(self.entry.present.following(gap) or end, end)
+            waiter = Waiter(gap, stop, self._ask(gap, max(goal, end), bounded=random))
             self._waiters.add(waiter)
             try:
                 await self._until(waiter)
             finally:
                 self._waiters.discard(waiter)
-            if waiter.error is not None and not self.entry.present.covers(gap, end):
+            if waiter.error is not None and not self.entry.present.covers(gap, stop):
                 raise waiter.error
 
     async def _until(self, waiter: Waiter) -> None:
@@ -117,6 +118,7 @@ class Fetcher:
         goal = min(goal, self.entry.size)
         if gap >= goal or self.dead is not None:
             return
+        goal = self._barrier(gap, goal)
         download = self._serving(gap)
         if download is not None and download.extend(goal):
             return
@@ -140,13 +142,22 @@ class Fetcher:
             download
             for download in self._downloads
             if download.noted <= gap < download.end
+            and (self._ranged is False or self._barrier(download.noted, gap + 1) > gap)
             and (gap - download.position <= NEAR or self._ranged is False)
         ]
         return max(coming, key=lambda download: download.noted, default=None)
 
+    def _barrier(self, start: int, goal: int) -> int:
+        """How far from `start` to `goal` to read on: up to bytes that can be jumped over."""
+        if self._ranged is not False:
+            for first, end in self.entry.present.within(start, goal):
+                if first > start and end - first > SKIP:
+                    return first
+        return goal
+
     def _ask(self, gap: int, goal: int, *, bounded: bool) -> Download | None:
         """The download that brings `gap`, a new one if need be; None: wait for a free place."""
-        goal = min(-(-goal // ALIGN) * ALIGN, self.entry.size)
+        goal = self._barrier(gap, min(-(-goal // ALIGN) * ALIGN, self.entry.size))
         download = self._serving(gap)
         if download is not None and download.extend(goal):
             return download

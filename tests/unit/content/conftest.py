@@ -1,0 +1,27 @@
+"""A running cache for each test."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from zonedrive.content import Cache
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
+def key(request: pytest.FixtureRequest) -> bytes | None:
+    """The key of each codec."""
+    value: bytes | None = request.param
+    return value
+
+
+@pytest.fixture
+async def cache(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Cache]:
+    """A sealed cache with room enough and a short deadline."""
+    made = Cache(tmp_path / "cache", KEY, 1 << 30, stall=2.0)
+    await nursery.start(made.run)
+    yield made
+    await made.aclose()

@@ -1,0 +1,107 @@
+"""A source that plays a script: what a service may do right and wrong, without a service."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+KIB = 1024
+MIB = 1 << 20
+
+
+def content(size: int, seed: int = 0) -> bytes:
+    """Some bytes that no other seed has."""
+    return random.Random(seed).randbytes(size)
+
+
+class Played:
+    """One stream of the script."""
+
+    def __init__(self, script: "Script", offset: int, end: int) -> None:
+        self.offset = offset
+        self.total: int | None = len(script.data) if script.total is None else script.total
+        self.validator: str | None = script.validator
+        self._script = script
+        self._end = end
+
+    def __iter__(self) -> Iterator[bytes]:
+        position = self.offset
+        while position < self._end:
+            self._script.pace(position)
+            piece = self._script.data[position : min(position + self._script.piece, self._end)]
+            self._script.sent += len(piece)
+            yield piece
+            position += len(piece)
+
+    def abort(self) -> None:
+        """Called from the loop."""
+        self._script.aborted += 1
+        self._script.go.set()
+
+
+class Script:
+    """A source over `data`; tests bend it as they need.
+
+    ranges: whether an offset is honoured.  cut: after so many bytes a stream ends with `error`,
+    or silently.  pace: called in the thread before each piece, with its offset.
+    """
+
+    def __init__(self, data: bytes, *, piece: int = 64 * KIB) -> None:
+        self.data = data
+        self.piece = piece
+        self.ranges = True
+        self.total: int | None = None
+        self.validator: str | None = "v1"
+        self.error: Exception | None = None
+        self.cut: int | None = None
+        self.opened: list[int] = []
+        self.ends: list[int] = []
+        self.open_now = 0
+        self.sent = 0
+        self.aborted = 0
+        self.go = threading.Event()
+        self.pace: Callable[[int], object] = lambda _offset: None
+
+    def held(self) -> None:
+        """Let streams bring nothing until `go` is set."""
+        self.pace = lambda _offset: self.go.wait(30)
+
+    @contextmanager
+    def open(self, offset: int) -> Iterator[Played]:
+        with self._stream(offset, len(self.data)) as stream:
+            yield stream
+
+    @contextmanager
+    def _stream(self, offset: int, end: int) -> Iterator[Played]:
+        self.opened.append(offset)
+        if self.error is not None and self.cut is None:
+            raise self.error
+        if not self.ranges:
+            offset = 0
+        if self.cut is not None:
+            end = min(end, offset + self.cut)
+        stream = Played(self, offset, end)
+        if self.cut is not None and self.error is not None:
+            error = self.error
+            plain = iter(stream)
+
+            def broken(_self: Played) -> Iterator[bytes]:
+                yield from plain
+                raise error
+
+            stream = type("Broken", (Played,), {"__iter__": broken})(self, offset, end)
+        self.open_now += 1
+        try:
+            yield stream
+        finally:
+            self.open_now -= 1
+
+
+class RangeScript(Script):
+    """A source that can also be asked for a part."""
+
+    @contextmanager
+    def open_range(self, offset: int, end: int) -> Iterator[Played]:
+        self.ends.append(end)
+        with self._stream(offset, min(end, len(self.data)) if self.ranges else len(self.data)) as s:
+            yield s

@@ -1,0 +1,449 @@
+"""The cache keeps what was read, and nothing that happens to its folder makes a read fail."""
+
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.unit.content.mounts import read_only, small_disk
+from tests.unit.content.scripted import KIB, MIB, Script, content
+from zonedrive.content import Cache, Reader, create_file, open_file
+from zonedrive.errors import Unreachable
+
+KEY = bytes(range(32))
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, key: bytes | None = KEY, limit: int = 1 << 30, identity: str = ""
+) -> AsyncIterator[Cache]:
+    """A cache that runs."""
+    cache = Cache(folder, key, limit, identity=identity, stall=5.0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cache.run)
+        yield cache
+        await cache.aclose()
+
+
+async def read_all(reader: Reader, piece: int = 128 * KIB) -> bytes:
+    """The whole file."""
+    return b"".join([await reader.read(at, piece) for at in range(0, reader.size, piece)])
+
+
+async def fetched(cache: Cache, ino: int, source: Script, revision: str = "r") -> bytes:
+    """Open, read everything, close."""
+    reader = cache.open(ino, revision, len(source.data), source)
+    try:
+        return await read_all(reader)
+    finally:
+        reader.close()
+
+
+def taken(folder: Path) -> int:
+    """Bytes that the content files take on the disk."""
+    files = [path for path in folder.iterdir() if not path.name.startswith("index.db")]
+    return sum(path.stat().st_blocks * 512 for path in files)
+
+
+class Offline(Script):
+    """A source that has nothing any more."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(b"\0" * size)
+        self.error = Unreachable("offline")
+
+
+async def test_what_was_read_stays_readable_offline(tmp_path: Path, key: bytes | None) -> None:
+    """After a restart without a network, everything that was read before is there."""
+    whole, part = Script(content(3 * MIB)), Script(content(8 * MIB, 1))
+    async with running(tmp_path, key) as cache:
+        await fetched(cache, 1, whole)
+        reader = cache.open(2, "r", len(part.data), part)
+        await reader.read(0, 100_000)
+        reader.close()
+    async with running(tmp_path, key) as cache:
+        assert cache.is_complete(1, "r")
+        assert await fetched(cache, 1, Script(whole.data)) == whole.data
+        reader = cache.open(1, "r", len(whole.data), Offline(0))
+        assert reader.available(0, 4 * MIB) == whole.data
+        reader.close()
+        reader = cache.open(2, "r", len(part.data), Offline(0))
+        assert reader.available(0, 100_000) == part.data[:100_000]
+        with pytest.raises(Unreachable):
+            await reader.read(7 * MIB, 10)
+        reader.close()
+
+
+async def test_complete_files_survive_a_killed_daemon(tmp_path: Path, key: bytes | None) -> None:
+    """What was complete when the daemon was killed is there at the next start, and counted."""
+    whole, part = Script(content(3 * MIB)), Script(content(8 * MIB, 1))
+    async with running(tmp_path / "a", key) as cache:
+        reader = cache.open(1, "r", len(whole.data), whole)
+        await read_all(reader)
+        other = cache.open(2, "r", len(part.data), part)
+        await other.read(0, 100_000)
+        shutil.copytree(tmp_path / "a", tmp_path / "b")  # as if killed now
+        reader.close()
+        other.close()
+    async with running(tmp_path / "b", key) as cache:
+        assert cache.is_complete(1, "r")
+        assert cache.usage() == taken(tmp_path / "b") > 3 * MIB
+        reader = cache.open(1, "r", len(whole.data), Offline(0))
+        assert reader.available(0, 4 * MIB) == whole.data
+        reader.close()
+        assert await fetched(cache, 2, Script(part.data)) == part.data
+
+
+async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
+    """Who has the old version open reads it to its end; everybody else gets the new one."""
+    old, new = Script(content(2 * MIB)), Script(content(2 * MIB, 1))
+    async with running(tmp_path) as cache:
+        await fetched(cache, 1, old, "old")
+        reader = cache.open(1, "old", 2 * MIB, old)
+        assert await fetched(cache, 1, new, "new") == new.data
+        assert not cache.is_complete(1, "old")
+        assert await read_all(reader) == old.data
+        assert old.opened == [0]
+        reader.close()
+        assert cache.usage() == taken(tmp_path) < 3 * MIB
+
+
+async def test_a_dropped_file_is_read_to_its_end(tmp_path: Path) -> None:
+    """A file that is deleted while it is read is read as on any Unix."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path) as cache:
+        reader = cache.open(1, "r", 2 * MIB, source)
+        await reader.read(0, 100)
+        cache.drop(1)
+        assert await read_all(reader) == source.data
+        reader.close()
+        assert cache.usage() == taken(tmp_path) == 0
+        assert not cache.is_complete(1, "r")
+
+
+async def test_the_limit_is_never_exceeded(tmp_path: Path, key: bytes | None) -> None:
+    """Whatever is read, the files take no more than `cache_size`; the longest unused go first."""
+    limit = 5 * MIB
+    async with running(tmp_path, key, limit) as cache:
+        for ino in range(12):
+            source = Script(content(MIB - 5000, ino))
+            most = 0
+
+            def measure(_offset: int) -> None:
+                nonlocal most
+                most = max(most, taken(tmp_path))
+
+            source.pace = measure
+            assert await fetched(cache, ino, source) == source.data
+            assert max(most, taken(tmp_path), cache.usage()) <= limit
+            if ino:
+                assert cache.is_complete(0, "r") == (ino < 11)
+            if ino in range(1, 11):  # used all the time, so it stays
+                reader = cache.open(0, "r", MIB - 5000, source)
+                reader.close()
+        assert cache.is_complete(11, "r")
+        assert not cache.is_complete(2, "r")
+        assert cache.usage() == taken(tmp_path)
+
+
+async def test_a_file_in_use_or_pinned_is_not_evicted(tmp_path: Path) -> None:
+    """What a program has open, and what was pinned, stays, however much else is read."""
+    async with running(tmp_path, limit=4 * MIB) as cache:
+        first, second = Script(content(MIB)), Script(content(MIB, 1))
+        await fetched(cache, 1, first)
+        reader = cache.open(1, "r", MIB, Offline(0))
+        await fetched(cache, 2, second)
+        cache.pinned.add(2)
+        for ino in range(3, 12):
+            await fetched(cache, ino, Script(content(MIB, ino)))
+        assert cache.is_complete(2, "r")
+        assert reader.available(0, MIB) == first.data
+        reader.close()
+
+
+async def test_a_file_bigger_than_the_cache_can_be_read(tmp_path: Path) -> None:
+    """A huge file is read through once, in order, within the limit."""
+    source = Script(content(40 * MIB))
+    async with running(tmp_path, limit=3 * MIB) as cache:
+        reader = cache.open(1, "r", len(source.data), source)
+        for at in range(0, reader.size, 128 * KIB):
+            assert await reader.read(at, 128 * KIB) == source.data[at : at + 128 * KIB]
+            assert at % (4 * MIB) or taken(tmp_path) <= 3 * MIB
+        assert source.opened == [0]
+        reader.close()
+        with pytest.raises(OSError, match="space"):
+            await cache.complete(1, "r", len(source.data), source)
+        file = await cache.export(1, "r", len(source.data), source, tmp_path.parent / "whole")
+        assert b"".join(file.blocks()) == source.data
+        file.close()
+
+
+async def test_a_cache_of_no_bytes(tmp_path: Path) -> None:
+    """With `cache_size = 0` files are readable and nothing is on the disk."""
+    source = Script(content(3 * MIB))
+    async with running(tmp_path, limit=0) as cache:
+        assert await fetched(cache, 1, source) == source.data
+        assert cache.usage() == taken(tmp_path) == 0
+
+
+async def test_a_lowered_limit_holds_at_once(tmp_path: Path) -> None:
+    """A smaller `cache_size` at the next start frees the difference."""
+    async with running(tmp_path) as cache:
+        for ino in range(8):
+            await fetched(cache, ino, Script(content(MIB, ino)))
+    async with running(tmp_path, limit=3 * MIB) as cache:
+        assert taken(tmp_path) <= 3 * MIB
+        assert cache.is_complete(7, "r")
+
+
+async def test_a_full_disk_is_no_obstacle(
+    tmp_path: Path, key: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When others fill the disk, reads go on uncached, it is said once, and nothing is torn."""
+    source = Script(content(12 * MIB))
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk:
+        async with running(disk / "cache", key) as cache:
+            small = Script(content(MIB, 1))
+            await fetched(cache, 2, small)
+            (disk / "filler").write_bytes(bytes(4 * MIB))
+            caplog.set_level(logging.WARNING)
+            for _ in range(3):
+                assert await fetched(cache, 1, source) == source.data
+            for ino in range(3, 9):
+                other = Script(content(MIB, ino))
+                assert await fetched(cache, ino, other) == other.data
+            assert cache.usage() <= 4 * MIB
+        assert 0 < len(caplog.records) <= 3
+
+
+async def test_the_last_of_the_disk_is_left_free(tmp_path: Path) -> None:
+    """The cache leaves five of a hundred parts of the disk to everybody else."""
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        async with running(disk / "cache") as cache:
+            for ino in range(20):
+                source = Script(content(MIB, ino))
+                source.pace = lambda _offset: os.statvfs(disk).f_bavail * 4096 > 0.05 * 16 * MIB
+                await fetched(cache, ino, source)
+                space = os.statvfs(disk)
+                # What SQLite writes beside it is not counted beforehand.
+                assert space.f_bavail >= space.f_blocks * 0.05 - 64
+
+
+async def test_enospc_in_the_middle_of_a_file(
+    tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full although it said otherwise (a quota) makes no read fail."""
+    real = os.pwritev if key else os.pwrite
+    source = Script(content(4 * MIB))
+    left = 20
+
+    def full(*arguments: object) -> int:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(122, "Disk quota exceeded")
+        return real(*arguments)  # type: ignore[arg-type]
+
+    async with running(tmp_path, key) as cache:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwritev" if key else "pwrite", full)
+            assert await fetched(cache, 1, source) == source.data
+        assert await fetched(cache, 1, source) == source.data
+
+
+async def test_a_folder_that_is_deleted_while_in_use(tmp_path: Path, key: bytes | None) -> None:
+    """Someone empties ~/.cache under the running daemon: reads go on, and are cached again."""
+    folder = tmp_path / "cache"
+    source, other = Script(content(2 * MIB)), Script(content(2 * MIB, 1))
+    async with running(folder, key) as cache:
+        await fetched(cache, 1, source)
+        reader = cache.open(2, "r", 2 * MIB, other)
+        await reader.read(0, 100)
+        shutil.rmtree(folder)
+        assert await read_all(reader) == other.data
+        reader.close()
+        assert await fetched(cache, 1, source) == source.data
+        assert await fetched(cache, 3, other) == other.data
+        assert cache.is_complete(3, "r")
+        assert cache.usage() == taken(folder)
+    async with running(folder, key) as cache:
+        assert cache.is_complete(3, "r")
+
+
+async def test_a_folder_that_becomes_read_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a disk error the kernel lets nobody write: cached files stay readable, others too."""
+    kept, other = Script(content(MIB)), Script(content(2 * MIB, 1))
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        async with running(disk / "cache") as cache:
+            await fetched(cache, 1, kept)
+        read_only(disk)
+        caplog.set_level(logging.WARNING)
+        async with running(disk / "cache") as cache:
+            for _ in range(5):
+                assert await fetched(cache, 2, other) == other.data
+        assert 0 < len(caplog.records) <= 4
+
+
+async def test_a_flipped_bit_is_fetched_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A damaged block of the cache is noticed and replaced from the service, alone."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path) as cache:
+        await fetched(cache, 1, source)
+        (path,) = (path for path in tmp_path.iterdir() if path.name.startswith("1-"))
+        with path.open("r+b") as raw:
+            raw.seek(MIB)
+            byte = raw.read(1)
+            raw.seek(MIB)
+            raw.write(bytes([byte[0] ^ 4]))
+        before = source.sent
+        assert await fetched(cache, 1, source) == source.data
+        assert source.sent - before <= 4 * MIB
+        assert "damaged" in caplog.text
+        assert await fetched(cache, 1, Offline(2 * MIB)) == source.data
+        assert cache.is_complete(1, "r")
+
+
+async def test_a_damaged_block_is_never_zeros_after_a_crash(tmp_path: Path) -> None:
+    """Killed between noticing damage and repairing it, the daemon still knows of it."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path / "a") as cache:
+        await fetched(cache, 1, source)
+        (path,) = (path for path in (tmp_path / "a").iterdir() if path.name.startswith("1-"))
+        with path.open("r+b") as raw:
+            raw.seek(MIB)
+            raw.write(b"damage")
+        reader = cache.open(1, "r", 2 * MIB, Offline(2 * MIB))
+        with pytest.raises(Unreachable):
+            await read_all(reader)
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        reader.close()
+    async with running(tmp_path / "b") as cache:
+        assert not cache.is_complete(1, "r")
+        assert await fetched(cache, 1, source) == source.data
+
+
+@pytest.mark.parametrize("damage", ["index", "files", "strangers", "truncated"])
+async def test_a_damaged_folder_is_used_anyway(
+    tmp_path: Path, key: bytes | None, damage: str
+) -> None:
+    """Whatever is found in the cache folder at the start, reads give the service's bytes."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path, key) as cache:
+        await fetched(cache, 1, source)
+        await fetched(cache, 2, source)
+    for path in list(tmp_path.iterdir()):
+        if damage == "index" and path.name.startswith("index"):
+            path.write_bytes(b"this is no database" * 1000)
+        elif damage == "files" and path.name.startswith("1-"):
+            path.unlink()
+        elif damage == "strangers":
+            (tmp_path / f"{path.name}.bak").write_bytes(b"x")
+            (tmp_path / "folder").mkdir(exist_ok=True)
+        elif damage == "truncated" and path.name.startswith("1-"):
+            os.truncate(path, 100_000)
+    async with running(tmp_path, key) as cache:
+        for ino in (1, 2):
+            assert await fetched(cache, ino, source) == source.data
+            assert await fetched(cache, ino, Offline(2 * MIB)) == source.data
+
+
+async def test_another_tree_or_key_gets_nothing_old(tmp_path: Path) -> None:
+    """Inode numbers of another store, or another key, never give that store's content."""
+    source = Script(content(MIB))
+    for key, identity in ((KEY, "one"), (KEY, "two"), (None, "two"), (bytes(32), "two")):
+        async with running(tmp_path, key, identity=identity) as cache:
+            assert not cache.is_complete(1, "r")
+            assert cache.usage() == taken(tmp_path) == 0
+            await fetched(cache, 1, source)
+
+
+async def test_an_uploaded_file_is_kept(tmp_path: Path, key: bytes | None) -> None:
+    """What was just saved is read back from this machine, not from the service."""
+    name = "7-1.plain" if key is None else "7-1.sealed"
+    async with running(tmp_path / "cache", key) as cache:
+        await fetched(cache, 7, Script(content(MIB)), "old")
+        file = create_file(tmp_path / name, key)
+        file.pwrite(0, b"saved" * 50_000)
+        reading = open_file(tmp_path / name, key)
+        file.close()
+        await cache.take(tmp_path / name, 7, "new", 250_000)
+        assert not (tmp_path / name).exists()
+        assert cache.is_complete(7, "new")
+        assert not cache.is_complete(7, "old")
+        reader = cache.open(7, "new", 250_000, Offline(0))
+        assert reader.available(0, 250_000) == b"saved" * 50_000
+        assert reading.pread(0, 5) == b"saved"
+        reader.close()
+        reading.close()
+        assert cache.usage() == taken(tmp_path / "cache")
+
+
+async def test_an_uploaded_file_is_taken_over_from_another_disk(tmp_path: Path) -> None:
+    """State and cache on different file systems: the bytes are copied."""
+    with small_disk(tmp_path / "disk", 4 * MIB) as disk:
+        async with running(tmp_path / "cache") as cache:
+            file = create_file(disk / "7-1.sealed", KEY)
+            file.pwrite(0, b"saved" * 50_000)
+            file.close()
+            await cache.take(disk / "7-1.sealed", 7, "new", 250_000)
+            assert not (disk / "7-1.sealed").exists()
+            reader = cache.open(7, "new", 250_000, Offline(0))
+            assert reader.available(0, 250_000) == b"saved" * 50_000
+            reader.close()
+
+
+@pytest.mark.parametrize("wrong", ["size", "kind", "missing", "room"])
+async def test_a_file_that_cannot_be_kept_is_let_go(tmp_path: Path, wrong: str) -> None:
+    """An uploaded file that does not fit is removed here; the service has it."""
+    async with running(tmp_path / "cache", limit=MIB) as cache:
+        path = tmp_path / ("7-1.plain" if wrong == "kind" else "7-1.sealed")
+        size = 2 * MIB if wrong == "room" else 1000
+        if wrong != "missing":
+            file = create_file(path, None if wrong == "kind" else KEY)
+            file.pwrite(0, bytes(size))
+            file.close()
+        await cache.take(path, 7, "r", size + (wrong == "size"))
+        assert not path.exists()
+        assert not cache.is_complete(7, "r")
+        assert cache.usage() == taken(tmp_path / "cache")
+
+
+async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:
+    """The first write to a file of the service works on a copy; the cached version stays."""
+    source = Script(content(3 * MIB))
+    async with running(tmp_path / "cache", key) as cache:
+        file = await cache.export(1, "r", len(source.data), source, tmp_path / "copy")
+        file.pwrite(0, b"changed")
+        assert file.size == len(source.data)
+        file.close()
+        assert await fetched(cache, 1, Offline(3 * MIB)) == source.data
+        with pytest.raises(Unreachable):
+            await cache.export(2, "r", 100, Offline(100), tmp_path / "none")
+        assert not (tmp_path / "none").exists()
+        empty = await cache.export(3, "r", 0, Offline(0), tmp_path / "empty")
+        assert empty.size == 0
+        empty.close()
+
+
+async def test_nobody_else_may_look(tmp_path: Path) -> None:
+    """Cached files belong to their owner alone, and the index names neither people nor files."""
+    source = Script(content(MIB))
+    source.validator = "etag-of-a-secret"
+    async with running(tmp_path / "cache") as cache:
+        await fetched(cache, 1, source, "1|2|someone@example.org")
+    for path in (tmp_path / "cache").iterdir():
+        assert path.stat().st_mode & 0o077 == 0
+        raw = path.read_bytes()
+        assert b"someone@example.org" not in raw
+        assert b"etag-of-a-secret" not in raw
+        assert source.data[5000:5100] not in raw
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,353 @@
+"""Missing bytes are fetched once, as far as somebody wants them, and from one version only."""
+
+import threading
+from functools import partial
+
+import pytest
+import trio
+
+from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
+from zonedrive.content import Cache, Changed, Reader
+from zonedrive.errors import BadAnswer, Interrupted, TimedOut, Unreachable
+
+
+async def until(condition: object) -> None:
+    """Wait for something that threads bring about, at most five seconds."""
+    assert callable(condition)
+    with trio.fail_after(5):
+        while not condition():
+            await trio.sleep(0.001)
+
+
+async def read_all(reader: Reader, piece: int = 128 * KIB) -> bytes:
+    """The whole file, as the kernel reads it."""
+    parts = []
+    for offset in range(0, reader.size, piece):
+        ready = reader.available(offset, piece)
+        parts.append(await reader.read(offset, piece) if ready is None else ready)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("piece", [10_000, 64 * KIB, 300_001, MIB])
+@pytest.mark.parametrize("size", [0, 1, 64 * KIB, 5 * MIB + 17])
+async def test_a_file_is_read_through(cache: Cache, size: int, piece: int) -> None:
+    """A cold file comes whole, whatever pieces the service sends, and over one connection."""
+    source = Script(content(size), piece=piece)
+    reader = cache.open(7, "r", size, source)
+    assert await read_all(reader) == source.data
+    assert await reader.read(size, 10) == b""
+    assert source.opened == ([0] if size else [])
+    assert reader.complete
+    reader.close()
+    assert cache.is_complete(7, "r") == (size > 0)
+
+
+async def test_the_first_bytes_come_before_the_last(cache: Cache) -> None:
+    """The first read of a big file returns with the first chunk."""
+    source = Script(content(8 * MIB))
+    source.pace = lambda offset: offset == 0 or source.go.wait(30)
+    reader = cache.open(7, "r", len(source.data), source)
+    with trio.fail_after(5):
+        assert await reader.read(0, 4096) == source.data[:4096]
+    assert reader.available(0, 100) == source.data[:100]
+    assert reader.available(4 * MIB, 100) is None
+    source.go.set()
+    reader.close()
+
+
+async def test_many_readers_cause_one_download(cache: Cache) -> None:
+    """Ten programs that open the same file fetch it once."""
+    source = Script(content(3 * MIB))
+    results: list[bytes] = []
+
+    async def one() -> None:
+        reader = cache.open(7, "r", len(source.data), source)
+        results.append(await read_all(reader))
+        reader.close()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(one)
+    assert results == [source.data] * 10
+    assert source.opened == [0]
+    assert source.sent == len(source.data)
+
+
+async def test_a_head_does_not_fetch_the_whole_file(cache: Cache) -> None:
+    """Reading the first bytes of a huge file fetches a little more, and its end nothing else."""
+    source = Script(content(32 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await reader.read(0, 4096) == source.data[:4096]
+    await until(lambda: source.sent >= MIB)
+    reader.close()
+    await until(lambda: source.open_now == 0)
+    assert source.sent <= 2 * MIB
+
+
+async def test_a_paused_download_goes_on_with_its_reader(cache: Cache) -> None:
+    """A program that reads slowly is served by the same connection."""
+    source = Script(content(8 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 64 * KIB)
+    await until(lambda: source.sent >= MIB)
+    assert await read_all(reader) == source.data
+    assert source.opened == [0]
+    reader.close()
+
+
+async def test_random_reads_fetch_what_they_need(cache: Cache) -> None:
+    """Reads here and there in a big file ask for parts and leave the rest on the service."""
+    source = RangeScript(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in (40 * MIB + 5, 20 * MIB, 63 * MIB, 3 * MIB + 4000):
+        assert await reader.read(offset, 4096) == source.data[offset : offset + 4096]
+    assert source.sent <= 4 * 128 * KIB
+    assert len(source.ends) == 4
+    reader.close()
+
+
+async def test_a_far_seek_does_not_wait_for_the_bytes_between(cache: Cache) -> None:
+    """Jumping to the end of a film does not download the film first."""
+    source = Script(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 4096)
+    assert await reader.read(60 * MIB, 4096) == source.data[60 * MIB :][:4096]
+    assert source.opened == [0, 60 * MIB]
+    assert source.sent < 10 * MIB
+    reader.close()
+
+
+async def test_what_is_there_is_not_fetched_again(cache: Cache) -> None:
+    """A sequential read jumps over parts that a random read brought before."""
+    source = Script(content(16 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in range(8 * MIB, 12 * MIB, 128 * KIB):
+        await reader.read(offset, 128 * KIB)
+    reader.close()
+    before = source.sent
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await read_all(reader) == source.data
+    assert source.sent - before < 13 * MIB
+    reader.close()
+
+
+async def test_fetching_the_rest_does_not_pause_at_what_is_there(cache: Cache) -> None:
+    """Completing a file of which parts are there takes no longer than their download."""
+    source = Script(content(16 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in range(4 * MIB, 6 * MIB, 128 * KIB):
+        await reader.read(offset, 128 * KIB)
+    with trio.fail_after(1.5):
+        await cache.complete(7, "r", len(source.data), source)
+    reader.close()
+
+
+@pytest.mark.parametrize("kind", [Script, RangeScript])
+async def test_a_source_without_ranges_serves_every_read(cache: Cache, kind: type[Script]) -> None:
+    """Where the service ignores ranges one download from the beginning serves all readers."""
+    source = kind(content(6 * MIB))
+    source.ranges = False
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await reader.read(5 * MIB, 4096) == source.data[5 * MIB :][:4096]
+    assert await reader.read(2 * MIB, 4096) == source.data[2 * MIB :][:4096]
+    assert await read_all(reader) == source.data
+    assert source.sent == len(source.data)
+    reader.close()
+
+
+async def test_a_broken_connection_is_resumed(cache: Cache) -> None:
+    """A download that is cut again and again goes on where it was, unseen by the reader."""
+    source = Script(content(4 * MIB))
+    source.cut, source.error = 700_000, Interrupted("the connection broke")
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await read_all(reader) == source.data
+    assert len(source.opened) > 5
+    reader.close()
+
+
+@pytest.mark.parametrize("size", [-1, 1])
+async def test_a_body_of_a_wrong_length_is_an_error(cache: Cache, size: int) -> None:
+    """A body that ends early or never is not taken for the file."""
+    source = Script(content(300 * KIB))
+    source.total = len(source.data)
+    if size < 0:
+        source.cut = 0
+    else:
+        source.data += b"more"
+    reader = cache.open(7, "r", source.total, source)
+    with pytest.raises(BadAnswer):
+        await reader.read(200 * KIB, 100 * KIB)
+    reader.close()
+
+
+async def test_offline_is_told_to_all_and_tried_again_later(cache: Cache) -> None:
+    """Without a network every waiting read fails at once; when it is back, reads work."""
+    source = Script(content(MIB))
+    source.error = Unreachable("no route")
+    reader = cache.open(7, "r", len(source.data), source)
+    failed = 0
+
+    async def one(offset: int) -> None:
+        nonlocal failed
+        with pytest.raises(Unreachable):
+            await reader.read(offset, 100)
+        failed += 1
+
+    async with trio.open_nursery() as nursery:
+        for offset in range(0, 500, 100):
+            nursery.start_soon(one, offset)
+    assert failed == 5
+    source.error = None
+    assert await reader.read(0, 100) == source.data[:100]
+    reader.close()
+
+
+async def test_a_stalled_download_ends_the_wait(cache: Cache) -> None:
+    """A service that stops sending freezes nobody: the read fails after the deadline."""
+    source = Script(content(MIB))
+    source.pace = lambda offset: offset < 256 * KIB or source.go.wait(30)
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 4096)
+    with trio.fail_after(10), pytest.raises(TimedOut):
+        await reader.read(512 * KIB, 4096)
+    assert source.aborted == 1
+    source.pace = lambda _offset: None
+    assert await reader.read(512 * KIB, 4096) == source.data[512 * KIB :][:4096]
+    reader.close()
+
+
+async def test_another_size_is_another_version(cache: Cache) -> None:
+    """A file that has another size by now is not read as the old one."""
+    source = Script(content(MIB))
+    reader = cache.open(7, "r", 2 * MIB, source)
+    with pytest.raises(Changed):
+        await reader.read(0, 100)
+    reader.close()
+
+
+async def test_two_versions_are_never_mixed(cache: Cache) -> None:
+    """When a file changes while it is read, the read fails; what it has read stays readable."""
+    source = Script(content(8 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    old = source.data
+    assert await reader.read(0, 4096) == old[:4096]
+    source.data, source.validator = content(8 * MIB, seed=2), "v2"
+    with pytest.raises(Changed):
+        await reader.read(7 * MIB, 4096)
+    assert await reader.read(0, 4096) == old[:4096]
+    fresh = cache.open(7, "r", len(source.data), source)
+    assert await read_all(fresh) == source.data
+    assert reader.available(0, 4096) == old[:4096]
+    fresh.close()
+    reader.close()
+
+
+async def test_a_change_is_noticed_after_a_restart(cache: Cache) -> None:
+    """Bytes of yesterday are not completed with bytes of another version today."""
+    source = Script(content(8 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 4096)
+    reader.close()
+    source.validator = "v2"
+    reader = cache.open(7, "r", len(source.data), source)
+    with pytest.raises(Changed):
+        await reader.read(7 * MIB, 4096)
+    reader.close()
+
+
+async def test_a_cancelled_reader_leaves_no_trace(cache: Cache) -> None:
+    """A program that is killed while it waits disturbs no other one, and threads end."""
+    source = Script(content(MIB))
+    source.held()
+    reader = cache.open(7, "r", len(source.data), source)
+    other = cache.open(7, "r", len(source.data), source)
+    results: list[bytes] = []
+
+    async def wait() -> None:
+        results.append(await other.read(0, 10))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        with trio.move_on_after(0.05):
+            await reader.read(0, 10)
+        reader.close()
+        source.go.set()
+    assert results == [source.data[:10]]
+    other.close()
+    await until(lambda: source.open_now == 0)
+
+
+async def test_nobody_left_means_no_thread_left(cache: Cache) -> None:
+    """Closing the last reader ends a download that hangs in the network."""
+    source = Script(content(MIB))
+    source.held()
+    reader = cache.open(7, "r", len(source.data), source)
+    with trio.move_on_after(0.05):
+        await reader.read(0, 10)
+    assert source.open_now == 1
+    reader.close()
+    await until(lambda: source.open_now == 0)
+
+
+async def test_the_end_of_the_cache_ends_the_waiting(cache: Cache) -> None:
+    """Unmounting while a read waits for the network takes no deadline to pass."""
+    source = Script(content(MIB))
+    source.held()
+    reader = cache.open(7, "r", len(source.data), source)
+    errors: list[Exception] = []
+
+    async def wait() -> None:
+        try:
+            await reader.read(0, 10)
+        except Exception as error:
+            errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await until(lambda: source.open_now == 1)
+        await cache.aclose()
+    assert len(errors) == 1
+    assert source.open_now == 0
+
+
+async def test_few_connections_serve_many_files(cache: Cache) -> None:
+    """More open files than connections: each gets its bytes, paused downloads give way."""
+    sources = [Script(content(4 * MIB, seed)) for seed in range(20)]
+    readers = [cache.open(n, "r", 4 * MIB, source) for n, source in enumerate(sources)]
+    with trio.fail_after(20):
+        for reader, source in zip(readers, sources, strict=True):
+            assert await reader.read(0, 4096) == source.data[:4096]
+    for reader in readers:
+        reader.close()
+
+
+async def test_reads_in_any_order_get_their_own_bytes(cache: Cache) -> None:
+    """The kernel's parallel reads of one file each get what they asked for."""
+    source = Script(content(6 * MIB), piece=100_000)
+    reader = cache.open(7, "r", len(source.data), source)
+    wrong: list[int] = []
+
+    async def one(offset: int) -> None:
+        data = await reader.read(offset, 128 * KIB)
+        if data != source.data[offset : offset + 128 * KIB]:
+            wrong.append(offset)
+
+    async with trio.open_nursery() as nursery:
+        for offset in range(0, 6 * MIB, 128 * KIB):
+            nursery.start_soon(one, offset)
+    assert not wrong
+    reader.close()
+
+
+async def test_prefetch_fetches_everything(cache: Cache) -> None:
+    """A small file that is likely to be read next is there before it is asked for."""
+    source = Script(content(3 * MIB))
+    cache.prefetch(7, "r", len(source.data), source)
+    await until(partial(cache.is_complete, 7, "r"))
+    other = Script(content(3 * MIB))
+    reader = cache.open(8, "r", len(other.data), other)
+    reader.prefetch()
+    reader.prefetch()
+    await until(lambda: reader.complete)
+    reader.close()
+    assert threading.active_count() < 40

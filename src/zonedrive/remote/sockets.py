@@ -7,9 +7,12 @@ INVARIANT: over STALL_SECONDS of waiting for an answer that has begun, at least 
 or the connection ends in a timeout.  Time between two reads (a consumer's pause) does not count.
 """
 
+import contextlib
 import socket
 import ssl
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -20,6 +23,31 @@ STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
 
 
+class Open:
+    """The connections that are open now, so that all of them can be ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._ended = False
+
+    def add(self, stream: "Stream") -> None:
+        """A connection was made."""
+        with self._lock:
+            self._streams.add(stream)
+            ended = self._ended
+        if ended:
+            stream.hang_up()
+
+    def hang_up(self) -> None:
+        """End all of them, and all that are made from now on, whoever waits for them."""
+        with self._lock:
+            self._ended = True
+            streams = list(self._streams)
+        for stream in streams:
+            stream.hang_up()
+
+
 class Stream(httpcore.NetworkStream):
     """One connection, plain at first, then TLS."""
 
@@ -28,6 +56,7 @@ class Stream(httpcore.NetworkStream):
         inner: httpcore.NetworkStream,
         stall_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        open_ones: Open | None = None,
     ) -> None:
         self._inner = inner
         self._socket: socket.socket = inner.get_extra_info("socket")
@@ -37,6 +66,14 @@ class Stream(httpcore.NetworkStream):
         self._asked = True  # nothing of the answer has come yet
         self._waited = 0.0
         self._came = 0
+        self._open_ones = open_ones or Open()
+        self._open_ones.add(self)
+
+    def hang_up(self) -> None:
+        """Make a read or write that another thread waits in end now (closing would not)."""
+        with contextlib.suppress(OSError):  # it has ended by itself
+            # Not the method of SSLSocket, which would let the next read give out ciphertext.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """What is there, once something is: with TLS that is a record of up to 16 KiB."""
@@ -78,7 +115,7 @@ class Stream(httpcore.NetworkStream):
         inner = self._inner.start_tls(ssl_context, server_hostname, timeout)
         if isinstance(self._socket, ssl.SSLSocket):
             return inner
-        return Stream(inner, self._stall_seconds, self._clock)
+        return Stream(inner, self._stall_seconds, self._clock, self._open_ones)
 
     def get_extra_info(self, info: str) -> Any:
         """As the connection below."""
@@ -108,6 +145,7 @@ class Backend(httpcore.NetworkBackend):
     def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
         self._system = httpcore.SyncBackend()
         self._stall_seconds = stall_seconds
+        self.open_ones = Open()
 
     def connect_tcp(
         self,
@@ -119,7 +157,7 @@ class Backend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         """A connection to `host`."""
         inner = self._system.connect_tcp(host, port, timeout, local_address, socket_options)
-        return Stream(inner, self._stall_seconds)
+        return Stream(inner, self._stall_seconds, open_ones=self.open_ones)
 
 
 def guard(client: httpx.Client, stall_seconds: float = STALL_SECONDS) -> None:
@@ -129,6 +167,18 @@ def guard(client: httpx.Client, stall_seconds: float = STALL_SECONDS) -> None:
     holds the pinned version to them.
     """
     backend = Backend(stall_seconds)
-    for transport in (client._transport, *client._mounts.values()):
-        if isinstance(transport, httpx.HTTPTransport):
-            transport._pool._network_backend = backend
+    for transport in _transports(client):
+        transport._pool._network_backend = backend
+
+
+def hang_up(client: httpx.Client) -> None:
+    """End all connections of a client that is guarded, those in use too."""
+    for transport in _transports(client):
+        backend = transport._pool._network_backend
+        if isinstance(backend, Backend):
+            backend.open_ones.hang_up()
+
+
+def _transports(client: httpx.Client) -> list[httpx.HTTPTransport]:
+    every = (client._transport, *client._mounts.values())
+    return [transport for transport in every if isinstance(transport, httpx.HTTPTransport)]

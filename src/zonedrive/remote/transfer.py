@@ -19,6 +19,7 @@ import httpx
 
 from zonedrive.errors import (
     BadAnswer,
+    Interrupted,
     RemoteError,
     ReplyLost,
 )
@@ -95,6 +96,8 @@ class Download:
         Raises BadAnswer where they are not as many as announced, Interrupted or TimedOut where
         the connection breaks or stalls.
         """
+        if self._response.status_code == 416:
+            return
         position = self.offset
         for chunk in self._owner.chunks(self._response, self._doing):
             position += len(chunk)
@@ -141,9 +144,16 @@ class Transfer:
         self._backoff = backoff
         self._open_seconds = open_seconds
         self._clock, self._sleep, self._chance = clock, sleep, chance
+        self._ending = False
+
+    def hang_up(self) -> None:
+        """End everything that is underway, and all that comes, in Interrupted; at once."""
+        self._ending = True
+        sockets.hang_up(self._client)
 
     def close(self) -> None:
         """Close all connections; what is underway ends in an error."""
+        self.hang_up()
         self._client.close()
 
     def download(
@@ -275,6 +285,8 @@ class Transfer:
         return response
 
     def _exchanged(self, exchange: "_Exchange") -> httpx.Response:
+        if self._ending:
+            raise Interrupted(f"{exchange.doing}: zonedrive is ending")
         form = exchange.form
         request = self._client.build_request(
             exchange.method,

@@ -1,0 +1,424 @@
+"""The verbs of the service, above requests that are answered by a function."""
+
+import json
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.unit.remote.conftest import BASE, Piece, Stage
+from zonedrive import errors
+from zonedrive.config import Settings
+from zonedrive.remote import Service, load_profile, open_service
+
+ENTRY = {"id": "e", "name": "n", "zoneId": "z", "parentId": "p", "folder": False, "size": 3}
+Verb = Callable[[Service], Awaitable[object]]
+READS: dict[str, Verb] = {
+    "zones": lambda service: service.zones(),
+    "listing": lambda service: service.listing("z", "p"),
+    "entry": lambda service: service.entry("z", "e"),
+    "versions": lambda service: service.versions("z", "e"),
+    "deleted": lambda service: service.deleted("z"),
+}
+CHANGES: dict[str, Verb] = {
+    "make_folder": lambda service: service.make_folder("z", "p", "n"),
+    "move": lambda service: service.move("z", "e", "q", "m"),
+    "delete": lambda service: service.delete("z", "e"),
+    "restore": lambda service: service.restore("z", "e"),
+    "purge": lambda service: service.purge("z", "e"),
+}
+VERBS = READS | CHANGES
+WHAT_A_STATUS_MEANS = {
+    400: errors.Rejected,
+    401: errors.NotLoggedOn,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    409: errors.AlreadyExists,
+    413: errors.TooLarge,
+    423: errors.Locked,
+    429: errors.Unavailable,
+    500: errors.Unavailable,
+    502: errors.Unavailable,
+    503: errors.Unavailable,
+}
+
+
+def said(status: int, value: object = None, **headers: str) -> httpx.Response:
+    """An answer with JSON, or with nothing."""
+    if value is None:
+        return httpx.Response(status, headers=headers)
+    return httpx.Response(status, json=value, headers=headers)
+
+
+async def test_the_published_verbs_ask_for_what_is_published(stage: Stage) -> None:
+    """Methods and paths are those of the interface, ids encoded."""
+    service = stage.service(lambda request: said(200, []))
+    await service.zones()
+    await service.listing("z/1", "p")
+    assert stage.asked() == ["GET /api/zones", "GET /api/zones/z%2F1/folder/p"]
+    stage.requests.clear()
+    service = stage.service(lambda request: said(200, ENTRY))
+    assert (await service.entry("z", "e")).name == "n"
+    assert stage.asked() == ["GET /api/zones/z/files/e"]
+
+
+async def test_a_listing_leaves_out_what_is_deleted(stage: Stage) -> None:
+    """The trash is not part of the folder."""
+    listing = [ENTRY, ENTRY | {"id": "d", "deleted": True}]
+    service = stage.service(lambda request: said(200, listing))
+    assert [entry.id for entry in await service.listing("z", "p")] == ["e"]
+
+
+async def test_the_profiles_verbs_send_what_the_profile_says(stage: Stage) -> None:
+    """Method, path and body come from its tables."""
+    service = stage.service(lambda request: said(200, ENTRY))
+    await service.make_folder("z", "p", "new")
+    await service.move("z", "e", "q", "m")
+    await service.restore("z", "e")
+    await service.delete("z", "e")
+    await service.purge("z", "e")
+    assert stage.asked() == [
+        "POST /api/sandbox/zones/z/folders",
+        "PUT /api/sandbox/zones/z/entries/e",
+        "POST /api/sandbox/zones/z/entries/e/restore",
+        "DELETE /api/sandbox/zones/z/entries/e",
+        "DELETE /api/sandbox/zones/z/entries/e/purge",
+    ]
+    assert json.loads(stage.requests[0].content) == {"parentId": "p", "name": "new"}
+    assert json.loads(stage.requests[1].content) == {"parentId": "q", "name": "m"}
+    assert stage.requests[0].headers["Content-Type"] == "application/json"
+    assert stage.requests[3].content == b""
+
+
+async def test_what_the_profile_lacks_fails_before_any_request(stage: Stage) -> None:
+    """With the published profile nothing is guessed against somebody's data."""
+    service = stage.service(lambda request: said(500), profile="published")
+    for name in (*CHANGES, "versions", "deleted"):
+        assert not service.can(name)
+        with pytest.raises(errors.NotSupported):
+            await VERBS[name](service)
+    assert stage.requests == []
+
+
+@pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b"not json", b'{"ok":true}'])
+@pytest.mark.parametrize("verb", ["move", "restore"])
+async def test_a_change_that_answers_nothing_of_use_is_looked_up(
+    stage: Stage, verb: str, answer: bytes
+) -> None:
+    """The entry afterwards is asked for, where the answer does not tell it."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return said(200, ENTRY) if request.method == "GET" else httpx.Response(200, content=answer)
+
+    entry = await VERBS[verb](stage.service(handle))
+    assert entry is not None
+    assert stage.asked()[1:] == ["GET /api/zones/z/files/e"]
+
+
+async def test_a_new_folder_that_is_not_told_is_found_by_its_name(stage: Stage) -> None:
+    """Among others in the parent's listing, files of that name apart."""
+    listing = [ENTRY, ENTRY | {"id": "f", "folder": True}]
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return said(200, listing) if request.method == "GET" else said(201)
+
+    service = stage.service(handle)
+    assert (await service.make_folder("z", "p", "n")).id == "f"
+    listing.pop()
+    with pytest.raises(errors.NotFound):
+        await service.make_folder("z", "p", "n")
+
+
+@pytest.mark.parametrize("status", WHAT_A_STATUS_MEANS)
+@pytest.mark.parametrize("verb", VERBS)
+async def test_each_status_on_each_verb(
+    stage: Stage, verb: str, status: int, autojump_clock: MockClock
+) -> None:
+    """Refusals come through by type; only reading is repeated, and only where that may help."""
+    service = stage.service(lambda request: said(status, {"message": "m"}))
+    kind: type[errors.RemoteError] = WHAT_A_STATUS_MEANS[status]
+    if verb in CHANGES and status == 502:
+        kind = errors.ReplyLost
+    with pytest.raises(errors.RemoteError) as refused:
+        await VERBS[verb](service)
+    assert type(refused.value) is kind
+    assert refused.value.status == status
+    assert "\n" not in refused.value.line()
+    again = verb in READS and status in (429, 500, 502, 503)
+    assert len(stage.requests) == (4 if again else 1)
+    if status == 401:
+        assert stage.link.state == "logon-required"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed(stage: Stage, verb: str, status: int) -> None:
+    """Neither to plain HTTP nor to another host: the bearer stays here."""
+    service = stage.service(lambda request: said(status, Location="http://evil.example/"))
+    with pytest.raises(errors.BadAnswer, match=r"evil\.example"):
+        await VERBS[verb](service)
+    assert {request.url.host for request in stage.requests} == {"zones.example"}
+    assert len(stage.requests) == 1
+
+
+@pytest.mark.parametrize("verb", READS)
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b'[{"id":"a","na', b"<html></html>", b'"text"', b"null", b"\xff\xff"]
+)
+async def test_a_malformed_answer_to_a_question(stage: Stage, verb: str, body: bytes) -> None:
+    """It is one clear error, not an empty folder and not a crash."""
+    service = stage.service(lambda request: httpx.Response(200, content=body))
+    with pytest.raises(errors.BadAnswer):
+        await VERBS[verb](service)
+
+
+@pytest.mark.parametrize("verb", READS)
+async def test_a_body_that_ends_early_is_asked_for_again(
+    stage: Stage, verb: str, autojump_clock: MockClock
+) -> None:
+    """A connection that breaks in the middle of a listing costs a moment, not the listing."""
+    broken = [True, True]
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if broken:
+            broken.pop()
+            return httpx.Response(200, stream=Piece(b"[", httpx.RemoteProtocolError("cut")))
+        return said(200, ENTRY if verb == "entry" else [])
+
+    await VERBS[verb](stage.service(handle))
+    assert len(stage.requests) == 3
+    assert stage.link.state == "online"
+
+
+@pytest.mark.parametrize("verb", CHANGES)
+@pytest.mark.parametrize("wrong", [httpx.ReadError("x"), httpx.ReadTimeout("x"),
+                                   httpx.RemoteProtocolError("x")])  # fmt: skip
+async def test_a_change_whose_answer_is_lost_is_not_repeated(
+    stage: Stage, verb: str, wrong: Exception
+) -> None:
+    """Whoever asked learns that it may have been done, and can look."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise wrong
+
+    with pytest.raises(errors.ReplyLost):
+        await VERBS[verb](stage.service(handle))
+    assert len(stage.requests) == 1
+
+
+@pytest.mark.parametrize("verb", CHANGES)
+async def test_a_change_that_never_left_is_known_not_to_be_done(stage: Stage, verb: str) -> None:
+    """A refused connection is no doubt."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    with pytest.raises(errors.Unreachable) as failed:
+        await VERBS[verb](stage.service(handle))
+    assert type(failed.value) is errors.Unreachable
+    assert stage.link.state == "offline"
+
+
+async def test_a_change_whose_answer_breaks_is_lost(stage: Stage) -> None:
+    """The status was fine, but the connection broke before the end: look, do not repeat."""
+    stream = Piece(b'{"id":', httpx.ReadError("x"))
+    service = stage.service(lambda request: httpx.Response(201, stream=stream))
+    with pytest.raises(errors.ReplyLost):
+        await service.make_folder("z", "p", "n")
+
+
+async def test_a_refusal_whose_body_breaks_is_a_refusal(stage: Stage) -> None:
+    """The status says enough."""
+    stream = Piece(b'{"err', httpx.ReadError("x"))
+    service = stage.service(lambda request: httpx.Response(403, stream=stream))
+    with pytest.raises(errors.Forbidden):
+        await service.delete("z", "e")
+
+
+async def test_retry_after_is_honoured(stage: Stage, autojump_clock: MockClock) -> None:
+    """A service that names a time is left alone until then."""
+    times: list[float] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        times.append(trio.current_time())
+        return said(503, **{"Retry-After": "5"}) if len(times) < 3 else said(200, [])
+
+    await stage.service(handle).zones()
+    assert times[1] - times[0] == pytest.approx(5)
+    assert times[2] - times[1] == pytest.approx(5)
+
+
+async def test_a_retry_after_beyond_the_deadline_ends_the_call(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    """Nobody waits an hour in a system call."""
+    service = stage.service(lambda request: said(503, **{"Retry-After": "3600"}))
+    with pytest.raises(errors.Unavailable):
+        await service.zones()
+    assert len(stage.requests) == 1
+    assert trio.current_time() < 1
+
+
+class Silent(httpx.AsyncBaseTransport):
+    """Takes requests and never answers; counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.count += 1
+        if trace := request.extensions.get("trace"):
+            await trace("http11.send_request_headers.started", {})
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+class Drip(httpx.AsyncByteStream):
+    """A byte a second, for ever."""
+
+    async def __aiter__(self):  # type: ignore[no-untyped-def]
+        while True:
+            await trio.sleep(1)
+            yield b" "
+
+
+def above(stage: Stage, client: httpx.AsyncClient) -> Service:
+    """A service upon a client of one's own."""
+    from zonedrive.remote.calls import Calls
+
+    profile = load_profile("sandbox")
+    calls = Calls(client, BASE, stage.link, connections=2)
+    transfer = stage.transfer(lambda request: said(500))
+    return Service(client, calls, transfer, stage.link, profile)
+
+
+async def test_a_service_that_never_answers_is_waited_for_15_seconds(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    """Every question ends, and two such silences mean offline."""
+    service = above(stage, httpx.AsyncClient(transport=Silent()))
+    for _ in range(2):
+        began = trio.current_time()
+        with pytest.raises(errors.TimedOut):
+            await service.zones()
+        assert trio.current_time() - began <= 15.1
+    assert stage.link.state == "offline"
+
+
+async def test_a_change_that_is_never_answered_is_in_doubt(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    """It was sent, so it may have been done."""
+    service = above(stage, httpx.AsyncClient(transport=Silent()))
+    began = trio.current_time()
+    with pytest.raises(errors.ReplyLost):
+        await service.delete("z", "e")
+    assert trio.current_time() - began <= 30.1
+
+
+async def test_a_dripping_answer_ends(stage: Stage, autojump_clock: MockClock) -> None:
+    """A byte a second meets no socket's timeout, but the call ends all the same."""
+    service = stage.service(lambda request: httpx.Response(200, stream=Drip()))
+    began = trio.current_time()
+    with pytest.raises(errors.TimedOut):
+        await service.zones()
+    assert trio.current_time() - began < 80
+
+
+async def test_waiting_for_a_turn_is_no_sign_of_a_bad_service(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    """A hundred requests at once, of which few may go, do not look like a network fault."""
+    transport = Silent()
+    service = above(stage, httpx.AsyncClient(transport=transport))
+    failures: list[errors.TimedOut] = []
+
+    async def ask() -> None:
+        try:
+            await service.entry("z", "e")
+        except errors.TimedOut as error:
+            failures.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        for _ in range(98):
+            nursery.start_soon(ask)
+    assert len(failures) == 100
+    assert transport.count <= 4
+
+
+async def test_offline_questions_fail_at_once_while_it_is_probed(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    """A file manager on a dead network gets its answer now; one question in flight is enough."""
+    up = False
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if not up:
+            raise httpx.ConnectError("refused")
+        return said(200, {} if "access" in request.url.path else [])
+
+    service = stage.service(handle)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(service.link.run, service)
+        await wait_all_tasks_blocked()
+        with pytest.raises(errors.Unreachable):
+            await service.zones()
+        assert len(stage.requests) == 1
+        began = trio.current_time()
+        for verb in VERBS.values():
+            with pytest.raises(errors.Unreachable):
+                await verb(service)
+        assert trio.current_time() == began
+        await trio.sleep(100)
+        assert set(stage.asked()[1:]) == {"GET /api/access/authorizationrequirements"}
+        assert "Authorization" not in stage.requests[-1].headers
+        up = True
+        await service.link.wait_online()
+        assert await service.zones() == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_logon_that_is_needed_is_noticed_and_its_end_too(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    """Once a person has logged on elsewhere, work goes on by itself."""
+    let_in = False
+    service = stage.service(lambda request: said(200, []) if let_in else said(401))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(service.link.run, service)
+        await wait_all_tasks_blocked()
+        with pytest.raises(errors.NotLoggedOn):
+            await service.zones()
+        assert service.link.state == "logon-required"
+        await trio.sleep(60)
+        assert service.link.state == "logon-required"
+        let_in = True
+        await service.link.wait_online()
+        nursery.cancel_scope.cancel()
+
+
+class Place:
+    """A deployment to open."""
+
+    def __init__(self, base_url: str, ca_file: str | None = None) -> None:
+        self.base_url, self.ca_file = base_url, ca_file
+
+
+@pytest.mark.parametrize("url", ["http://zones.example", "https://zones.example/x", ""])
+def test_a_bad_address_never_gets_a_client(url: str) -> None:
+    """An account file that was edited to plain HTTP is refused."""
+    with pytest.raises(errors.ConfigError):
+        open_service(Place(url), httpx.Auth(), load_profile("published"), Settings())
+
+
+async def test_opening_makes_no_request() -> None:
+    """A mount comes up offline as well."""
+    service = open_service(
+        Place("https://zones.invalid"), httpx.Auth(), load_profile("published"), Settings()
+    )
+    await service.aclose()

@@ -1,0 +1,384 @@
+"""Content both ways, above requests that are answered by a function."""
+
+from collections.abc import Generator, Iterable, Iterator
+
+import httpx
+import pytest
+
+from tests.unit.remote.conftest import Piece, Stage
+from zonedrive import errors
+from zonedrive.remote import Transfer
+from zonedrive.remote.transfer import Cancelled
+
+ENTRY = {"id": "e", "name": "n", "size": 3}
+
+
+def content(*pieces: bytes | Exception, status: int = 200, **headers: str) -> httpx.Response:
+    """A streaming answer; header names with _ for -."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.Response(status, stream=Piece(*pieces), headers=names)
+
+
+def read(transfer: Transfer, **options: object) -> bytes:
+    """All bytes of a download."""
+    with transfer.download("z", "f", **options) as download:  # type: ignore[arg-type]
+        return b"".join(download)
+
+
+def test_a_download_is_whole(stage: Stage) -> None:
+    """The bytes, their number and the tag of the version."""
+    transfer = stage.transfer(
+        lambda request: content(b"ab", b"c", Content_Length="3", ETag='"1"', Last_Modified="x")
+    )
+    with transfer.download("z/1", "f") as download:
+        assert (download.offset, download.total, download.validator) == (0, 3, '"1"')
+        assert b"".join(download) == b"abc"
+    assert stage.asked() == ["GET /api/zones/z%2F1/files/f/content"]
+    assert stage.requests[0].headers["Accept-Encoding"] == "identity"
+    assert "Range" not in stage.requests[0].headers
+
+
+@pytest.mark.parametrize(
+    ("length", "pieces"), [("4", [b"abc"]), ("2", [b"abc"]), ("2", [b"a", b"b", b"c"])]
+)
+def test_a_body_of_another_length_is_an_error(
+    stage: Stage, length: str, pieces: list[bytes]
+) -> None:
+    """Neither a short nor an over-long body passes for the file."""
+    transfer = stage.transfer(lambda request: content(*pieces, Content_Length=length))
+    with pytest.raises(errors.BadAnswer):
+        read(transfer)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [
+        (httpx.RemoteProtocolError("peer closed"), errors.Interrupted),
+        (httpx.ReadError("reset"), errors.Interrupted),
+        (httpx.ReadTimeout("stalled"), errors.TimedOut),
+    ],
+)
+def test_a_body_that_breaks_ends_in_an_error(
+    stage: Stage, wrong: Exception, kind: type[errors.RemoteError]
+) -> None:
+    """What came before it is given out first, so that a reader can go on from there."""
+    transfer = stage.transfer(
+        lambda request: content(b"x" * 600_000, wrong, Content_Length="9999999")
+    )
+    got = 0
+    with transfer.download("z", "f") as download, pytest.raises(errors.Unreachable) as failed:
+        for chunk in download:
+            got += len(chunk)
+    assert type(failed.value) is kind
+    assert got == 512 * 1024
+
+
+def test_a_range_is_asked_for_and_understood(stage: Stage) -> None:
+    """With the earlier tag, so that bytes of two versions never meet."""
+    transfer = stage.transfer(
+        lambda request: content(b"cd", status=206, Content_Range="bytes 2-3/4", ETag='"1"')
+    )
+    with transfer.download("z", "f", offset=2, validator='"1"') as download:
+        assert (download.offset, download.total) == (2, 4)
+        assert b"".join(download) == b"cd"
+    assert stage.requests[0].headers["Range"] == "bytes=2-"
+    assert stage.requests[0].headers["If-Range"] == '"1"'
+
+
+def test_a_weak_tag_is_not_sent_where_it_may_not_stand(stage: Stage) -> None:
+    """A strict service would refuse it."""
+    transfer = stage.transfer(lambda request: content(b"abcd", Content_Length="4"))
+    read(transfer, offset=2, validator='W/"1"')
+    assert "If-Range" not in stage.requests[0].headers
+
+
+def test_a_service_without_ranges_sends_everything(stage: Stage) -> None:
+    """And the download says so: it begins at 0."""
+    transfer = stage.transfer(lambda request: content(b"abcd", Content_Length="4"))
+    with transfer.download("z", "f", offset=2) as download:
+        assert download.offset == 0
+        assert b"".join(download) == b"abcd"
+
+
+@pytest.mark.parametrize(
+    "found",
+    ["", "bytes 1-3/4", "bytes 3-2/4", "bytes 2-9/4", "items 2-3/4", "bytes */4", "bytes 2-3"],
+)
+def test_another_range_than_asked_for_is_an_error(stage: Stage, found: str) -> None:
+    """Bytes of an unknown place are never handed on."""
+    transfer = stage.transfer(lambda request: content(b"cd", status=206, Content_Range=found))
+    with pytest.raises(errors.BadAnswer):
+        transfer.download("z", "f", offset=2)
+
+
+def test_a_range_that_ends_early_is_an_error(stage: Stage) -> None:
+    """Also where the service announces it: the rest is missing."""
+    transfer = stage.transfer(
+        lambda request: content(b"cd", status=206, Content_Range="bytes 2-3/9")
+    )
+    with pytest.raises(errors.BadAnswer):
+        read(transfer, offset=2)
+
+
+@pytest.mark.parametrize(("size", "offset"), [(4, 4), (4, 9), (0, 1)])
+def test_a_range_behind_the_end_is_empty(stage: Stage, size: int, offset: int) -> None:
+    """And says how large the content is."""
+    transfer = stage.transfer(
+        lambda request: content(b"no", status=416, Content_Range=f"bytes */{size}")
+    )
+    with transfer.download("z", "f", offset=offset) as download:
+        assert (download.offset, download.total) == (offset, size)
+        assert list(download) == []
+
+
+def test_encoded_content_is_refused(stage: Stage) -> None:
+    """A proxy that compresses in spite of `identity` does not get gzip into a file."""
+    transfer = stage.transfer(lambda request: content(b"x", Content_Encoding="gzip"))
+    with pytest.raises(errors.BadAnswer, match="encoded"):
+        transfer.download("z", "f")
+
+
+def test_an_unknown_length_is_said(stage: Stage) -> None:
+    """The caller has the entry's size to compare with."""
+    with stage.transfer(lambda request: content(b"abc")).download("z", "f") as download:
+        assert download.total is None
+        assert b"".join(download) == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "attempts"),
+    [
+        (400, errors.Rejected, 1),
+        (401, errors.NotLoggedOn, 1),
+        (403, errors.Forbidden, 1),
+        (404, errors.NotFound, 1),
+        (409, errors.AlreadyExists, 1),
+        (500, errors.Unavailable, 3),
+        (502, errors.Unavailable, 3),
+        (503, errors.Unavailable, 3),
+    ],
+)
+def test_refusals_of_a_download(
+    stage: Stage, status: int, kind: type[errors.RemoteError], attempts: int
+) -> None:
+    """By type, and repeated only where that may help."""
+    transfer = stage.transfer(
+        lambda request: content(b'{"message":"why"}', status=status, Retry_After="2")
+    )
+    with pytest.raises(errors.RemoteError, match="why") as failed:
+        transfer.download("z", "f")
+    assert type(failed.value) is kind
+    assert len(stage.requests) == attempts
+    assert stage.slept == [2.0] * (attempts - 1)
+
+
+def test_a_download_comes_up_after_a_moment_of_trouble(stage: Stage) -> None:
+    """One reset connection does not fail a read."""
+    trouble: list[Exception] = [httpx.ReadError("reset"), httpx.ConnectError("refused")]
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if trouble:
+            raise trouble.pop(0)
+        return content(b"abc", Content_Length="3")
+
+    assert read(stage.transfer(handle)) == b"abc"
+    assert stage.link.state == "online"
+
+
+def test_a_redirected_download_is_refused(stage: Stage) -> None:
+    """Content never comes from another host."""
+    transfer = stage.transfer(lambda request: content(status=302, Location="https://evil.example"))
+    with pytest.raises(errors.BadAnswer, match=r"evil\.example"):
+        transfer.download("z", "f")
+    assert len(stage.requests) == 1
+
+
+def test_an_old_version_comes_from_where_the_profile_says(stage: Stage) -> None:
+    """And not at all where it says nothing."""
+    read(stage.transfer(lambda request: content(b"abc", Content_Length="3")), version="7")
+    assert stage.asked() == ["GET /api/sandbox/zones/z/files/f/versions/7/content"]
+    with pytest.raises(errors.NotSupported):
+        stage.transfer(lambda request: content(), "published").download("z", "f", version="7")
+
+
+def test_the_download_limit_is_kept(stage: Stage) -> None:
+    """A slow limit flows in small pieces."""
+    transfer = stage.transfer(lambda request: content(b"x" * 100_000), download_limit=10_000)
+    with transfer.download("z", "f") as download:
+        assert max(map(len, download)) <= 10_000
+    # The clock stands still here, so each wait is for all that came before it.
+    assert stage.slept[-1] == pytest.approx(9, rel=0.001)
+
+
+class Body:
+    """Bytes that can be sent again, with something happening between the pieces."""
+
+    def __init__(self, *pieces: bytes | Exception) -> None:
+        self.pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self.pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+
+def upload(transfer: Transfer, body: Iterable[bytes] = (b"abc",), size: int = 3) -> object:
+    """One upload of three bytes."""
+    return transfer.upload("z", "p", "n", body, size, cancelled=lambda: False)
+
+
+def test_an_upload_gives_the_entry_it_became(stage: Stage) -> None:
+    """With the length announced, and what the answer leaves out filled in."""
+    transfer = stage.transfer(lambda request: httpx.Response(200, json={"id": "e", "size": 3}))
+    entry = transfer.upload("z/1", "p", "näme", [b"abc"], 3)
+    assert (entry.id, entry.zone_id, entry.parent_id, entry.name) == ("e", "z/1", "p", "näme")
+    assert stage.asked() == ["POST /api/zones/z%2F1/files/p"]
+    (request,) = stage.requests
+    assert int(request.headers["Content-Length"]) == len(request.content)
+    assert "Transfer-Encoding" not in request.headers
+    assert "näme".encode() in request.content
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, errors.Rejected),
+        (401, errors.NotLoggedOn),
+        (403, errors.Forbidden),
+        (404, errors.NotFound),
+        (409, errors.AlreadyExists),
+        (413, errors.TooLarge),
+        (500, errors.Unavailable),
+        (502, errors.ReplyLost),
+        (503, errors.Unavailable),
+        (504, errors.ReplyLost),
+        (302, errors.BadAnswer),
+    ],
+)
+def test_refusals_of_an_upload(stage: Stage, status: int, kind: type[errors.RemoteError]) -> None:
+    """By type and never repeated; what a gateway lost is in doubt."""
+    transfer = stage.transfer(lambda request: httpx.Response(status, json={"message": "why"}))
+    with pytest.raises(errors.RemoteError) as failed:
+        upload(transfer)
+    assert type(failed.value) is kind
+    assert len(stage.requests) == 1
+    assert stage.slept == []
+
+
+@pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b'{"id":"e', b"<html>"])
+def test_an_upload_whose_answer_cannot_be_read_is_in_doubt(stage: Stage, answer: bytes) -> None:
+    """It was taken, so nobody may just send it again."""
+    transfer = stage.transfer(lambda request: httpx.Response(200, content=answer))
+    with pytest.raises(errors.ReplyLost):
+        upload(transfer)
+
+
+def test_an_upload_whose_answer_breaks_is_in_doubt(stage: Stage) -> None:
+    """The body was there whole."""
+    transfer = stage.transfer(lambda request: content(b'{"id":', httpx.ReadError("x")))
+    with pytest.raises(errors.ReplyLost):
+        upload(transfer)
+
+
+class Cut(httpx.BaseTransport):
+    """Takes `pieces` of a request's body, then breaks."""
+
+    def __init__(self, pieces: int, wrong: Exception) -> None:
+        self._pieces, self._wrong = pieces, wrong
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        assert isinstance(request.stream, httpx.SyncByteStream)
+        taken = iter(request.stream)
+        for _ in range(self._pieces):
+            next(taken)
+        raise self._wrong
+
+
+@pytest.mark.parametrize(
+    ("pieces", "wrong", "kind"),
+    [
+        (0, httpx.ConnectError("x"), errors.Unreachable),
+        (0, httpx.ConnectTimeout("x"), errors.TimedOut),
+        (0, httpx.WriteError("x"), errors.Interrupted),
+        (2, httpx.WriteError("x"), errors.Interrupted),
+        (2, httpx.WriteTimeout("x"), errors.TimedOut),
+        (2, httpx.ReadError("x"), errors.Interrupted),
+        (4, httpx.ReadError("x"), errors.ReplyLost),
+        (4, httpx.ReadTimeout("x"), errors.ReplyLost),
+        (4, httpx.RemoteProtocolError("x"), errors.ReplyLost),
+        (4, httpx.WriteError("x"), errors.ReplyLost),
+    ],
+)
+def test_doubt_begins_with_the_last_piece(
+    stage: Stage, pieces: int, wrong: Exception, kind: type[errors.RemoteError]
+) -> None:
+    """Before that, the service cannot have a whole body: it may be sent again."""
+    transfer = stage.transfer(lambda request: httpx.Response(500))
+    transfer._client = httpx.Client(transport=Cut(pieces, wrong))
+    with pytest.raises(errors.Unreachable) as failed:
+        upload(transfer, [b"ab", b"c"])
+    assert type(failed.value) is kind
+
+
+@pytest.mark.parametrize("body", [[b"ab"], [b"abcd"]])
+def test_a_body_that_is_not_of_its_size_is_not_stored(stage: Stage, body: list[bytes]) -> None:
+    """And the service is not blamed for it."""
+    transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY))
+    with pytest.raises(errors.StoreError):
+        upload(transfer, body)
+    assert stage.link.state == "online"
+
+
+def test_a_body_that_cannot_be_read_says_so(stage: Stage) -> None:
+    """A disk error of ours is not taken for one of the network."""
+    transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY))
+    with pytest.raises(OSError, match="disk"):
+        upload(transfer, Body(b"a", OSError(5, "disk")))
+
+
+def test_an_upload_stops_when_it_shall(stage: Stage) -> None:
+    """Between two pieces, and is not called a failure of the service."""
+    transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY))
+    with pytest.raises(Cancelled):
+        transfer.upload("z", "p", "n", [b"abc"], 3, cancelled=lambda: True)
+    assert stage.link.state == "online"
+
+
+def test_the_upload_limit_is_kept(stage: Stage) -> None:
+    """Large pieces are cut, so that a slow limit flows."""
+    transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY), upload_limit=10_000)
+    upload(transfer, [b"x" * 100_000], 100_000)
+    assert stage.slept[-1] == pytest.approx(9, rel=0.001)
+    assert len(stage.slept) > 10
+
+
+class Renewed(httpx.Auth):
+    """Answers a 401 with another bearer, as a logon elsewhere makes possible."""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        response = yield request
+        if response.status_code == 401 and request.extensions.get("replayable", True):
+            request.headers["Authorization"] = "Bearer new"
+            yield request
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_renewed_logon_sends_the_body_again(stage: Stage, again: bool) -> None:
+    """Where it can be read again; else the caller does it."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "Authorization" not in request.headers:
+            return httpx.Response(401)
+        assert b"abc" in request.content
+        return httpx.Response(200, json=ENTRY)
+
+    transfer = stage.transfer(handle)
+    transfer._client.auth = Renewed()
+    body: Iterable[bytes] = Body(b"abc") if again else iter([b"abc"])
+    if again:
+        upload(transfer, body)
+        assert len(stage.requests) == 2
+    else:
+        with pytest.raises(errors.NotLoggedOn):
+            upload(transfer, body)

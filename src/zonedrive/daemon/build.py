@@ -42,6 +42,13 @@ class Parts:
     service: Service
     files: FileSystem
 
+    def hang_up(self) -> None:
+        """End transfers at once: their threads could wait for the service for a long time.
+
+        What was being uploaded is in the outbox, and looked for before it is sent again.
+        """
+        self.service.transfer.hang_up()
+
     async def aclose(self) -> None:
         """Keep what was being written, and end all transfers."""
         await self.files.aclose()

@@ -32,6 +32,9 @@ from zonedrive.paths import AccountPaths, config_file
 
 log = logging.getLogger(__name__)
 
+CLOSE_SECONDS = 20.0
+"""How long closing may take; what is not closed then is found by the next start."""
+
 FAREWELL_SECONDS = 5.0
 """How long the last answers may take to leave."""
 
@@ -131,6 +134,7 @@ class Daemon:
         """From the first request of the kernel to the last, and the closing of the stores."""
         try:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._hang_up_in_the_end)
                 await nursery.start(self._parts.files.run)
                 nursery.start_soon(self._notifier.watchdog)
                 await nursery.start(self._session.run)
@@ -140,12 +144,18 @@ class Daemon:
         finally:
             self._notifier.stopping()
             self._session.close()
-            with trio.CancelScope(shield=True):
+            with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await self._parts.aclose()
             self._parts.close()
             self._server.hide()
             self._lock.release()
             log.info("%s is unmounted", self._session.folder)
+
+    async def _hang_up_in_the_end(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._parts.hang_up()
 
     def _announce(self) -> None:
         log.info("%s is mounted at %s", self._parts.account.base_url, self._session.folder)

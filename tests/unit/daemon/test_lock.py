@@ -1,0 +1,92 @@
+"""One daemon an account."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.harness.waiting import eventually
+from zonedrive.daemon import lock as lock_module
+from zonedrive.daemon.lock import Lock, holder, is_held
+from zonedrive.errors import AlreadyRunning
+
+HOLD = """
+import sys, pathlib
+from zonedrive.daemon.lock import Lock
+Lock(pathlib.Path(sys.argv[1]), "default").take(pathlib.Path(sys.argv[2]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def _hold(path: Path, folder: str) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, path, folder],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_daemon_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
+    """The refusal names process and mounting point, and what to do."""
+    path = tmp_path / "state" / "daemon.lock"
+    with _hold(path, "/proc") as first:  # a mounting point that exists
+        with pytest.raises(AlreadyRunning) as refused:
+            Lock(path, "default").take(tmp_path)
+        assert f"process {first.pid}" in refused.value.line()
+        assert "zonedrive unmount /proc" in refused.value.remedy
+        assert is_held(path)
+        first.kill()
+
+
+def test_a_killed_daemon_holds_nothing(tmp_path: Path) -> None:
+    """After SIGKILL the next one starts without anybody's help."""
+    path = tmp_path / "daemon.lock"
+    with _hold(path, "/proc") as first:
+        first.kill()
+    assert not is_held(path)
+    lock = Lock(path, "default")
+    lock.take(tmp_path)
+    found = holder(path)
+    assert found is not None and (found.pid, found.mountpoint) == (os.getpid(), tmp_path)
+    lock.release()
+    assert not is_held(path)
+    assert holder(path) is None
+
+
+def test_one_that_is_leaving_is_waited_for(tmp_path: Path) -> None:
+    """`fusermount3 -u` and `zonedrive mount` at once: the second waits for the first's end."""
+    path = tmp_path / "daemon.lock"
+    with _hold(path, "/nowhere/mounted") as first:
+        end = threading.Thread(target=lambda: first.communicate(timeout=20))
+        lock = Lock(path, "default")
+        taking = threading.Thread(target=lambda: lock.take(tmp_path))
+        taking.start()
+        end.start()
+        taking.join(20)
+        end.join(20)
+    assert eventually(lambda: holder(path)) is not None
+    lock.release()
+
+
+def test_the_patience_has_an_end(tmp_path: Path) -> None:
+    """A daemon that hangs on its way out is named, not waited for without end."""
+    path = tmp_path / "daemon.lock"
+    with _hold(path, "/nowhere/mounted") as first:
+        with pytest.raises(AlreadyRunning):
+            Lock(path, "default").take(tmp_path, patience=0.0)
+        first.kill()
+
+
+def test_a_damaged_lock_file_tells_nothing(tmp_path: Path) -> None:
+    """What somebody wrote into it is no reason to fail."""
+    path = tmp_path / "daemon.lock"
+    for content in (b"", b"{", b"[]", b'{"pid": "x", "mountpoint": "/"}', b"\xff"):
+        path.write_bytes(content)
+        assert holder(path) is None
+    assert lock_module.is_held(tmp_path / "missing") is False

@@ -1,0 +1,177 @@
+"""What surrounds the daemon: service manager, log, core dumps, and whoever started it."""
+
+import ctypes
+import logging
+import os
+import resource
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from zonedrive.daemon import logs, notify, ready
+from zonedrive.daemon.notify import Notifier
+from zonedrive.errors import MountError, NotLoggedOn
+from zonedrive.paths import AccountPaths
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """The socket of a service manager."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(os.fspath(tmp_path / "n"))
+        listening.settimeout(10)
+        yield listening
+
+
+def test_a_service_manager_hears_of_beginning_and_end(manager: socket.socket) -> None:
+    """Type=notify works: ready when the mount answers, stopping when it ends."""
+    notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()})
+    notifier.ready("/z is mounted")
+    notifier.status("syncing")
+    notifier.stopping()
+    assert manager.recv(1000) == b"READY=1\nSTATUS=/z is mounted"
+    assert manager.recv(1000) == b"STATUS=syncing"
+    assert manager.recv(1000).startswith(b"STOPPING=1\n")
+
+
+def test_an_abstract_address_works(tmp_path: Path) -> None:
+    """Containers pass one that begins with @."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(f"\0zonedrive-test-{os.getpid()}")
+        listening.settimeout(10)
+        Notifier({"NOTIFY_SOCKET": f"@zonedrive-test-{os.getpid()}"}).ready("x")
+        assert listening.recv(1000).startswith(b"READY=1")
+
+
+async def test_the_watchdog_hears_from_a_loop_that_turns(
+    manager: socket.socket, autojump_clock: trio.testing.MockClock
+) -> None:
+    """WATCHDOG=1 comes three times within the interval that was asked for."""
+    environment = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "3000000"}
+    notifier = Notifier(environment)
+    with trio.move_on_after(2.5):
+        await notifier.watchdog()
+    assert [manager.recv(1000) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+
+
+async def test_nobody_listening_is_no_error(tmp_path: Path) -> None:
+    """Without a service manager, or with one that has gone, nothing happens."""
+    for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}):
+        notifier = Notifier(environment)
+        notifier.ready("x")
+        await notifier.watchdog()
+    other = Notifier({"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
+    assert other.watchdog_seconds is None
+
+
+def test_a_background_daemon_does_not_speak_for_its_parent() -> None:
+    """Started from inside somebody's service, the daemon leaves that service's channel alone."""
+    environment = {"NOTIFY_SOCKET": "x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "2", "HOME": "/"}
+    notify.forget(environment)
+    assert environment == {"HOME": "/"}
+
+
+def test_secrets_are_in_no_core_and_no_debugger() -> None:
+    """The process that holds the keys cannot be dumped."""
+    text = (
+        "import ctypes, resource; from zonedrive.daemon.harden import no_dumps; no_dumps();"
+        "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), resource.getrlimit(resource.RLIMIT_CORE))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, encoding="utf-8", check=True
+    )
+    assert said.stdout == "0 (0, 0)\n"
+    assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 1  # this process is as it was
+    assert resource.getrlimit(resource.RLIMIT_CORE)[1] != 0
+
+
+LOG = """
+import logging, os, sys
+from pathlib import Path
+from zonedrive.daemon import logs
+logs.MAX_BYTES = 2000
+logs.to_file(Path(sys.argv[1]))
+for number in range(100):
+    logging.getLogger("zonedrive.x").info("message %d", number)
+    os.write(2, b"from C\\n")
+logging.getLogger("httpx").info("GET https://service/secret")
+logging.getLogger("zonedrive.x").info("name \\udcff")
+"""
+
+
+def test_the_log_is_private_bounded_and_complete(tmp_path: Path) -> None:
+    """0600, rotated, with what C libraries say, without the address of every request."""
+    path = tmp_path / "state" / "daemon.log"
+    subprocess.run([sys.executable, "-c", LOG, path], check=True)
+    files = sorted(path.parent.iterdir())
+    assert [each.name for each in files] == ["daemon.log", "daemon.log.1", "daemon.log.2"]
+    for each in files:
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600
+        assert each.stat().st_size < 4000
+        assert b"from C" in each.read_bytes()
+        assert b"secret" not in each.read_bytes()
+    assert "\\udcff" in path.read_text()
+
+
+def test_under_systemd_the_journal_has_the_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Times are not said twice."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+    try:
+        logs.to_stderr(debug=False)
+        logging.getLogger("zonedrive.x").warning("hello")
+        logging.getLogger("zonedrive.x").debug("details")
+        logs.to_stderr(debug=True)
+        logging.getLogger("zonedrive.x").debug("more")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+        logging.captureWarnings(False)
+    assert capsys.readouterr().err == ("WARNING zonedrive.x: hello\nDEBUG zonedrive.x: more\n")
+
+
+def test_whoever_starts_a_daemon_hears_why_there_is_none(tmp_path: Path) -> None:
+    """The error of the process in the background is the error of the command."""
+    with pytest.raises(NotLoggedOn, match="not logged on"):
+        ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
+
+
+def test_a_daemon_that_dies_without_a_word_is_said_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even then a person knows where to look."""
+    monkeypatch.setattr(ready.sys, "executable", "/bin/false")
+    with pytest.raises(MountError, match="ended without a word") as silent:
+        ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
+    assert "daemon.log" in silent.value.remedy
+
+
+def test_a_daemon_that_hangs_at_its_start_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command comes back with a line, and leaves nothing behind."""
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(ready.sys, "executable", str(slow))
+    monkeypatch.setattr(ready, "START_SECONDS", 0.3)
+    with pytest.raises(MountError, match="did not answer within"):
+        ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
+
+
+def test_a_starter_that_has_gone_does_not_disturb(tmp_path: Path) -> None:
+    """Ctrl-C in `zonedrive mount` at the last moment leaves a mount that works."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    pipe = ready.Pipe(writing)
+    pipe.ok()
+    pipe.failed(MountError("said already"))

@@ -133,6 +133,8 @@ class Flow:
                 "logging on: the service asks again for the "
                 + ("password" if wanted == PASSWORD else "one-time code")
             )
+        # The service's own name for the user from here on, where it tells one.
+        self._username = outcome.user_id or self._username
         flow = Secret(outcome.session)
         if wanted == PASSWORD:
             return await self._step(password=self._keep(self._ask.password()), flow=flow)

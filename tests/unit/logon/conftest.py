@@ -1,0 +1,112 @@
+"""A service to log on to that is a function, and somebody who answers its questions."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from zonedrive.errors import CredentialsRefused
+from zonedrive.logon.access import Access
+from zonedrive.logon.secrets import Secret
+
+BASE = "https://zones.example"
+PASSWORD = "correct horse ✓"
+SESSION = "session-4711"
+TOKEN = "token-0815"
+GOOD = {"logonOK": True, "sessionId": SESSION, "expiresInMillis": 3600000,
+        "userId": {"name": "alice@acme.example"}}  # fmt: skip
+Answer = httpx.Response | Exception
+
+
+class Desk:
+    """The access endpoints: a list of answers for each, and what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, Any, str | None]] = []
+        self.answers: dict[str, list[Answer]] = {
+            "GET /api/access/authorizationrequirements": [say(200, {})],
+            "POST /api/access/logon": [say(200, GOOD)],
+            "POST /api/tokens": [say(201, {"id": "t1", "token": TOKEN, "expiry": 1893456000000})],
+            "GET /api/zones": [say(200, [])],
+            "GET /api/access/logoff": [say(204)],
+        }
+
+    def answer(self, route: str, *answers: Answer) -> None:
+        """From now on, one after the other; the last one stays."""
+        self.answers[route] = list(answers)
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        """One request."""
+        route = f"{request.method} {request.url.path}"
+        body = json.loads(request.content) if request.content else None
+        self.asked.append(
+            (request.method, request.url.path, body, request.headers.get("Authorization"))
+        )
+        answers = self.answers[route]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(found, Exception):
+            raise found
+        return httpx.Response(found.status_code, content=found.content, headers=found.headers)
+
+    def routes(self) -> list[str]:
+        """What was asked, in order."""
+        return [f"{method} {path}" for method, path, _, _ in self.asked]
+
+    def bodies(self, path: str) -> list[Any]:
+        """What was sent to `path`."""
+        return [body for _, where, body, _ in self.asked if where == path]
+
+    def client(self) -> httpx.AsyncClient:
+        """A client that talks to it."""
+        return httpx.AsyncClient(transport=httpx.MockTransport(self.handle))
+
+    def access(self) -> Access:
+        """The access endpoints."""
+        return Access(self.client(), BASE)
+
+
+def say(status: int, value: object = None, **headers: str) -> httpx.Response:
+    """An answer with JSON, or with nothing."""
+    if value is None:
+        return httpx.Response(status, headers=headers)
+    return httpx.Response(status, json=value, headers=headers)
+
+
+def refuse(status: int, code: str) -> httpx.Response:
+    """An error of the service."""
+    return say(status, {"error": code, "message": "no"})
+
+
+class Person:
+    """Has credentials, and counts how often they are wanted."""
+
+    def __init__(self, password: str = PASSWORD, code: str = "", given: str = "") -> None:
+        self._password, self._code, self._given = password, code, given
+        self.wanted: list[str] = []
+
+    def password(self) -> Secret:
+        """Typed."""
+        self.wanted.append("password")
+        return Secret(self._password)
+
+    def code(self, kind: str) -> Secret:
+        """Typed, where there is one."""
+        self.wanted.append(f"code {kind}")
+        if not self._code:
+            raise CredentialsRefused("nobody to ask")
+        return Secret(self._code)
+
+    def given_code(self) -> Secret | None:
+        """From the command line."""
+        return Secret(self._given) if self._given else None
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """A friendly one."""
+    return Desk()
+
+
+Tell = Callable[[str], None]

@@ -1,0 +1,107 @@
+"""What a logon leaves for later commands."""
+
+from pathlib import Path
+
+import pytest
+
+from zonedrive.errors import ConfigError, NotLoggedOn
+from zonedrive.logon.account import Account
+from zonedrive.logon.local import Backlog, destroy, forget_data
+from zonedrive.logon.secrets import FileStore, Secret
+from zonedrive.paths import AccountPaths
+
+ALICE = Account(name="work", base_url="https://zones.example", username="alice", user_id="a@acme")
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
+    """An account's own folders."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return AccountPaths("work")
+
+
+def test_what_is_saved_is_loaded(paths: AccountPaths) -> None:
+    """By its owner alone."""
+    ALICE.save(paths)
+    assert Account.load(paths) == ALICE
+    assert paths.account_file.stat().st_mode & 0o777 == 0o600
+    ALICE.delete(paths)
+    ALICE.delete(paths)
+    with pytest.raises(NotLoggedOn, match="work"):
+        Account.load(paths)
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"name":1}', b"\xff"])
+def test_a_damaged_file_is_said(paths: AccountPaths, text: bytes) -> None:
+    """With the file's name."""
+    ALICE.save(paths)
+    paths.account_file.write_bytes(text)
+    with pytest.raises(ConfigError, match=r"account\.json"):
+        Account.load(paths)
+
+
+def test_a_file_that_was_edited_to_http_is_refused(paths: AccountPaths) -> None:
+    """The bearer never goes over a plain connection."""
+    ALICE.save(paths)
+    text = paths.account_file.read_bytes().replace(b"https:", b"http:")
+    paths.account_file.write_bytes(text)
+    with pytest.raises(ConfigError, match="plain HTTP"):
+        Account.load(paths)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ({}, True),
+        ({"username": "Alice", "profile": "sandbox"}, True),
+        ({"user_id": "b@acme"}, False),
+        ({"base_url": "https://other.example"}, False),
+        ({"user_id": ""}, True),
+        ({"user_id": "", "username": "bob"}, False),
+    ],
+)
+def test_whose_data_it_is(other: dict[str, str], same: bool) -> None:
+    """The service's id of the user decides, where it is known."""
+    fields = {name: getattr(ALICE, name) for name in Account.__struct_fields__} | other
+    assert ALICE.same_owner(Account(**fields)) is same
+
+
+def fill(paths: AccountPaths) -> FileStore:
+    """Something of everything."""
+    store = FileStore(paths.secrets_file)
+    store.set("bearer", Secret("b"))
+    store.set("key", Secret("k"))
+    ALICE.save(paths)
+    for folder in (paths.content, paths.outgoing):
+        folder.mkdir(parents=True)
+        (folder / "bytes").write_bytes(b"x")
+    for suffix in ("", "-wal", "-shm"):
+        paths.database.with_name(paths.database.name + suffix).write_bytes(b"x")
+    return store
+
+
+def test_another_users_data_is_forgotten_and_the_logon_kept(paths: AccountPaths) -> None:
+    """Key, cache, tree and outgoing bytes go."""
+    store = fill(paths)
+    forget_data(paths, store)
+    assert store.get("key") is None
+    assert store.get("bearer") == Secret("b")
+    assert not paths.cache.exists()
+    assert sorted(file.name for file in paths.state.iterdir()) == ["account.json", "secrets.json"]
+    forget_data(paths, store)
+
+
+def test_a_logoff_leaves_nothing(paths: AccountPaths) -> None:
+    """Neither folders nor secrets; doing it again does no harm."""
+    store = fill(paths)
+    destroy(paths, store)
+    assert not paths.cache.exists()
+    assert not paths.state.exists()
+    destroy(paths, store)
+
+
+def test_a_backlog_reads_well() -> None:
+    """In a sentence."""
+    assert str(Backlog(1, 7)) == "1 file (7 bytes)"
+    assert str(Backlog(2, 7)) == "2 files (7 bytes)"

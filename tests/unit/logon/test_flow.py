@@ -1,0 +1,253 @@
+"""The logon as a state machine: what is sent when, and that a refusal ends it."""
+
+import httpx
+import pytest
+
+from tests.unit.logon.conftest import GOOD, PASSWORD, SESSION, TOKEN, Desk, Person, refuse, say
+from zonedrive import errors
+from zonedrive.logon.flow import (
+    Flow,
+    LoggedOn,
+    State,
+    end_session,
+    leave_session,
+    obtain_token,
+)
+from zonedrive.logon.secrets import Secret
+from zonedrive.logon.session import Bearer
+from zonedrive.logon.wire import Requirements
+
+LOGON = "/api/access/logon"
+ROUTE = f"POST {LOGON}"
+
+
+def pending(state: object, session: object = "flow-1") -> httpx.Response:
+    """A 202."""
+    return say(202, {"state": state, "sessionId": session, "userId": {"name": "Alice@acme"}})
+
+
+async def run(desk: Desk, person: Person, **needs: object) -> LoggedOn:
+    """One flow of alice's."""
+    return await Flow(desk.access(), "alice", Requirements(**needs), person).run()  # type: ignore[arg-type]
+
+
+async def test_a_password_alone(desk: Desk) -> None:
+    """It is sent once, as an array of its characters, and never as a string."""
+    done = await run(desk, Person())
+    assert done.bearer.secret == SESSION
+    assert done.bearer.kind == "session"
+    assert done.user_id == "alice@acme.example"
+    (body,) = desk.bodies(LOGON)
+    assert body == {"username": "alice", "acceptSessions": True, "password": list(PASSWORD)}
+
+
+@pytest.mark.parametrize("name", ["sessionId", "sessionID"])
+async def test_both_spellings_of_the_session_id(desk: Desk, name: str) -> None:
+    """The interface shows two."""
+    desk.answer(ROUTE, say(200, {"logonOK": True, name: SESSION}))
+    assert (await run(desk, Person())).bearer.secret == SESSION
+
+
+async def test_a_code_that_is_always_required_is_asked_for_first(desk: Desk) -> None:
+    """Password and code go together."""
+    person = Person(code="123456")
+    await run(desk, person, code=True, code_kind="TOTP")
+    assert person.wanted == ["password", "code TOTP"]
+    assert desk.bodies(LOGON)[0]["verificationCode"] == "123456"
+
+
+async def test_a_given_code_is_used_and_nobody_asked(desk: Desk) -> None:
+    """For scripts."""
+    person = Person(given="123456")
+    await run(desk, person, code=True, code_kind="ServiceMail")
+    assert person.wanted == ["password"]
+    assert desk.bodies(LOGON)[0]["verificationCode"] == "123456"
+
+
+async def test_a_mailed_code_is_asked_for_after_the_mail(desk: Desk) -> None:
+    """The service sends it once it knows the password."""
+    desk.answer(ROUTE, pending("VERIFICATIONCODEPENDING"), say(200, GOOD))
+    person = Person(code="123456")
+    await run(desk, person, code=True, code_kind="ServiceMail")
+    first, second = desk.bodies(LOGON)
+    assert "verificationCode" not in first
+    assert second == {
+        "username": "Alice@acme",
+        "acceptSessions": True,
+        "logonSessionId": "flow-1",
+        "verificationCode": "123456",
+    }
+    assert person.wanted == ["password", "code ServiceMail"]
+
+
+@pytest.mark.parametrize("first", ["PASSWORDPENDING", "VERIFICATIONCODEPENDING"])
+async def test_the_service_chooses_the_order(desk: Desk, first: str) -> None:
+    """Which state follows which is not said, so both orders work."""
+    other = {"PASSWORDPENDING", "VERIFICATIONCODEPENDING"} - {first}
+    desk.answer(ROUTE, pending(first), pending(other.pop(), "flow-2"), say(200, GOOD))
+    await run(desk, Person(code="1"), password=False)
+    bodies = desk.bodies(LOGON)
+    assert [body.get("logonSessionId") for body in bodies] == [None, "flow-1", "flow-2"]
+    assert sum("password" in body for body in bodies) == 1
+    assert sum("verificationCode" in body for body in bodies) == 1
+
+
+@pytest.mark.parametrize("again", ["PASSWORDPENDING", "VERIFICATIONCODEPENDING"])
+async def test_no_credential_is_sent_twice(desk: Desk, again: str) -> None:
+    """A service that asks again and again does not lock the user out by our doing."""
+    desk.answer(ROUTE, pending(again))
+    with pytest.raises(errors.CredentialsRefused, match="asks again"):
+        await run(desk, Person(code="1"))
+    assert len(desk.bodies(LOGON)) <= 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "word"),
+    [
+        (refuse(401, "AUTHORIZATION_FAILED"), errors.CredentialsRefused, "wrong password"),
+        (refuse(401, "PASSWORD_FAILURE"), errors.CredentialsRefused, "password is wrong"),
+        (refuse(401, "VERIFICATIONCODE_FAILURE"), errors.CredentialsRefused, "code is wrong"),
+        (refuse(401, "TEMPORARY_BLOCKED"), errors.CredentialsRefused, "blocked"),
+        (refuse(401, "SOMETHING_NEW"), errors.CredentialsRefused, "logging on"),
+        (say(401), errors.CredentialsRefused, "logging on"),
+        (refuse(403, "NOT_ALLOWED"), errors.CredentialsRefused, "may not"),
+        (refuse(403, "ALREADY_LOGGED_ON"), errors.CredentialsRefused, "already"),
+        (refuse(403, "UNSUPPORTED_VERSION"), errors.Rejected, "version"),
+        (refuse(400, "INVALID_DATA"), errors.Rejected, "INVALID_DATA"),
+        (refuse(400, "INVALID_SESSIONID"), errors.Rejected, "INVALID_SESSIONID"),
+        (refuse(404, ""), errors.NotFound, "logging on"),
+        (refuse(408, "FAILED"), errors.ReplyLost, "FAILED"),
+        (refuse(500, "LOAD_ERROR"), errors.Unavailable, "LOAD_ERROR"),
+        (refuse(502, "COMMUNICATION_ERROR"), errors.ReplyLost, "COMMUNICATION_ERROR"),
+        (refuse(503, "NOT_AVAILABLE"), errors.Unavailable, "NOT_AVAILABLE"),
+        (say(302, Location="http://x.example/"), errors.BadAnswer, "redirects"),
+        (say(200, {"logonOK": False}), errors.CredentialsRefused, "refuses"),
+        (say(200, {"logonOK": False, "idpURI": "https://x"}), errors.CredentialsRefused, "browser"),
+        (say(200, {"logonOK": True}), errors.BadAnswer, "session"),
+        (say(200, {"logonOK": True, "sessionId": "a b"}), errors.BadAnswer, "session"),
+        (say(200, {"logonOK": True, "sessionId": None}), errors.BadAnswer, "session"),
+        (say(200, {}), errors.BadAnswer, "neither"),
+        (say(200, []), errors.BadAnswer, "object"),
+        (httpx.Response(200, content=b'{"logonOK":tr'), errors.BadAnswer, "JSON"),
+        (pending("COFFEEPENDING"), errors.BadAnswer, "unknown"),
+        (pending("PASSWORDPENDING", None), errors.BadAnswer, "unknown"),
+        (httpx.ConnectError("refused"), errors.Unreachable, "reached"),
+        (httpx.ReadError("reset"), errors.ReplyLost, "broke"),
+    ],
+)  # fmt: skip
+async def test_an_end_is_an_end(
+    desk: Desk,
+    answer: httpx.Response | Exception,
+    kind: type[errors.RemoteError],
+    word: str,
+) -> None:
+    """One request, one line, and a flow that cannot be run again."""
+    desk.answer(ROUTE, answer)
+    flow = Flow(desk.access(), "alice", Requirements(), Person())
+    with pytest.raises(errors.RemoteError, match=word) as failed:
+        await flow.run()
+    assert type(failed.value) is kind
+    assert PASSWORD not in repr(failed.value)
+    assert len(desk.asked) == 1
+    assert flow.state is State.ENDED
+    with pytest.raises(RuntimeError):
+        await flow.run()
+    assert len(desk.asked) == 1
+
+
+async def test_a_refusal_in_the_second_step_ends_the_flow(desk: Desk) -> None:
+    """The service has ended it for good, so nothing more is sent."""
+    desk.answer(ROUTE, pending("VERIFICATIONCODEPENDING"), refuse(401, "VERIFICATIONCODE_FAILURE"))
+    with pytest.raises(errors.CredentialsRefused, match="code is wrong"):
+        await run(desk, Person(code="1"))
+    assert len(desk.asked) == 2
+
+
+async def test_nobody_to_ask_sends_nothing_more(desk: Desk) -> None:
+    """A script without --code stops at the question."""
+    desk.answer(ROUTE, pending("VERIFICATIONCODEPENDING"))
+    with pytest.raises(errors.CredentialsRefused, match="nobody"):
+        await run(desk, Person())
+    assert len(desk.asked) == 1
+
+
+async def test_a_password_that_must_be_changed(desk: Desk) -> None:
+    """Said with what to do; the session that can do nothing else is ended."""
+    desk.answer(ROUTE, say(200, GOOD | {"passwordChangeIsRequired": True}))
+    with pytest.raises(errors.PasswordChangeRequired, match="changed"):
+        await run(desk, Person())
+    assert desk.routes() == [ROUTE, "GET /api/access/logoff"]
+    assert desk.asked[-1][3] == f"Bearer {SESSION}"
+
+
+def session() -> LoggedOn:
+    """A logon that worked."""
+    return LoggedOn(Bearer(SESSION, "session"), "alice", Secret(PASSWORD))
+
+
+async def test_a_token_is_seen_to_work_before_the_session_ends(desk: Desk) -> None:
+    """And once more after, for the token must survive."""
+    access = desk.access()
+    access.carry(Secret(SESSION))
+    token = await obtain_token(access, session(), "zonedrive on host", 90)
+    await leave_session(access, token)
+    assert (token.secret, token.kind, token.id) == (TOKEN, "token", "t1")
+    assert token.expires_ns == 1893456000000 * 10**6
+    assert [(path, bearer) for _, path, _, bearer in desk.asked] == [
+        ("/api/tokens", f"Bearer {SESSION}"),
+        ("/api/zones", f"Bearer {TOKEN}"),
+        ("/api/access/logoff", f"Bearer {SESSION}"),
+        ("/api/zones", f"Bearer {TOKEN}"),
+    ]
+    assert desk.bodies("/api/tokens") == [
+        {"tokenName": "zonedrive on host", "validity": 7776000, "password": list(PASSWORD)}
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refuse(400, "ILLEGAL_ARGUMENT"),
+        refuse(403, "NOT_ALLOWED"),
+        refuse(404, "NOT_FOUND"),
+        refuse(500, "FAILED"),
+        say(201, {}),
+        say(201, {"token": "with\nbreak"}),
+        say(201, []),
+    ],
+)
+async def test_without_a_token_the_session_goes_on(desk: Desk, answer: httpx.Response) -> None:
+    """It is neither ended nor replaced."""
+    desk.answer("POST /api/tokens", answer)
+    access = desk.access()
+    access.carry(Secret(SESSION))
+    with pytest.raises(errors.RemoteError):
+        await obtain_token(access, session(), "n", 90)
+    await access.check()
+    assert desk.asked[-1][3] == f"Bearer {SESSION}"
+    assert "GET /api/access/logoff" not in desk.routes()
+
+
+async def test_a_token_that_does_not_work_is_none(desk: Desk) -> None:
+    """It is found out while the session is still there."""
+    desk.answer("GET /api/zones", refuse(401, ""))
+    access = desk.access()
+    access.carry(Secret(SESSION))
+    with pytest.raises(errors.NotLoggedOn):
+        await obtain_token(access, session(), "n", 90)
+    assert "GET /api/access/logoff" not in desk.routes()
+
+
+async def test_a_token_that_ends_with_the_session_is_said(desk: Desk) -> None:
+    """With what to do instead."""
+    desk.answer("GET /api/zones", refuse(401, ""))
+    with pytest.raises(errors.CredentialsRefused, match="together") as failed:
+        await leave_session(desk.access(), Bearer(TOKEN, "token"))
+    assert "--session-only" in failed.value.line()
+
+
+async def test_the_end_of_a_session_is_never_an_obstacle(desk: Desk) -> None:
+    """Whatever the service says to it; 404 means it was gone."""
+    desk.answer("GET /api/access/logoff", refuse(404, "NOT_FOUND"), httpx.ConnectError("x"))
+    assert await end_session(desk.access()) is None
+    assert isinstance(await end_session(desk.access()), errors.Unreachable)

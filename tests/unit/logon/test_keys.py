@@ -1,0 +1,57 @@
+"""The account's data key."""
+
+import pytest
+
+from tests.unit.logon.test_session import Memory
+from zonedrive.cipher import KEY_BYTES, Clear
+from zonedrive.errors import Damaged, StoreError
+from zonedrive.logon.keys import data_box
+
+
+def test_the_key_is_made_once() -> None:
+    """What was sealed by one process is opened by the next."""
+    store = Memory()
+    box, content = data_box(store, encrypt=True)
+    again, same = data_box(store, encrypt=True)
+    assert again.open(box.seal(b"name", b"c"), b"c") == b"name"
+    assert content == same
+    assert content is not None
+    assert len(content) == KEY_BYTES
+
+
+def test_names_and_content_have_different_keys() -> None:
+    """And neither is the one that is kept."""
+    from zonedrive.cipher import Sealed
+
+    store = Memory()
+    box, content = data_box(store, encrypt=True)
+    assert content is not None
+    with pytest.raises(Damaged):
+        Sealed(content).open(box.seal(b"name"))
+
+
+def test_without_encryption_there_is_no_key() -> None:
+    """None is made either."""
+    store = Memory()
+    box, content = data_box(store, encrypt=False)
+    assert isinstance(box, Clear)
+    assert content is None
+    assert store.kept == {}
+
+
+@pytest.mark.parametrize("kept", ["", "no base64!", "c2hvcnQ="])
+def test_a_damaged_key_is_not_replaced(kept: str) -> None:
+    """A new one would make everything that is kept unreadable for good."""
+    store = Memory(key=kept)
+    with pytest.raises(StoreError):
+        data_box(store, encrypt=True)
+    assert store.kept["key"].reveal() == kept
+
+
+def test_a_locked_keyring_makes_no_new_key() -> None:
+    """It is asked again later."""
+    store = Memory()
+    store.fail = StoreError("locked")
+    with pytest.raises(StoreError):
+        data_box(store, encrypt=True)
+    assert store.kept == {}

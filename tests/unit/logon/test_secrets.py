@@ -1,0 +1,192 @@
+"""Where secrets are kept, and that they stay secret."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from zonedrive.errors import StoreError
+from zonedrive.logon import secrets
+from zonedrive.logon.secrets import (
+    CredentialsStore,
+    FileStore,
+    Keyring,
+    KeyringStore,
+    Locked,
+    Secret,
+    SecretStore,
+    open_store,
+    within,
+)
+from zonedrive.paths import AccountPaths
+
+HUSH = Secret("hunter2")
+
+
+class Ring:
+    """A keyring in memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        """What is kept."""
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        """Keep."""
+        self.kept[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        """Forget."""
+        del self.kept[service, username]
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
+    """An account's own folders, without a desktop."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    return AccountPaths("work")
+
+
+def nothing() -> Keyring | None:
+    """No keyring."""
+    return None
+
+
+def test_a_secret_does_not_show_itself() -> None:
+    """Not in a log, not in a traceback's values, not in a format string."""
+    assert "hunter2" not in f"{HUSH} {HUSH!r} {[HUSH]} {{'a': HUSH}}"
+    assert Secret("hunter2") == HUSH
+    assert len({HUSH, Secret("hunter2")}) == 1
+    assert HUSH != "hunter2"
+
+
+@pytest.mark.parametrize("kind", ["file", "keyring", "credentials"])
+def test_every_store_keeps_replaces_and_destroys(
+    kind: str, paths: AccountPaths, tmp_path: Path
+) -> None:
+    """Secrets by name, one account's apart from another's."""
+    beside = FileStore(paths.secrets_file)
+    stores: dict[str, SecretStore] = {
+        "file": beside,
+        "keyring": KeyringStore(Ring(), "work"),
+        "credentials": CredentialsStore(tmp_path, "work", beside),
+    }
+    store = stores[kind]
+    assert store.kind == kind
+    assert store.get("bearer") is None
+    store.set("bearer", HUSH)
+    store.set("key", Secret("k"))
+    store.set("bearer", Secret("new"))
+    assert store.get("bearer") == Secret("new")
+    store.delete("bearer")
+    store.delete("bearer")
+    assert store.get("bearer") is None
+    assert store.get("key") == Secret("k")
+
+
+def test_the_file_is_its_owners_alone(paths: AccountPaths) -> None:
+    """0600 in a 0700 folder, from the first byte on."""
+    mask = os.umask(0)
+    try:
+        FileStore(paths.secrets_file).set("bearer", HUSH)
+    finally:
+        os.umask(mask)
+    assert paths.secrets_file.stat().st_mode & 0o777 == 0o600
+    assert paths.secrets_file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_that_others_can_read_is_refused(paths: AccountPaths) -> None:
+    """In a line that says what to do."""
+    store = FileStore(paths.secrets_file)
+    store.set("bearer", HUSH)
+    paths.secrets_file.chmod(0o640)
+    with pytest.raises(StoreError, match="others") as refused:
+        store.get("bearer")
+    assert "chmod 600" in refused.value.line()
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"bearer": 5}', b"\xff hunter2"])
+def test_a_damaged_file_is_said_without_quoting_it(paths: AccountPaths, text: bytes) -> None:
+    """The message holds nothing of the content."""
+    store = FileStore(paths.secrets_file)
+    store.set("bearer", HUSH)
+    paths.secrets_file.write_bytes(text)
+    with pytest.raises(StoreError, match="damaged") as refused:
+        store.get("bearer")
+    assert "hunter2" not in refused.value.line()
+
+
+def test_systemds_credentials_are_read_and_never_written(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the unit lacks (the data key) is kept in our file, and found again."""
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    (folder / "zonedrive.work.bearer").write_text("hunter2\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(folder))
+    store = open_store(paths, find_keyring=Ring)
+    assert store.kind == "credentials"
+    assert store.get("bearer") == HUSH
+    with pytest.raises(StoreError, match="systemd"):
+        store.set("bearer", Secret("new"))
+    store.set("key", Secret("k"))
+    store.delete("bearer")
+    again = open_store(paths, find_keyring=Ring)
+    assert (again.get("bearer"), again.get("key")) == (HUSH, Secret("k"))
+    assert AccountPaths("other") != paths
+    assert open_store(AccountPaths("other"), find_keyring=nothing).kind == "file"
+
+
+def test_the_keyring_is_preferred_to_a_new_file(paths: AccountPaths) -> None:
+    """And a file that is there already to the keyring: there the logon put it."""
+    assert open_store(paths, find_keyring=nothing).kind == "file"
+    assert open_store(paths, find_keyring=Ring).kind == "keyring"
+    FileStore(paths.secrets_file).set("bearer", HUSH)
+    assert open_store(paths, find_keyring=Ring).kind == "file"
+
+
+def test_opening_writes_nothing(paths: AccountPaths) -> None:
+    """A command that only looks leaves no trace."""
+    open_store(paths, find_keyring=nothing)
+    assert not paths.state.exists()
+
+
+def test_a_locked_keyring_does_not_hang() -> None:
+    """It waits for a person; we do not."""
+    door = threading.Event()
+    with pytest.raises(Locked):
+        within(door.wait, 0.01)
+    door.set()
+
+
+def test_a_broken_keyring_is_one_line() -> None:
+    """Whatever a backend raises, and without what it says: that could hold the secret."""
+
+    def fail() -> None:
+        raise RuntimeError("hunter2")
+
+    with pytest.raises(StoreError, match="RuntimeError") as refused:
+        within(fail, 5)
+    assert "hunter2" not in refused.value.line()
+
+
+def test_without_a_session_bus_there_is_no_keyring(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The library's own stand-ins (plain files, chains of nothing) are not taken for one."""
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert secrets.desktop_keyring() is None
+
+
+def test_a_session_bus_that_is_dead_is_no_keyring(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An address in the environment proves nothing."""
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={tmp_path}/nothing")
+    assert secrets.desktop_keyring() is None

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # of our files; others are left alone
 _PIECE = 1 << 20
+_BIG = 8 << 20  # bytes that take milliseconds to free
 
 
 class Cache:
@@ -64,6 +65,7 @@ class Cache:
         self._engine = Engine(connections, stall)
         self._active: dict[tuple[int, str], tuple[Entry, Fetcher]] = {}
         self._complained = False
+        self._facts: dict[str, str] = {}
         self._closing = trio.Event()
         self._index = Index(directory / "index.db", self._lost)
         self._room = Room(directory, limit, self._index)
@@ -320,7 +322,7 @@ class Cache:
         if entry.indexed or entry.doomed or not entry.complete or not entry.size:
             return
         entry.indexed = True
-        if entry.flush():
+        if entry.flush() and entry.linked:
             entry.settle()
             self._index.put(self._row(entry))
 
@@ -360,7 +362,7 @@ class Cache:
                 self._room.idle += entry.held
                 return
             self._index.delete([entry.path.name])
-        self._discard([entry.path])
+        self._discard([entry.path], entry.held)
 
     def _doom(self, entry: Entry) -> None:
         """Take it out of the cache; who has it open goes on with the open file."""
@@ -369,21 +371,29 @@ class Cache:
         entry.doomed = True
         self._active.pop((entry.ino, entry.stamp), None)
         self._index.delete([entry.path.name])
-        self._discard([entry.path])
+        self._discard([entry.path], 0)  # its bytes stay on the disk until it is closed
 
     def _drop_rows(self, rows: list[Row]) -> None:
         active = {entry.path.name for entry in self._room.entries}
         idle = [row for row in rows if row.name not in active]
         self._index.delete(row.name for row in idle)
-        self._room.idle -= sum(row.taken for row in idle)
-        self._discard([self.directory / row.name for row in idle])
+        taken = sum(row.taken for row in idle)
+        self._room.idle -= taken
+        self._discard([self.directory / row.name for row in idle], taken)
 
-    def _discard(self, paths: list[Path]) -> None:
-        """Remove files, in a thread where there may be much to free."""
-        if self._engine.nursery is not None and paths:
-            self._engine.nursery.start_soon(trio.to_thread.run_sync, remove, paths)
+    def _discard(self, paths: list[Path], taken: int) -> None:
+        """Remove files, in a thread where there is much to free."""
+        if self._engine.nursery is not None and taken > _BIG:
+            self._room.leaving += taken
+            self._engine.nursery.start_soon(self._remove, paths, taken)
         else:
             remove(paths)
+
+    async def _remove(self, paths: list[Path], taken: int) -> None:
+        try:
+            await trio.to_thread.run_sync(remove, paths)
+        finally:
+            self._room.leaving -= taken
 
     def _in_background(self, reader: Reader, *, close: bool = False) -> None:
         if self._engine.nursery is not None:
@@ -411,10 +421,9 @@ class Cache:
 
     def _lost(self) -> None:
         """The index was begun anew: files that only the old one knew are unknown now."""
-        room = getattr(self, "_room", None)
-        if room is not None:
-            room.idle = 0
-            self._sweep({entry.path.name for entry in room.entries})
+        self._room.idle = 0
+        self._sweep({entry.path.name for entry in self._room.entries})
+        self._note()
 
     def _sweep(self, known: set[str]) -> set[str]:
         """Remove our files that are not `known`; give back the names of those that are there."""
@@ -423,19 +432,18 @@ class Cache:
         except OSError:
             return set()
         unknown = [name for name in names - known if _NAME.fullmatch(name)]
-        self._discard([self.directory / name for name in unknown])
+        remove(self.directory / name for name in unknown)
         return names
 
     def _check(self, identity: str) -> None:
         """Compare the index with the folder, and with what this cache is for."""
         sealed = "" if self._key is None else "sealed"
         identity = self._stamp(f"{identity}|{sealed}")
-        if self._index.fact("identity") != identity:
-            self._index.clear()
-            self._index.note("identity", identity)
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         clean = self._index.fact("clean") == "1"
-        if not clean and self._key is None and self._index.fact("boot") not in ("", boot):
+        if self._index.fact("identity") != identity:
+            self._index.clear()
+        elif not clean and self._key is None and self._index.fact("boot") != boot:
             # After a power cut plain files may have holes that nothing would detect.
             self._index.clear()
         rows = self._index.everything()
@@ -446,8 +454,13 @@ class Cache:
             for row in rows:
                 self._measure(row)
         self._room.idle = sum(row.taken for row in rows)
-        self._index.note("boot", boot)
-        self._index.note("clean", "0")
+        self._facts = {"identity": identity, "boot": boot, "clean": "0"}
+        self._note()
+
+    def _note(self) -> None:
+        """Write what the next start compares with."""
+        for name, value in self._facts.items():
+            self._index.note(name, value)
 
     def _measure(self, row: Row) -> None:
         """After an unclean stop a file may be bigger than the index says."""

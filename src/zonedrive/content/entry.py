@@ -164,17 +164,24 @@ class Entry:
             log.warning("cached bytes are damaged and are fetched again (%s)", wrong)
         except OSError as wrong:
             self.failed(wrong)
-        start, end = start // CHUNK * CHUNK, min(-(-end // CHUNK) * CHUNK, self.size)
-        self._forget(start, end, disk=True)
-        # The index must not call it complete any more when the damaged chunk becomes a hole.
-        try:
-            self._disk = self.damaged(self) and self._disk
-            if self._disk:
-                file.punch(start, end)
-        except OSError as wrong:
-            self.failed(wrong)
-            self._disk = False
+        self._discard(file, start // CHUNK * CHUNK, min(-(-end // CHUNK) * CHUNK, self.size))
         return None
+
+    def _discard(self, file: ContentFile, start: int, end: int) -> None:
+        """Forget damaged bytes, here, in the index and in the file."""
+        # Locked, because a thread may just be storing good bytes there: those go as well, or
+        # come afterwards.
+        with self._lock:
+            self.arrive()
+            self._forget(start, end, disk=True)
+            try:
+                # The index first: it must not call complete what has a hole now.
+                self._disk = self.damaged(self) and self._disk
+                if self._disk:
+                    file.punch(start, end)
+            except OSError as wrong:
+                self.failed(wrong)
+                self._disk = False
 
     def flush(self) -> bool:
         """Hand everything to the kernel; False where the disk does not take it."""
@@ -186,6 +193,11 @@ class Entry:
             return False
         return True
 
+    @property
+    def linked(self) -> bool:
+        """Whether its file still has a name, so that it can be found again."""
+        return self._file is not None and not self._file.closed and self._file.linked
+
     def copy_source(self) -> ContentFile | None:
         """The file with the content, shared with the caller, who closes it."""
         return self._file.share() if self._file is not None else None
@@ -195,14 +207,14 @@ class Entry:
         with self._lock:
             self._closed = True
         self.arrive()
-        kept = self.flush()
+        kept = self.flush() and self.linked
         self.settle()
         if self._file is not None:
             try:
                 self._file.close()
             except OSError:
                 kept = False
-        return kept and self._file is not None
+        return kept
 
     # -- in a download's thread
 

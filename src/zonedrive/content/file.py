@@ -69,7 +69,7 @@ class ContentFile(ABC):
         return []
 
     def without_journal(self) -> None:  # noqa: B027
-        """For content that can be fetched again: what is torn may be Damaged, writes are faster."""
+        """For content that can be fetched again, of which only what was written is ever read."""
 
     @abstractmethod
     def _flush(self) -> None:
@@ -85,6 +85,12 @@ class ContentFile(ABC):
         """Bytes the file takes on the disk."""
         with self._lock:
             return os.fstat(self._open()).st_blocks * 512
+
+    @property
+    def linked(self) -> bool:
+        """Whether the file still has a name; without one it is gone after its last use."""
+        with self._lock:
+            return os.fstat(self._open()).st_nlink > 0
 
     @property
     def pending(self) -> int:

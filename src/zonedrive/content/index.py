@@ -76,15 +76,21 @@ class Index:
         self._complained = False
         try:
             self._connect()
-        except (StoreError, OSError, sqlite3.Error) as wrong:
-            self._restart(wrong)
+        except OSError as wrong:
+            self._complain(wrong)
+        except StoreError as wrong:
+            if _is_damage(wrong.__cause__):
+                self._restart(wrong, started=False)
+            else:
+                self._complain(wrong)
 
     def _connect(self) -> None:
+        """Raises OSError, StoreError."""
         private_dir(self.path.parent)
         self._db = Database(self.path, [_first])
         self._inode = self.path.stat().st_ino
 
-    def _restart(self, why: Exception | None) -> None:
+    def _restart(self, why: Exception | None, *, started: bool = True) -> None:
         """Begin anew; without a disk to do it on there is no index for now."""
         if why is not None:
             log.warning("the cache index is begun anew (%s)", why)
@@ -93,10 +99,11 @@ class Index:
             for suffix in ("", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
             self._connect()
-        except (StoreError, OSError, sqlite3.Error) as wrong:
+        except (StoreError, OSError) as wrong:
             self._db = None
             self._complain(wrong)
-        self._lost()
+        if started:
+            self._lost()
 
     def _complain(self, wrong: Exception) -> None:
         if not self._complained:
@@ -109,18 +116,21 @@ class Index:
         try:
             return self._db.execute(sql, values).fetchall()
         except sqlite3.Error as wrong:
-            self._restart(wrong)
+            if _is_damage(wrong):
+                self._restart(wrong)
+            else:
+                self._complain(wrong)
             return []
 
     def _write(self, sql: str, values: Sequence[object] = ()) -> bool:
-        if not self.alive():
-            self._restart(None)
+        if self._db is not None and not self.alive():
+            self._restart(None)  # somebody emptied the folder
         if self._db is None:
             return False
         try:
             self._db.execute(sql, values)
         except sqlite3.Error as wrong:
-            if wrong.sqlite_errorcode & 0xFF in _BROKEN:
+            if _is_damage(wrong):
                 self._restart(wrong)
             else:
                 self._complain(wrong)
@@ -189,6 +199,14 @@ class Index:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def _is_damage(wrong: BaseException | None) -> bool:
+    """Whether an error speaks of the file's content, not of the disk below; None: of its schema."""
+    if wrong is None:
+        return True
+    code = getattr(wrong, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    return isinstance(wrong, sqlite3.Error) and code & 0xFF in _BROKEN
 
 
 def _as_dict(row: tuple[object, ...]) -> dict[str, object]:

@@ -7,6 +7,7 @@ RESERVE of its size; files that make room are removed before the new bytes are w
 INVARIANT: an entry in use, and a pinned inode, is never evicted.
 """
 
+import errno
 import logging
 import os
 from collections.abc import Iterable
@@ -31,6 +32,7 @@ class Room:
         self.limit = limit
         self.pinned: set[int] = set()
         self.idle = 0  # bytes of entries that nobody uses
+        self.leaving = 0  # bytes of files that are about to be removed
         self.entries: set[Entry] = set()  # in use
         self._directory = directory
         self._index = index
@@ -38,7 +40,7 @@ class Room:
 
     def usage(self) -> int:
         """Bytes on the disk, and bytes allowed to be written there."""
-        return self.idle + sum(entry.held for entry in self.entries)
+        return self.idle + self.leaving + sum(entry.held for entry in self.entries)
 
     def allow(self, entry: Entry, need: int, want: int) -> bool:
         """In a thread: let `entry` write `need` bytes now, and up to `want` altogether."""
@@ -106,8 +108,13 @@ class Room:
 
 def remove(paths: Iterable[Path]) -> None:
     """Remove files that no index lists any more; takes milliseconds for big ones."""
+    failed: list[OSError] = []
     for path in paths:
         try:
             path.unlink(missing_ok=True)
         except OSError as wrong:
-            log.warning("the cached file %s cannot be removed (%s)", path.name, wrong.strerror)
+            if wrong.errno == errno.EROFS:
+                continue  # no longer ours to free; that nothing can be written is said elsewhere
+            failed.append(wrong)
+    if failed:
+        log.warning("%d cached files cannot be removed (%s)", len(failed), failed[0])

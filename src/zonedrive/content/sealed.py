@@ -56,6 +56,7 @@ class SealedFile(ContentFile):
         self._dirty: OrderedDict[int, bytearray] = OrderedDict()
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._regenerable = False
+        self._trimmed = False
 
     @classmethod
     def create(cls, path: Path, key: bytes) -> "SealedFile":
@@ -107,7 +108,7 @@ class SealedFile(ContentFile):
             for number in range(first, last + 1):
                 base = number * CHUNK
                 start, stop = max(offset - base, 0), min(end - base, CHUNK)
-                chunk = self._chunk(number)
+                chunk = self._chunk(number, holes=not self._regenerable)
                 if start or stop < len(chunk):
                     parts.append(memoryview(chunk)[start:stop])
                 else:
@@ -164,6 +165,8 @@ class SealedFile(ContentFile):
 
     def _grow(self, size: int) -> None:
         """Let the file be `size` long, with nothing but zeros behind its old end."""
+        if not self._trimmed:  # a killed process may have left slots behind the end
+            self._trim()
         number, used = divmod(self._size, CHUNK)
         if used:
             chunk = self._chunk(number)  # never longer than `used`
@@ -186,6 +189,7 @@ class SealedFile(ContentFile):
 
     def _trim(self) -> None:
         """Take slots behind the end off the disk."""
+        self._trimmed = True
         descriptor = self._open()
         end = _slot(-(-self._size // CHUNK))
         if os.fstat(descriptor).st_size > end:
@@ -193,14 +197,17 @@ class SealedFile(ContentFile):
 
     # -- chunks in memory
 
-    def _chunk(self, number: int) -> bytes | bytearray:
-        """The plain bytes of a chunk, without the zeros at its end and nothing past the size."""
+    def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
+        """The plain bytes of a chunk, without the zeros at its end and nothing past the size.
+
+        Raises Damaged, also for a hole where there should be none.
+        """
         if (dirty := self._dirty.get(number)) is not None:
             return dirty
         if (kept := self._kept.get(number)) is not None:
             self._kept.move_to_end(number)
             return kept
-        plain = self._load(number)
+        plain = self._load(number, holes=holes)
         limit = self._size - number * CHUNK
         if len(plain) > limit:
             plain = plain[:limit]
@@ -279,10 +286,10 @@ class SealedFile(ContentFile):
                 pass
         raise Damaged(f"{self.path.name}: stored bytes of chunk {number} fail their check")
 
-    def _load(self, number: int) -> bytes:
+    def _load(self, number: int, *, holes: bool) -> bytes:
         slot = os.pread(self._descriptor, SLOT, _slot(number))
         if len(slot) < _SLOT_HEAD or slot.startswith(_EMPTY):
-            if self._holes.covers(number, number + 1):
+            if holes and self._holes.covers(number, number + 1):
                 return b""
             raise Damaged(f"{self.path.name}: chunk {number} was lost")
         return self._open_slot(number, slot)
@@ -318,9 +325,9 @@ class SealedFile(ContentFile):
         return [(start, min(end, self._size)) for start, end in pairs]
 
     def without_journal(self) -> None:
-        """For content that can be fetched again: a torn chunk may be Damaged, but writes are fast.
+        """For content that can be fetched again, of which only what was written is ever read.
 
-        What is torn is still never returned.
+        Writes are faster, and a killed process may leave a torn chunk: Damaged.  So is a hole.
         """
         self._regenerable = True
 
@@ -354,7 +361,6 @@ class SealedFile(ContentFile):
                     self._open_slot(number, there)
                 except Damaged:
                     self._restore(number, slot)
-        self._trim()
 
     def _restore(self, number: int, slot: bytes) -> None:
         try:

@@ -92,7 +92,7 @@ async def test_complete_files_survive_a_killed_daemon(tmp_path: Path, key: bytes
         other.close()
     async with running(tmp_path / "b", key) as cache:
         assert cache.is_complete(1, "r")
-        assert cache.usage() == taken(tmp_path / "b") > 3 * MIB
+        assert cache.usage() == taken(tmp_path / "b") >= 3 * MIB
         reader = cache.open(1, "r", len(whole.data), Offline(0))
         assert reader.available(0, 4 * MIB) == whole.data
         reader.close()
@@ -141,11 +141,8 @@ async def test_the_limit_is_never_exceeded(tmp_path: Path, key: bytes | None) ->
             source.pace = measure
             assert await fetched(cache, ino, source) == source.data
             assert max(most, taken(tmp_path), cache.usage()) <= limit
-            if ino:
-                assert cache.is_complete(0, "r") == (ino < 11)
-            if ino in range(1, 11):  # used all the time, so it stays
-                reader = cache.open(0, "r", MIB - 5000, source)
-                reader.close()
+            assert cache.is_complete(0, "r")
+            cache.open(0, "r", MIB - 5000, source).close()  # used all the time, so it stays
         assert cache.is_complete(11, "r")
         assert not cache.is_complete(2, "r")
         assert cache.usage() == taken(tmp_path)
@@ -373,8 +370,8 @@ async def test_an_uploaded_file_is_kept(tmp_path: Path, key: bytes | None) -> No
         await fetched(cache, 7, Script(content(MIB)), "old")
         file = create_file(tmp_path / name, key)
         file.pwrite(0, b"saved" * 50_000)
-        reading = open_file(tmp_path / name, key)
         file.close()
+        reading = open_file(tmp_path / name, key)
         await cache.take(tmp_path / name, 7, "new", 250_000)
         assert not (tmp_path / name).exists()
         assert cache.is_complete(7, "new")

@@ -15,7 +15,7 @@ async def until(condition: object) -> None:
     """Wait for something that threads bring about, at most five seconds."""
     assert callable(condition)
     with trio.fail_after(5):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await trio.sleep(0.001)
 
 

@@ -1,0 +1,327 @@
+"""A sandbox in a process of its own, and people who call it over TLS.
+
+Knows nothing of zonedrive's client, and of the sandbox only what is published and its paths.
+"""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+DEADLINE_SECONDS = 20.0
+PASSWORDS = {
+    "alice@acme.example": "correct horse",
+    "bob@acme.example": "battery staple",
+    "carol@acme.example": "paper clip",
+    "dave@acme.example": "night train",
+    "erin@acme.example": "green ledger",
+    "newbie@acme.example": "first day",
+}
+SECRET = "JBSWY3DPEHPK3PXP"
+
+# `more` is put into [organization]; one zone for each level and rule that tests look at.
+WORLD = """
+[organization]
+name = "Acme"
+domain = "acme.example"
+{more}
+
+[[users]]
+id = "alice@acme.example"
+name = "Alice"
+password = "correct horse"
+administrator = true
+otp_secret = "JBSWY3DPEHPK3PXP"
+
+[[users]]
+id = "bob@acme.example"
+name = "Bob"
+password = "battery staple"
+otp_secret = "JBSWY3DPEHPK3PXP"
+
+[[users]]
+id = "carol@acme.example"
+name = "Carol"
+password = "paper clip"
+
+[[users]]
+id = "dave@acme.example"
+name = "Dave"
+password = "night train"
+
+[[users]]
+id = "erin@acme.example"
+name = "Erin"
+password = "green ledger"
+
+[[users]]
+id = "newbie@acme.example"
+name = "Newbie"
+password = "first day"
+password_change_required = true
+
+[[groups]]
+name = "Night shift"
+members = [{{ id = "dave@acme.example", access = "Manage" }}]
+
+[[groups]]
+name = "Engineering"
+members = [
+    {{ id = "bob@acme.example", access = "Manage" }},
+    {{ group = "Night shift", access = "Access" }},
+]
+
+[[zones]]
+name = "Project X"
+description = "The main one"
+manager = "alice@acme.example"
+members = [
+    {{ id = "bob@acme.example", access = "Modify" }},
+    {{ id = "carol@acme.example", access = "Add" }},
+    {{ group = "Engineering", access = "Add" }},
+]
+allow_external_sharing = true
+
+[[zones]]
+name = "Closed"
+manager = "alice@acme.example"
+members = [{{ id = "bob@acme.example", access = "Modify" }}]
+accessible = false
+
+[[zones]]
+name = "Alice alone"
+manager = "alice@acme.example"
+"""
+
+
+def eventually(check: Callable[[], Any], what: str) -> Any:
+    """The first true answer of `check`, asked again until a deadline."""
+    until = time.monotonic() + DEADLINE_SECONDS
+    while not (answer := check()):
+        assert time.monotonic() < until, f"not within {DEADLINE_SECONDS} s: {what}"
+        time.sleep(0.01)
+    return answer
+
+
+def world(more: str = "") -> str:
+    """The text of the world above with settings of one's own."""
+    return WORLD.format(more=more)
+
+
+class Service:
+    """One sandbox on a folder; can be stopped, killed and started again."""
+
+    def __init__(self, folder: Path, world_text: str | None = None) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self._ready = folder / "ready.json"
+        self._world = folder / "world.toml"
+        if world_text is not None:
+            self._world.write_text(world_text)
+        self._clients: list[httpx.Client] = []
+        self.start()
+
+    def command(self, *more: str) -> list[str]:
+        """The command line of this sandbox."""
+        chosen = ["--world", str(self._world)] if self._world.exists() else []
+        return [
+            sys.executable, "-m", "zonedrive.sandbox", "--data", str(self.data),
+            "--ready-file", str(self._ready), *chosen, *more,
+        ]  # fmt: skip
+
+    def start(self) -> None:
+        """Start it and wait until it says that it answers."""
+        self._ready.unlink(missing_ok=True)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+
+        def answers() -> bool:
+            assert self.process.poll() is None, self.log()
+            return self._ready.exists()
+
+        eventually(answers, "the sandbox answers")
+        self.ready: dict[str, Any] = json.loads(self._ready.read_bytes())
+        self.base_url: str = self.ready["base_url"]
+        self.host, self.port = "127.0.0.1", int(self.base_url.rpartition(":")[2])
+        self.context = ssl.create_default_context(cafile=self.ready["ca_file"])
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End it by a signal; returns the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE_SECONDS)
+
+    def close(self) -> None:
+        """End it for good."""
+        for client in self._clients:
+            client.close()
+        if self.process.poll() is None:
+            self.stop()
+
+    def log(self) -> str:
+        """What it wrote to its standard streams."""
+        return (self.folder / "log").read_text()
+
+    def tell(self, command: object) -> dict[str, Any]:
+        """A command over the control socket and its answer."""
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(DEADLINE_SECONDS)
+            control.connect(self.ready["control"])
+            control.sendall(json.dumps(command).encode() + b"\n")
+            with control.makefile("rb") as answers:
+                answer: dict[str, Any] = json.loads(answers.readline())
+        return answer
+
+    def fault(self, **order: Any) -> None:
+        """Set a fault; none given clears all."""
+        assert self.tell({"fault": order or None}) == {"ok": True}
+
+    def client(self, **headers: str) -> httpx.Client:
+        """Somebody who is not logged on."""
+        client = httpx.Client(
+            base_url=self.base_url, verify=self.context, headers=headers, timeout=DEADLINE_SECONDS
+        )
+        self._clients.append(client)
+        return client
+
+    def person(self, user: str = "alice") -> "Person":
+        """A user who is logged on by password."""
+        user_id = f"{user}@acme.example"
+        client = self.client()
+        answer = logon(client, user_id, PASSWORDS[user_id])
+        assert answer.status_code == 200, answer.text
+        client.headers["Authorization"] = "Bearer " + answer.json()["sessionId"]
+        return Person(self, client, user_id)
+
+    def connect(self) -> ssl.SSLSocket:
+        """A bare TLS connection."""
+        raw = socket.create_connection((self.host, self.port), DEADLINE_SECONDS)
+        return self.context.wrap_socket(raw, server_hostname=self.host)
+
+
+def logon(client: httpx.Client, user: str, password: str | None, **more: Any) -> httpx.Response:
+    """One request to log on, the password as an array of characters."""
+    body: dict[str, Any] = {"username": user, **more}
+    if password is not None:
+        body["password"] = list(password)
+    return client.post("/api/access/logon", json=body)
+
+
+class Person:
+    """A user with a session, and what one does in a zone."""
+
+    def __init__(self, service: Service, client: httpx.Client, user_id: str) -> None:
+        self.service = service
+        self.client = client
+        self.id = user_id
+        self.get, self.post, self.put = client.get, client.post, client.put
+        self.delete = client.delete
+
+    @property
+    def session(self) -> str:
+        """The bare session id."""
+        return str(self.client.headers["Authorization"]).removeprefix("Bearer ")
+
+    def zones(self) -> dict[str, dict[str, Any]]:
+        """The zones by name."""
+        return {zone["name"]: zone for zone in self.get("/api/zones").json()}
+
+    def zone(self, name: str = "Project X") -> "Zone":
+        """One zone."""
+        return Zone(self, self.zones()[name])
+
+
+class Zone:
+    """A zone as one person sees it."""
+
+    def __init__(self, person: Person, record: dict[str, Any]) -> None:
+        self.person = person
+        self.record = record
+        self.root: str = record["rootId"]
+        self.url = f"/api/zones/{record['id']}"
+        self.own = f"/api/sandbox/zones/{record['id']}"
+
+    def by(self, person: Person) -> "Zone":
+        """The same zone as somebody else sees it, a member or not."""
+        return Zone(person, self.record)
+
+    def upload(self, name: str, content: bytes = b"", folder: str | None = None) -> httpx.Response:
+        """A form upload to a folder (the root)."""
+        return self.person.post(
+            f"{self.url}/files/{folder or self.root}",
+            files={"file": ("ignored.bin", content)},
+            data={"fileName": name},
+        )
+
+    def file(self, name: str, content: bytes = b"", folder: str | None = None) -> dict[str, Any]:
+        """An upload that must succeed; the entry."""
+        answer = self.upload(name, content, folder)
+        assert answer.status_code == 200, answer.text
+        entry: dict[str, Any] = answer.json()
+        return entry
+
+    def folder(self, name: str, parent: str | None = None) -> str:
+        """A new folder; its id."""
+        body = {"parentId": parent or self.root, "name": name}
+        answer = self.person.post(f"{self.own}/folders", json=body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def listing(self, folder: str | None = None) -> list[dict[str, Any]]:
+        """What is in a folder (the root)."""
+        answer = self.person.get(f"{self.url}/folder/{folder or self.root}")
+        assert answer.status_code == 200, answer.text
+        entries: list[dict[str, Any]] = answer.json()
+        return entries
+
+    def names(self, folder: str | None = None) -> list[str]:
+        """The names in a folder."""
+        return [entry["name"] for entry in self.listing(folder)]
+
+    def content(self, file_id: str, **headers: str) -> httpx.Response:
+        """The content of a file."""
+        return self.person.get(f"{self.url}/files/{file_id}/content", headers=headers)
+
+    def versions(self, file_id: str) -> list[dict[str, Any]]:
+        """The versions of a file, newest first."""
+        answer = self.person.get(f"{self.own}/files/{file_id}/versions")
+        assert answer.status_code == 200, answer.text
+        versions: list[dict[str, Any]] = answer.json()
+        return versions
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    """Status and APIError of a refusal, whose body must be the error structure."""
+    body = answer.json()
+    assert set(body) <= {"error", "message", "data"}, body
+    assert isinstance(body["message"], str), body
+    assert body["message"]
+    assert answer.headers["content-type"] == "application/json"
+    return answer.status_code, body["error"]
+
+
+def receive_all(connection: socket.socket) -> bytes:
+    """What comes until the connection ends, however it ends."""
+    received = b""
+    try:
+        while piece := connection.recv(65536):
+            received += piece
+    except ConnectionError:
+        pass
+    return received
+
+
+def memory_peak(pid: int) -> int:
+    """The most memory a process ever held, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(os.fspath(f"/proc/{pid}/status"))

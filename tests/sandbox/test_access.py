@@ -1,0 +1,272 @@
+"""Logging on and off, and every way to show who one is."""
+
+import base64
+from collections.abc import Callable
+from http.cookies import SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.sandbox.running import PASSWORDS, Person, Service, eventually, logon, refusal, world
+
+ALICE = "alice@acme.example"
+
+
+def test_requirements_tell_what_a_logon_needs(service: Service) -> None:
+    """Without being logged on, one learns which credentials the organization wants."""
+    answer = service.client().get("/api/access/authorizationrequirements")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "passwordRequired": True,
+        "canSavePassword": True,
+        "otpRequired": False,
+        "otpType": "None",
+        "organizationName": "Acme",
+        "worldName": "acme.example",
+        "idpRequired": False,
+        "personalIdentificationTypes": [],
+    }
+
+
+def test_a_logon_gives_a_session(service: Service) -> None:
+    """The right password, as an array of characters, is answered with a session and its life."""
+    answer = logon(service.client(), ALICE, PASSWORDS[ALICE])
+    assert answer.status_code == 200
+    body = answer.json()
+    assert body["logonOK"] is True
+    assert body["userId"] == {"name": ALICE}
+    assert body["expiresInMillis"] == 3_600_000
+    assert body["passwordChangeIsRequired"] is False
+    assert body["sessionId"]
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_password_as_a_string_is_taken_too(service: Service) -> None:
+    """passwordAsString is the other form."""
+    answer = logon(service.client(), ALICE, None, passwordAsString=PASSWORDS[ALICE])
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [(ALICE, "wrong"), ("nobody@acme.example", "x"), (ALICE, None), (ALICE, "")],
+)
+def test_bad_credentials_are_refused_alike(
+    service: Service, user: str, password: str | None
+) -> None:
+    """A wrong password and an unknown user cannot be told apart."""
+    answer = logon(service.client(), user, password)
+    assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
+    assert answer.json()["message"] == "Unknown user or wrong password"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"password": ["x"]},
+        {"username": ALICE, "password": "correct horse"},
+        {"username": ALICE, "password": ["co", "rrect horse"]},
+        {"username": ALICE, "password": ["x"], "timeout": 0},
+        {"username": ALICE, "password": ["x"], "timeoutInSeconds": -5},
+        {"username": ALICE, "password": ["x"], "sameSitePolicy": "Sometimes"},
+        {"username": ALICE, "password": ["x"], "passwordAsString": "y"},
+        {"username": 5},
+        [],
+    ],
+)
+def test_a_body_that_cannot_be_meant_is_refused(service: Service, body: Any) -> None:
+    """A malformed logon is 400, before any password is looked at."""
+    status, code = refusal(service.client().post("/api/access/logon", json=body))
+    assert (status, code in ("ILLEGAL_ARGUMENT", "INVALID_DATA")) == (400, True)
+
+
+def test_another_organization_is_refused(service: Service) -> None:
+    """The organization's name may be given, by name or domain, and must be right."""
+    for name in ("Acme", "acme.example"):
+        answer = logon(service.client(), ALICE, PASSWORDS[ALICE], organizationName=name)
+        assert answer.status_code == 200
+    answer = logon(service.client(), ALICE, PASSWORDS[ALICE], organizationName="Other")
+    assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
+
+
+def test_a_cookie_is_set_on_request_and_works(service: Service) -> None:
+    """setCookie puts the session id into an HttpOnly cookie, which then logs one on."""
+    client = service.client()
+    answer = logon(client, ALICE, PASSWORDS[ALICE], setCookie=True, sameSitePolicy="Strict")
+    cookie = SimpleCookie(answer.headers["set-cookie"])["auth_token"]
+    assert cookie.value == answer.json()["sessionId"]
+    assert cookie["path"] == "/"
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Strict"
+    assert client.get("/api/zones").status_code == 200
+
+
+def test_a_logoff_expires_the_cookie(service: Service) -> None:
+    """After a logoff the cookie is told to go, and the session is over."""
+    client = service.client()
+    logon(client, ALICE, PASSWORDS[ALICE], setCookie=True)
+    session = client.cookies["auth_token"]
+    answer = client.get("/api/access/logoff")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert SimpleCookie(answer.headers["set-cookie"])["auth_token"]["max-age"] == "0"
+    assert "auth_token" not in client.cookies
+    old = service.client(Authorization=f"Bearer {session}").get("/api/zones")
+    assert refusal(old) == (401, "AUTHORIZATION_FAILED")
+
+
+def test_a_logoff_without_a_session_is_404(service: Service) -> None:
+    """There is nothing to end for one who has no session, or had one."""
+    assert refusal(service.client().get("/api/access/logoff")) == (404, "NOT_FOUND")
+    alice = service.person()
+    assert alice.get("/api/access/logoff").status_code == 204
+    assert refusal(alice.get("/api/access/logoff")) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "{}"])
+def test_a_session_id_is_shown_in_the_header(service: Service, alice: Person, form: str) -> None:
+    """With the word Bearer and without it."""
+    client = service.client(Authorization=form.format(alice.session))
+    assert client.get("/api/zones").status_code == 200
+
+
+@pytest.mark.parametrize("user", [ALICE, "", "anything"])
+def test_basic_takes_a_password_with_any_user_part(service: Service, user: str) -> None:
+    """The deprecated scheme: the user part may be the user, anything or empty."""
+    text = base64.b64encode(f"{user}:correct horse".encode()).decode()
+    client = service.client(Authorization=f"Basic {text}")
+    for _ in range(2):
+        assert [z["name"] for z in client.get("/api/zones").json()][-1] == "Alice alone"
+
+
+@pytest.mark.parametrize("pair", [f"{ALICE}:battery staple", "x:wrong", "nothing"])
+def test_basic_with_a_wrong_password_is_refused(service: Service, pair: str) -> None:
+    """A known user's name fits only that user's password."""
+    text = base64.b64encode(pair.encode()).decode()
+    answer = service.client(Authorization=f"Basic {text}").get("/api/zones")
+    assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
+
+
+@pytest.mark.parametrize("header", ["Bearer", "Bearer nonsense", "nonsense", "Basic %%%", "a b c"])
+def test_without_valid_credentials_nothing_is_served(service: Service, header: str) -> None:
+    """Every endpoint but those for logging on asks who is calling."""
+    answer = service.client(Authorization=header).get("/api/zones")
+    assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/zones"), ("GET", "/api/zones/z/folder/f"), ("GET", "/api/zones/z/files/f"),
+        ("GET", "/api/zones/z/files/f/content"), ("POST", "/api/zones/z/files/f"),
+        ("GET", "/api/tokens"), ("POST", "/api/tokens"), ("GET", "/api/users"),
+        ("POST", "/api/groups"), ("PUT", "/api/groups/g"), ("DELETE", "/api/groups/g"),
+        ("PUT", "/api/groups/g/members/m"), ("GET", "/api/sandbox/zones/z/deleted"),
+    ],
+)  # fmt: skip
+def test_nobody_is_refused_everywhere(service: Service, method: str, path: str) -> None:
+    """No endpoint forgets to ask."""
+    assert refusal(service.client().request(method, path)) == (401, "AUTHORIZATION_FAILED")
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({"timeout": 60_000}, 60_000),
+        ({"timeoutInSeconds": 90}, 90_000),
+        ({"timeout": 10**12}, 3_600_000),
+        ({"timeout": 60_000, "timeoutInSeconds": 90}, 60_000),
+    ],
+)
+def test_a_session_lives_as_long_as_asked_up_to_a_limit(
+    service: Service, asked: dict[str, int], given: int
+) -> None:
+    """A requested life is granted, capped by the organization's."""
+    answer = logon(service.client(), ALICE, PASSWORDS[ALICE], **asked)
+    assert answer.json()["expiresInMillis"] == given
+
+
+def test_a_session_ends_when_its_life_is_over(service: Service) -> None:
+    """After its milliseconds a session is no credential any more."""
+    client = service.client()
+    session = logon(client, ALICE, PASSWORDS[ALICE], timeout=1).json()["sessionId"]
+    client.headers["Authorization"] = f"Bearer {session}"
+    answer = eventually(
+        lambda: (a := client.get("/api/zones")).status_code == 401 and a, "the session is over"
+    )
+    assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
+
+
+def test_new_credentials_can_be_asked_for(service: Service) -> None:
+    """A known user gets a message, an unknown one an error structure."""
+    ask = service.client().post
+    answer = ask("/api/access/newcredentials", json={"name": ALICE})
+    assert answer.status_code == 200
+    assert isinstance(answer.json()["message"], str)
+    assert refusal(ask("/api/access/newcredentials", json={"name": "x"})) == (400, "USER_UNKNOWN")
+    assert refusal(ask("/api/access/newcredentials", json={})) == (400, "ILLEGAL_ARGUMENT")
+
+
+def test_only_the_password_can_be_changed_where_that_is_required(service: Service) -> None:
+    """One who must change the password reaches nothing else, and everything afterwards."""
+    client = service.client()
+    first = logon(client, "newbie@acme.example", "first day").json()
+    assert first["passwordChangeIsRequired"] is True
+    client.headers["Authorization"] = "Bearer " + first["sessionId"]
+    assert refusal(client.get("/api/zones")) == (403, "NOT_ALLOWED")
+    change = {"password": list("wrong"), "newPassword": list("second day")}
+    assert refusal(client.post("/api/sandbox/password", json=change)) == (403, "WRONG_PASSWORD")
+    change["password"] = change["newPassword"] = list("first day")
+    assert refusal(client.post("/api/sandbox/password", json=change)) == (400, "ILLEGAL_PASSWORD")
+    change["newPassword"] = list("second day")
+    assert client.post("/api/sandbox/password", json=change).status_code == 204
+    assert client.get("/api/zones").json() == []
+    again = logon(service.client(), "newbie@acme.example", "second day")
+    assert again.json()["passwordChangeIsRequired"] is False
+
+
+IDENTITY = """
+identity_providers = [{ name = "corp", description = "Corporate sign-on" }]
+personal_id = [{ name = "eid", description = "Electronic id" }]
+"""
+
+
+def test_sign_on_in_a_browser_ends_in_a_session(start: Callable[..., Service]) -> None:
+    """The address leads to a page that sends the browser back with what a logon takes once."""
+    service = start(world(IDENTITY))
+    client = service.client()
+    needs = client.get("/api/access/authorizationrequirements").json()
+    assert needs["idpData"] == [{"name": "corp", "description": "Corporate sign-on"}]
+    assert needs["personalIdentificationTypes"] == [
+        {"name": "eid", "description": "Electronic id", "icon": ""}
+    ]
+    back = "http://127.0.0.1:9/back"
+    idp = {"idpName": "corp", "fragmentResponse": "true"}
+    for path, query in [
+        ("/api/access/idpsignonuri", idp),
+        ("/api/access/personalid-signonuri", {"authentication-type": "eid"}),
+    ]:
+        query = {**query, "organization": "Acme", "redirectURI": back}
+        answer = client.get(path, params=query)
+        assert answer.status_code == 200
+        uri = answer.json()["uri"]
+        assert client.get(uri).headers["content-type"].startswith("text/html")
+        assert refusal(client.post(uri, data={"username": "x"})) == (401, "AUTHORIZATION_FAILED")
+        location = client.post(uri, data={"username": ALICE}).headers["location"]
+        assert location.startswith(back + "#")
+        token = parse_qs(urlsplit(location).fragment)["token"][0]
+        body = {"token": token}
+        assert client.post("/api/access/logon", json=body).json()["userId"] == {"name": ALICE}
+        again = client.post("/api/access/logon", json=body)
+        assert refusal(again) == (401, "AUTHORIZATION_FAILED")
+        for missing in query:
+            without = {name: value for name, value in query.items() if name != missing}
+            assert refusal(client.get(path, params=without)) == (400, "ILLEGAL_ARGUMENT")
+        other = client.get(path, params={**query, "organization": "Other"})
+        assert refusal(other) == (400, "ORGANIZATION_UNKNOWN")
+    form = client.get(
+        "/api/access/idpsignonuri",
+        params={**idp, "organization": "Acme", "redirectURI": back, "fragmentResponse": "false"},
+    ).json()["uri"]
+    page = client.post(form, data={"username": ALICE})
+    assert f'action="{back}"' in page.text

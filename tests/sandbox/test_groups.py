@@ -1,0 +1,293 @@
+"""Groups, and the rules by which they give access to zones."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.sandbox.running import Person, Service, Zone, refusal
+
+ALICE, BOB, CAROL = "alice@acme.example", "bob@acme.example", "carol@acme.example"
+DAVE, ERIN = "dave@acme.example", "erin@acme.example"
+_numbers = itertools.count()
+
+
+def member(member_id: str, level: str = "Access") -> dict[str, str]:
+    """A member entry of a request."""
+    return {"memberId": member_id, "accessLevel": level}
+
+
+def levels(group: dict[str, Any]) -> dict[str, str]:
+    """Member ids and levels of a group."""
+    return {each["memberId"]: each["accessLevel"] for each in group["members"]}
+
+
+class Group:
+    """A group that somebody made."""
+
+    def __init__(self, maker: Person, *members: dict[str, str]) -> None:
+        self.maker = maker
+        body = {"name": f"Group {next(_numbers)}", "description": "d", "members": list(members)}
+        answer = maker.post("/api/groups", json=body)
+        assert answer.status_code == 201, answer.text
+        self.body: dict[str, Any] = answer.json()
+        self.id: str = self.body["properties"]["groupId"]
+        self.url = f"/api/groups/{self.id}"
+
+    def change(self, *members: dict[str, str], **query: str) -> dict[str, Any]:
+        """Change members; the group afterwards."""
+        answer = self.maker.put(self.url, params=query, json={"members": list(members)})
+        assert answer.status_code == 200, answer.text
+        body: dict[str, Any] = answer.json()
+        return body
+
+
+@pytest.fixture
+def private(alice: Person) -> Iterator[Zone]:
+    """A zone whose only member is Alice, again at the end."""
+    zone = alice.zone("Alice alone")
+    yield zone
+    for user in (BOB, CAROL, DAVE, ERIN):
+        give(zone, user, "None")
+
+
+def give(zone: Zone, member_id: str, level: str) -> None:
+    """Set a member's own level in a zone."""
+    path = f"{zone.own}/members/{member_id}"
+    answer = zone.person.put(path, params={"accesslevel": level})
+    assert answer.status_code == 204, answer.text
+
+
+def can(zone: Zone, person: Person) -> str:
+    """What somebody can do in a zone, found out by trying."""
+    theirs = zone.by(person)
+    if theirs.person.get(f"{theirs.url}/folder/{theirs.root}").status_code == 403:
+        assert zone.record["name"] not in person.zones()
+        return "None"
+    assert zone.record["name"] in person.zones()
+    name = f"try {next(_numbers)}"
+    entry = theirs.file(name)
+    again = theirs.upload(name)
+    if again.status_code == 403:
+        return "Add"
+    deleted = person.delete(f"{theirs.own}/entries/{entry['id']}")
+    assert deleted.status_code == 204
+    purged = person.delete(f"{theirs.own}/entries/{entry['id']}/purge")
+    return "Manage" if purged.status_code == 204 else "Modify"
+
+
+def test_a_group_is_answered_with_members_and_properties(alice: Person) -> None:
+    """All fields are there; users have an authorization, groups have none."""
+    inner = Group(alice)
+    group = Group(alice, member(ALICE, "Manage"), member(BOB), member(inner.id))
+    properties = group.body["properties"]
+    assert set(properties) == {
+        "groupId", "name", "description", "createdAt", "createdBy", "administratorManaged",
+        "open", "zoneActions",
+    }  # fmt: skip
+    assert properties["groupId"].startswith("group.")
+    assert properties["groupId"].endswith("@acme.example")
+    assert properties["description"] == "d"
+    assert properties["createdBy"] == ALICE
+    assert properties["createdAt"].endswith("+00:00")
+    assert properties["administratorManaged"] is False
+    assert properties["open"] is True
+    assert properties["zoneActions"] == {"assignAccessRights": True}
+    assert group.body["members"] == [
+        {
+            "memberId": ALICE,
+            "accessLevel": "Manage",
+            "memberType": "User",
+            "displayName": "Alice",
+            "authorization": "Administrator",
+        },
+        {
+            "memberId": BOB,
+            "accessLevel": "Access",
+            "memberType": "User",
+            "displayName": "Bob",
+            "authorization": "Internal",
+        },
+        {
+            "memberId": inner.id,
+            "accessLevel": "Access",
+            "memberType": "Group",
+            "displayName": inner.body["properties"]["name"],
+        },
+    ]
+
+
+def test_a_group_has_a_manager_from_the_start(bob: Person) -> None:
+    """Whoever makes a group manages it, unless another member is to."""
+    assert levels(Group(bob, member(CAROL)).body) == {CAROL: "Access", BOB: "Manage"}
+    assert levels(Group(bob, member(CAROL, "Manage")).body) == {CAROL: "Manage"}
+
+
+def test_changes_are_relative_unless_said_otherwise(alice: Person) -> None:
+    """Members not listed keep their access; with relative=false they lose it."""
+    group = Group(alice, member(ALICE, "Manage"), member(BOB), member(CAROL))
+    after = group.change(member(BOB, "Manage"), member(CAROL, "None"), member(DAVE))
+    assert levels(after) == {ALICE: "Manage", BOB: "Manage", DAVE: "Access"}
+    assert levels(group.change(member(ERIN), relative="true")).keys() == {ALICE, BOB, DAVE, ERIN}
+    after = group.change(member(CAROL), member(DAVE, "None"), relative="false")
+    assert levels(after) == {CAROL: "Access"}
+    # Nobody manages it now but the administrators.
+    assert after["properties"]["administratorManaged"] is True
+    assert levels(group.change(relative="false")) == {}
+
+
+def test_one_member_is_changed_by_its_address(alice: Person) -> None:
+    """The level is in the query; None removes."""
+    group = Group(alice, member(ALICE, "Manage"))
+    for level, expected in [("Access", "Access"), ("Manage", "Manage"), ("None", None)]:
+        answer = alice.put(f"{group.url}/members/{BOB}", params={"accesslevel": level})
+        assert answer.status_code == 200
+        assert levels(answer.json()).get(BOB) == expected
+    wrong = alice.put(f"{group.url}/members/{BOB}", params={"accesslevel": "Own"})
+    assert refusal(wrong) == (400, "ILLEGAL_ARGUMENT")
+    assert refusal(alice.put(f"{group.url}/members/{BOB}")) == (400, "ILLEGAL_ARGUMENT")
+    unknown = alice.put(f"{group.url}/members/x", params={"accesslevel": "Access"})
+    assert refusal(unknown) == (404, "USER_UNKNOWN")
+
+
+def test_a_circle_of_groups_is_refused(alice: Person) -> None:
+    """Neither directly nor over others does a group contain itself; nothing is half changed."""
+    first, second, third = Group(alice), Group(alice), Group(alice)
+    first.change(member(second.id))
+    second.change(member(third.id))
+    for group_id in (first.id, third.id):
+        answer = alice.put(third.url, json={"members": [member(BOB), member(first.id)]})
+        assert refusal(answer) == (400, "ILLEGAL_ARGUMENT"), group_id
+    itself = alice.put(first.url, json={"members": [member(first.id)]})
+    assert refusal(itself) == (400, "ILLEGAL_ARGUMENT")
+    assert levels(third.change()) == {ALICE: "Manage"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"name": ""}, {"name": 5}, {"name": "n", "members": [{"memberId": "x"}]},
+        {"name": "n", "members": [{"memberId": BOB, "accessLevel": "Modify"}]},
+        {"name": "n", "members": [member("nobody@acme.example")]},
+    ],
+)  # fmt: skip
+def test_a_malformed_group_is_refused(alice: Person, body: dict[str, Any]) -> None:
+    """Nothing is made of a request that does not fit."""
+    status, code = refusal(alice.post("/api/groups", json=body))
+    assert (status, code in ("ILLEGAL_ARGUMENT", "USER_UNKNOWN")) == (400, True)
+
+
+def test_a_taken_name_is_refused(alice: Person) -> None:
+    """Two groups have two names."""
+    assert refusal(alice.post("/api/groups", json={"name": "Engineering"})) == (
+        409,
+        "ALREADY_EXISTS",
+    )
+
+
+def test_only_managers_change_a_group(service: Service, alice: Person, carol: Person) -> None:
+    """Members and others are refused; managers through a group and administrators are not."""
+    inner = Group(alice, member(ALICE, "Manage"), member(DAVE))
+    group = Group(service.person("bob"), member(inner.id, "Manage"), member(CAROL))
+    change = {"members": [member(ERIN)]}
+    assert refusal(carol.put(group.url, json=change)) == (403, "NOT_ALLOWED")
+    assert refusal(carol.delete(group.url)) == (403, "NOT_ALLOWED")
+    assert service.person("dave").put(group.url, json=change).status_code == 200
+    assert alice.delete(group.url).status_code == 204
+    assert refusal(alice.delete(group.url)) == (404, "ID_NOT_FOUND")
+    assert refusal(alice.put(group.url, json=change)) == (404, "ID_NOT_FOUND")
+
+
+def test_members_of_a_group_get_its_access(service: Service, private: Zone, alice: Person) -> None:
+    """Rule 1, also through a group in the group, and shown in the number of users."""
+    dave, erin = service.person("dave"), service.person("erin")
+    inner = Group(alice, member(DAVE))
+    group = Group(alice, member(ERIN), member(inner.id))
+    assert (can(private, dave), can(private, erin)) == ("None", "None")
+    give(private, group.id, "Modify")
+    assert (can(private, dave), can(private, erin)) == ("Modify", "Modify")
+    assert alice.zones()["Alice alone"]["numberOfUsers"] == 3
+    alice.delete(inner.url)
+    assert (can(private, dave), can(private, erin)) == ("None", "Modify")
+    alice.delete(group.url)
+
+
+def test_a_group_never_manages_a_zone(private: Zone, alice: Person) -> None:
+    """Rule 2."""
+    group = Group(alice)
+    path = f"{private.own}/members/{group.id}"
+    answer = alice.put(path, params={"accesslevel": "Manage"})
+    assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+
+
+def test_the_highest_of_several_groups_counts(
+    service: Service, private: Zone, alice: Person
+) -> None:
+    """Rule 3."""
+    low, high = Group(alice, member(ERIN)), Group(alice, member(ERIN))
+    give(private, low.id, "Add")
+    give(private, high.id, "Modify")
+    erin = service.person("erin")
+    assert can(private, erin) == "Modify"
+    alice.delete(high.url)
+    assert can(private, erin) == "Add"
+    alice.delete(low.url)
+
+
+def test_a_users_own_level_counts_first(service: Service, private: Zone, alice: Person) -> None:
+    """Rules 4 and 5: own Add and a group's Modify give Add; it stays without the group."""
+    group = Group(alice, member(ERIN))
+    give(private, group.id, "Modify")
+    give(private, ERIN, "Add")
+    erin = service.person("erin")
+    assert can(private, erin) == "Add"
+    give(private, group.id, "None")
+    assert can(private, erin) == "Add"
+    give(private, group.id, "Modify")
+    give(private, ERIN, "None")
+    assert can(private, erin) == "Modify"
+    give(private, ERIN, "Manage")
+    assert can(private, erin) == "Manage"
+    alice.delete(group.url)
+
+
+def test_a_deleted_group_takes_its_access_along(
+    service: Service, private: Zone, alice: Person
+) -> None:
+    """Rule 6."""
+    group = Group(alice, member(ERIN))
+    give(private, group.id, "Add")
+    erin = service.person("erin")
+    assert can(private, erin) == "Add"
+    alice.delete(group.url)
+    assert can(private, erin) == "None"
+
+
+def test_only_a_zones_manager_sets_levels(private: Zone, zone: Zone, bob: Person) -> None:
+    """Who only works in a zone does not let others in."""
+    path = f"{zone.own}/members/{ERIN}"
+    assert refusal(bob.put(path, params={"accesslevel": "Add"})) == (403, "NOT_ALLOWED")
+    for query in ({}, {"accesslevel": "Own"}):
+        answer = zone.person.put(f"{private.own}/members/{ERIN}", params=query)
+        assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+    answer = zone.person.put(f"{private.own}/members/x", params={"accesslevel": "Add"})
+    assert refusal(answer) == (404, "USER_UNKNOWN")
+
+
+def test_everybody_may_list_users(carol: Person) -> None:
+    """The list names everybody and tells administrators."""
+    users = {user["id"]: user for user in carol.get("/api/users").json()}
+    assert users[ALICE] == {
+        "id": ALICE,
+        "name": "Alice",
+        "displayName": "Alice",
+        "authorization": "Administrator",
+    }
+    assert users[BOB]["authorization"] == "Internal"
+
+
+def test_a_groups_id_is_found_by_name(service: Service) -> None:
+    """Over the control socket, for groups of the world file have ids that nobody knows."""
+    assert service.tell({"group": "Engineering"})["id"].startswith("group.")
+    assert "error" in service.tell({"group": "No such"})

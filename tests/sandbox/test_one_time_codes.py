@@ -1,0 +1,177 @@
+"""One-time codes and the logon in several steps."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pyotp
+import pytest
+
+from tests.sandbox.running import PASSWORDS, SECRET, Person, Service, logon, refusal, world
+from zonedrive.sandbox.codes import hotp
+
+ALICE, BOB, CAROL = "alice@acme.example", "bob@acme.example", "carol@acme.example"
+
+
+def flow(service: Service, user: str, password: str | None = None, **more: Any) -> httpx.Response:
+    """The first request of a logon in steps."""
+    return logon(service.client(), user, password, acceptSessions=True, **more)
+
+
+def go_on(service: Service, first: httpx.Response, **more: Any) -> httpx.Response:
+    """A further request of it."""
+    body = {"logonSessionId": first.json()["sessionId"], **more}
+    return service.client().post("/api/access/logon", json=body)
+
+
+def totp(step: int = 0) -> str:
+    """The code of now, or of some steps later."""
+    return hotp(SECRET, int(time.time()) // 30 + step)
+
+
+def test_codes_are_those_of_rfc_4226() -> None:
+    """The codes of the standard's appendix, and of another implementation."""
+    secret = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ"
+    expected = ["755224", "287082", "359152", "969429", "338314"]
+    assert [hotp(secret, counter) for counter in range(5)] == expected
+    other = pyotp.HOTP(secret)
+    assert all(hotp(secret.lower(), n) == other.at(n) for n in (10, 10**6, 2**40))
+
+
+def test_a_password_first_then_a_code(start: Callable[..., Service]) -> None:
+    """TOTP: each step is answered with what is pending; a code works once."""
+    service = start(world('otp = "TOTP"'))
+    needs = service.client().get("/api/access/authorizationrequirements").json()
+    assert (needs["otpRequired"], needs["otpType"]) == (True, "TOTP")
+
+    first = flow(service, ALICE)
+    assert first.status_code == 202
+    assert first.json()["state"] == "PASSWORDPENDING"
+    assert first.json()["userId"] == {"name": ALICE}
+    second = go_on(service, first, password=list(PASSWORDS[ALICE]))
+    assert second.status_code == 202
+    assert second.json()["state"] == "VERIFICATIONCODEPENDING"
+    code = totp()
+    third = go_on(service, second, verificationCode=code)
+    assert third.status_code == 200
+    assert third.json()["logonOK"] is True
+
+    again = flow(service, ALICE, PASSWORDS[ALICE], verificationCode=code)
+    assert refusal(again) == (401, "AUTHORIZATION_FAILED")
+    later = logon(service.client(), ALICE, PASSWORDS[ALICE], verificationCode=totp(1))
+    assert later.status_code == 200
+
+    # A flow may begin with the password, and a code may come before it.
+    pending = flow(service, BOB, PASSWORDS[BOB])
+    assert pending.json()["state"] == "VERIFICATIONCODEPENDING"
+    early = flow(service, BOB, verificationCode=totp(1))
+    assert early.json()["state"] == "PASSWORDPENDING"
+    assert go_on(service, early, password=list(PASSWORDS[BOB])).status_code == 200
+    ended = go_on(service, early, password=list(PASSWORDS[BOB]))
+    assert refusal(ended) == (400, "INVALID_SESSIONID")
+
+
+def test_a_failed_step_ends_the_flow_for_good(start: Callable[..., Service]) -> None:
+    """After one 401 a flow cannot be continued, not even with the right credentials."""
+    service = start(world('otp = "TOTP"'))
+    right = list(PASSWORDS[ALICE])
+    wrong_password = flow(service, ALICE)
+    assert refusal(go_on(service, wrong_password, password=["x"])) == (401, "PASSWORD_FAILURE")
+    assert refusal(go_on(service, wrong_password, password=right)) == (400, "INVALID_SESSIONID")
+
+    wrong_code = flow(service, ALICE, PASSWORDS[ALICE])
+    answer = go_on(service, wrong_code, verificationCode="000")
+    assert refusal(answer) == (401, "VERIFICATIONCODE_FAILURE")
+    answer = go_on(service, wrong_code, verificationCode=totp())
+    assert refusal(answer) == (400, "INVALID_SESSIONID")
+
+    nothing = flow(service, ALICE)
+    assert refusal(go_on(service, nothing)) == (401, "PASSWORD_FAILURE")
+    other = flow(service, ALICE)
+    answer = go_on(service, other, username=BOB, password=right)
+    assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
+    unknown = flow(service, "nobody@acme.example")
+    assert unknown.status_code == 202
+    assert refusal(go_on(service, unknown, password=["x"])) == (401, "PASSWORD_FAILURE")
+    made_up = service.client().post("/api/access/logon", json={"logonSessionId": "made up"})
+    assert refusal(made_up) == (400, "INVALID_SESSIONID")
+    assert refusal(flow(service, ALICE, "wrong")) == (401, "AUTHORIZATION_FAILED")
+
+
+def test_without_a_code_there_is_no_logon(start: Callable[..., Service]) -> None:
+    """Where a code is required a password alone is refused, in every form, and so is a user
+    without a secret."""
+    service = start(world('otp = "TOTP"'))
+    alone = logon(service.client(), ALICE, PASSWORDS[ALICE])
+    assert refusal(alone) == (401, "AUTHORIZATION_FAILED")
+    basic = service.client()
+    basic.auth = httpx.BasicAuth(ALICE, PASSWORDS[ALICE])
+    assert refusal(basic.get("/api/zones")) == (401, "AUTHORIZATION_FAILED")
+    pending = flow(service, CAROL, PASSWORDS[CAROL])
+    answer = go_on(service, pending, verificationCode=totp())
+    assert refusal(answer) == (401, "VERIFICATIONCODE_FAILURE")
+
+
+def test_hotp_counts_from_zero_and_forward_only(start: Callable[..., Service]) -> None:
+    """Codes come in order, some may be skipped, none works twice, also after a restart."""
+    service = start(world('otp = "HOTP"'))
+
+    def attempt(counter: int) -> int:
+        code = hotp(SECRET, counter)
+        answer = logon(service.client(), ALICE, PASSWORDS[ALICE], verificationCode=code)
+        return answer.status_code
+
+    assert [attempt(0), attempt(0), attempt(1), attempt(4), attempt(3)] == [200, 401, 200, 200, 401]
+    service.stop()
+    service.start()
+    assert [attempt(4), attempt(5)] == [401, 200]
+
+
+def test_a_code_comes_by_mail(start: Callable[..., Service]) -> None:
+    """ServiceMail: the right password sends a code, a new one each time, that works once."""
+    service = start(world('otp = "ServiceMail"'))
+    assert "error" in service.tell({"mail": CAROL})
+    assert refusal(flow(service, CAROL, "wrong")) == (401, "AUTHORIZATION_FAILED")
+    assert "error" in service.tell({"mail": CAROL})
+
+    first = flow(service, CAROL, PASSWORDS[CAROL])
+    old = service.tell({"mail": CAROL})["code"]
+    assert len(old) == 6
+    assert old.isdecimal()
+    second = flow(service, CAROL, PASSWORDS[CAROL])
+    code = service.tell({"mail": CAROL})["code"]
+    if old != code:
+        answer = go_on(service, first, verificationCode=old)
+        assert refusal(answer) == (401, "VERIFICATIONCODE_FAILURE")
+    assert go_on(service, second, verificationCode=code).status_code == 200
+    third = flow(service, CAROL, PASSWORDS[CAROL])
+    new = service.tell({"mail": CAROL})["code"]
+    assert go_on(service, third, verificationCode=new).status_code == 200
+    assert "error" in service.tell({"mail": CAROL})
+
+
+def test_a_flow_without_codes_ends_with_the_password(service: Service) -> None:
+    """Where no code is required, a flow has one pending state."""
+    first = flow(service, ALICE)
+    assert first.json()["state"] == "PASSWORDPENDING"
+    answer = go_on(service, first, password=list(PASSWORDS[ALICE]), setCookie=True, timeout=5000)
+    assert answer.status_code == 200
+    assert answer.json()["expiresInMillis"] == 5000
+    assert "auth_token=" in answer.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_enough_credentials_need_no_flow(service: Service, steps: bool) -> None:
+    """acceptSessions does not force a flow on one who has shown everything."""
+    answer = logon(service.client(), ALICE, PASSWORDS[ALICE], acceptSessions=steps)
+    assert answer.status_code == 200
+
+
+def test_sessions_expire_on_command(service: Service, alice: Person) -> None:
+    """expire_sessions ends every session and spares tokens."""
+    body = {"tokenName": "t", "validity": 60, "password": list(PASSWORDS[ALICE])}
+    token = alice.post("/api/tokens", json=body).json()["token"]
+    assert service.tell({"expire_sessions": True}) == {"ok": True}
+    assert refusal(alice.get("/api/zones")) == (401, "AUTHORIZATION_FAILED")
+    assert service.client(Authorization=f"Bearer {token}").get("/api/zones").status_code == 200

@@ -1,0 +1,140 @@
+"""Tokens and scopes."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.sandbox.running import PASSWORDS, Person, Service, eventually, logon, refusal
+
+SCIM = {"name": "SCIM"}
+
+
+def create(person: Person, **more: Any) -> Any:
+    """A request for a token."""
+    body = {"tokenName": "laptop", "validity": 60, "password": list(PASSWORDS[person.id]), **more}
+    return person.post("/api/tokens", json=body)
+
+
+def bearer(service: Service, token: str) -> Person:
+    """Somebody who shows a token."""
+    return Person(service, service.client(Authorization=f"Bearer {token}"), "")
+
+
+def test_a_token_is_shown_once_and_works_like_a_session(service: Service, alice: Person) -> None:
+    """The secret is in the creation's answer only; with it one sees the same zones."""
+    before = time.time() * 1000
+    answer = create(alice)
+    assert answer.status_code == 201
+    made = answer.json()
+    assert set(made) == {"id", "token", "expiry"}
+    assert before + 60_000 - 1 <= made["expiry"] <= time.time() * 1000 + 60_000
+    assert bearer(service, made["token"]).zones() == alice.zones()
+    bare = service.client(Authorization=made["token"])
+    assert bare.get("/api/zones").status_code == 200
+    listed = [token for token in alice.get("/api/tokens").json() if token["id"] == made["id"]]
+    assert listed == [
+        {
+            "id": made["id"],
+            "tokenName": "laptop",
+            "expiry": made["expiry"],
+            "validity": 60,
+            "valid": True,
+        }
+    ]
+    assert made["token"] not in alice.get("/api/tokens").text
+
+
+def test_an_expired_token_stays_listed(service: Service, alice: Person) -> None:
+    """After its seconds a token is refused, but one still sees that there was one."""
+    made = create(alice, validity=1).json()
+    holder = bearer(service, made["token"])
+    eventually(lambda: holder.get("/api/zones").status_code == 401, "the token expires")
+    found = [token for token in alice.get("/api/tokens").json() if token["id"] == made["id"]]
+    assert [token["valid"] for token in found] == [False]
+
+
+def test_a_token_needs_the_password(alice: Person) -> None:
+    """A stolen session cannot make itself a token of years."""
+    assert refusal(create(alice, password=list("wrong"))) == (403, "WRONG_PASSWORD")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"validity": 0}, {"validity": -1}, {"validity": "60"}, {"validity": 10**12},
+        {"tokenName": ""}, {"tokenName": None}, {"password": "correct horse"}, {"password": None},
+        {"password": ["cor", "rect"]}, {"scope": "SCIM"}, {"scope": {"permissions": []}},
+    ],
+)  # fmt: skip
+def test_a_malformed_request_for_a_token_is_refused(alice: Person, more: dict[str, Any]) -> None:
+    """Name, life and password must be there and make sense."""
+    assert refusal(create(alice, **more)) == (400, "ILLEGAL_ARGUMENT")
+
+
+def test_tokens_are_ones_own(alice: Person, bob: Person) -> None:
+    """Nobody sees another one's tokens."""
+    made = create(bob).json()
+    assert made["id"] not in [token["id"] for token in alice.get("/api/tokens").json()]
+
+
+def test_a_scim_token_manages_users_and_sees_no_zone(service: Service, alice: Person) -> None:
+    """The predefined scope reaches users and groups, nothing else."""
+    scim = bearer(service, create(alice, scope=SCIM).json()["token"])
+    assert scim.get("/api/users").status_code == 200
+    zone = alice.zone()
+    for path in ("/api/zones", f"{zone.url}/folder/{zone.root}", f"{zone.url}/files/{zone.root}"):
+        assert refusal(scim.get(path)) == (403, "NOT_ALLOWED")
+    assert refusal(scim.get("/api/tokens")) == (403, "NOT_ALLOWED")
+    group = scim.post("/api/groups", json={"name": "Made by SCIM", "description": ""})
+    assert group.status_code == 201
+    assert group.json()["properties"]["administratorManaged"] is True
+    assert group.json()["members"] == []
+    path = f"/api/groups/{group.json()['properties']['groupId']}"
+    assert scim.delete(path).status_code == 204
+
+
+def test_scim_is_for_administrators(service: Service, bob: Person) -> None:
+    """Others get no token and no session of that scope."""
+    assert refusal(create(bob, scope=SCIM)) == (403, "NOT_ALLOWED")
+    answer = logon(service.client(), bob.id, PASSWORDS[bob.id], scope=SCIM)
+    assert refusal(answer) == (403, "NOT_ALLOWED")
+
+
+def test_a_scope_limits_a_session(service: Service, alice: Person) -> None:
+    """Permissions name what is left; a limited session cannot make an unlimited token."""
+    scope = {
+        "name": "reader",
+        "permissions": {
+            "zones": {"list": True},
+            "files": {"list": True, "get": True},
+            "tokens": {"all": True},
+        },
+    }
+    answer = logon(service.client(), alice.id, PASSWORDS[alice.id], scope=scope)
+    reader = bearer(service, answer.json()["sessionId"])
+    reader.id = alice.id
+    zone = reader.zone()
+    assert isinstance(zone.listing(), list)
+    assert refusal(zone.upload("no.txt")) == (403, "NOT_ALLOWED")
+    assert refusal(zone.content("x")) == (403, "NOT_ALLOWED")
+    assert refusal(reader.get("/api/users")) == (403, "NOT_ALLOWED")
+    assert refusal(create(reader, scope={"name": "all"})) == (403, "NOT_ALLOWED")
+    token = bearer(service, create(reader).json()["token"])
+    assert refusal(token.get("/api/users")) == (403, "NOT_ALLOWED")
+    assert reader.get("/api/tokens").json()[-1]["scope"]["name"] == "reader"
+
+
+def test_a_token_ends_with_the_password_it_was_made_with(service: Service) -> None:
+    """After a change of password the tokens made before are no credentials any more."""
+    erin = service.person("erin")
+    made = create(erin).json()
+    holder = bearer(service, made["token"])
+    assert holder.get("/api/zones").status_code == 200
+    old, new = PASSWORDS[erin.id], "blue ledger"
+    body = {"password": list(old), "newPassword": list(new)}
+    assert erin.post("/api/sandbox/password", json=body).status_code == 204
+    assert refusal(holder.get("/api/zones")) == (401, "AUTHORIZATION_FAILED")
+    assert [token["valid"] for token in erin.get("/api/tokens").json()] == [False]
+    back = {"password": list(new), "newPassword": list(old)}
+    assert erin.post("/api/sandbox/password", json=back).status_code == 204

@@ -1,0 +1,163 @@
+"""Content on its way in: forms, bare bytes, names, versions."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.sandbox.running import Person, Zone, refusal
+
+BOUNDARY = "next-part"
+
+
+def form(*parts: tuple[str, bytes], end: bool = True, headers: str = "") -> bytes:
+    """A multipart body of parts in this order."""
+    lines = b""
+    for name, content in parts:
+        lines += f"--{BOUNDARY}\r\n".encode()
+        lines += f'Content-Disposition: form-data; name="{name}"{headers}\r\n\r\n'.encode()
+        lines += content + b"\r\n"
+    return lines + (f"--{BOUNDARY}--\r\n".encode() if end else b"")
+
+
+def send(
+    zone: Zone, folder: str, body: bytes, kind: str = f"multipart/form-data; boundary={BOUNDARY}"
+) -> httpx.Response:
+    """A POST of exactly these bytes."""
+    path = f"{zone.url}/files/{folder}"
+    return zone.person.post(path, content=body, headers={"Content-Type": kind})
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_parts_come_in_any_order(zone: Zone, folder: str, turned: bool) -> None:
+    """The name may follow the content; other parts do not matter."""
+    parts = [
+        ("file", b"bytes\r\n--next"),
+        ("comment", b"hi"),
+        ("fileName", "Übersicht.txt".encode()),
+    ]
+    answer = send(zone, folder, form(*(parts[::-1] if turned else parts)))
+    assert answer.status_code == 200
+    assert answer.json()["name"] == "Übersicht.txt"
+    assert zone.content(answer.json()["id"]).content == b"bytes\r\n--next"
+
+
+def test_content_that_looks_like_a_boundary_stays_whole(zone: Zone, folder: str) -> None:
+    """Near misses of the boundary, across every split, are content."""
+    tricky = (f"\r\n--{BOUNDARY[:-1]}\r\n\r--{BOUNDARY}\n--" * 4000).encode() + b"\r\n"
+    answer = send(zone, folder, form(("file", tricky), ("fileName", b"t")))
+    assert zone.content(answer.json()["id"]).content == tricky
+
+
+def test_the_name_of_the_file_part_does_not_count(zone: Zone, folder: str) -> None:
+    """fileName is required: the part's own filename is not taken instead."""
+    body = form(("file", b"x"), headers='; filename="here.txt"')
+    assert refusal(send(zone, folder, body)) == (400, "ILLEGAL_ARGUMENT")
+    assert zone.names(folder) == []
+
+
+BROKEN = {
+    "no file": form(("fileName", b"a")),
+    "two files": form(("file", b"1"), ("file", b"2"), ("fileName", b"a")),
+    "two names": form(("file", b"1"), ("fileName", b"a"), ("fileName", b"b")),
+    "cut short": form(("file", b"1"), ("fileName", b"a"), end=False),
+    "no form": b"just text",
+    "nothing": b"",
+    "endless header": form(("file", b"1"), headers="; x=" + "y" * 20_000),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_form_leaves_nothing(zone: Zone, folder: str, case: str) -> None:
+    """What is no whole form is 400, and no entry appears."""
+    assert refusal(send(zone, folder, BROKEN[case])) == (400, "MULTIPARTUPLOAD_FAILED")
+    assert zone.names(folder) == []
+
+
+def test_other_kinds_of_body_are_refused(zone: Zone, folder: str) -> None:
+    """A form without a boundary, and what is neither a form nor bytes."""
+    answer = send(zone, folder, b"x", "multipart/form-data")
+    assert refusal(answer) == (400, "MULTIPARTUPLOAD_FAILED")
+    assert refusal(send(zone, folder, b"{}", "application/json")) == (400, "ILLEGAL_ARGUMENT")
+
+
+@pytest.mark.parametrize("name", [b"", b"a/b", b"/", b"nul\0", b"\xff\xfe", b"n" * 70_000])
+def test_impossible_names_are_refused(zone: Zone, folder: str, name: bytes) -> None:
+    """Empty, with a slash or NUL, not UTF-8 or beyond all measure."""
+    body = form(("file", b"x"), ("fileName", name))
+    assert refusal(send(zone, folder, body)) == (400, "ILLEGAL_NAME")
+    assert zone.names(folder) == []
+
+
+@pytest.mark.parametrize("name", ["..", ".", "bell\x07", "line\nbreak", "n" * 3000, " ", "a\\b"])
+def test_odd_names_are_taken(zone: Zone, folder: str, name: str) -> None:
+    """A client has to live with them."""
+    assert send(zone, folder, form(("file", b""), ("fileName", name.encode()))).status_code == 200
+    assert zone.names(folder) == [name]
+
+
+def test_bare_bytes_have_their_name_in_the_query(zone: Zone, folder: str) -> None:
+    """The sandbox's own choice for uploads as application/octet-stream."""
+    path = f"{zone.url}/files/{folder}"
+    kind = {"Content-Type": "application/octet-stream"}
+    query = {"fileName": "a & b?.bin"}
+    answer = zone.person.post(path, params=query, content=b"\0\1", headers=kind)
+    assert answer.json()["name"] == "a & b?.bin"
+    assert zone.content(answer.json()["id"]).content == b"\0\1"
+    answer = zone.person.post(path, content=b"", headers=kind)
+    assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+
+
+def test_a_known_name_gets_a_new_version(zone: Zone, folder: str, bob: Person) -> None:
+    """The file keeps its id; the old versions stay as they were, for good."""
+    first = zone.file("plan", b"one", folder)
+    second = zone.by(bob).file("plan", b"three", folder)
+    assert second["id"] == first["id"]
+    assert (second["size"], second["lastModifiedBy"]) == (5, "bob@acme.example")
+    assert zone.listing(folder) == [second]
+    versions = zone.versions(first["id"])
+    assert [(v["version"], v["size"], v["lastModifiedBy"]) for v in versions] == [
+        (2, 5, "bob@acme.example"),
+        (1, 3, "alice@acme.example"),
+    ]
+    assert versions[0]["lastModified"] == second["lastModified"]
+    assert versions[1]["lastModified"] == first["lastModified"]
+    for version, content in [("1", b"one"), (versions[1]["id"], b"one"), ("2", b"three")]:
+        path = f"{zone.own}/files/{first['id']}/versions/{version}/content"
+        assert zone.person.get(path).content == content
+    missing = zone.person.get(f"{zone.own}/files/{first['id']}/versions/3/content")
+    assert refusal(missing) == (404, "UNKNOWN_FILE_VERSION")
+
+
+def test_each_version_is_later_than_the_one_before(zone: Zone, folder: str) -> None:
+    """lastModified strictly increases, however fast versions come; every upload is one version."""
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: zone.upload("busy", b"x" * n, folder), range(24)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    versions = zone.versions(answers[0].json()["id"])
+    assert sorted(version["size"] for version in versions) == list(range(24))
+    times = [version["lastModified"] for version in versions]
+    assert times == sorted(set(times), reverse=True)
+
+
+def test_a_folders_name_is_taken(zone: Zone, folder: str) -> None:
+    """A file cannot have the name that a folder has there."""
+    inner = zone.folder("inner", folder)
+    answer = zone.upload("inner", b"", folder)
+    assert refusal(answer) == (409, "ALREADY_EXISTS")
+    assert answer.json()["data"] == inner
+
+
+def test_a_deleted_files_name_is_free(zone: Zone, folder: str) -> None:
+    """An upload after a deletion is a new file, not a version of the old one."""
+    old = zone.file("a", b"", folder)
+    zone.person.delete(f"{zone.own}/entries/{old['id']}")
+    assert zone.file("a", b"", folder)["id"] != old["id"]
+
+
+def test_an_upload_into_nowhere_is_refused(zone: Zone) -> None:
+    """An unknown folder is 404, and the connection stays usable after a large body."""
+    answer = zone.upload("a", b"x" * (3 << 20), "0" * 32)
+    assert refusal(answer) == (404, "UNKNOWN_FILE")
+    assert zone.person.get("/api/zones").status_code == 200

@@ -76,6 +76,14 @@ class Dispatcher:
         while not reached():
             await self._changed.wait()
 
+    def stuck(self) -> bool:
+        """Whether nothing will move for now: all that is left was refused, or waits for that."""
+        now = time.time_ns()
+        return not self._running and all(
+            step.after or (step.intent.failed and step.intent.due_ns > now)
+            for step in self._steps()
+        )
+
     def hurry(self, inos: Iterable[int]) -> None:
         """Try these at once: somebody waits, or what was in the way is gone."""
         now = time.time_ns()

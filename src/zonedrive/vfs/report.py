@@ -105,8 +105,10 @@ class Report:
         self._dispatcher.hurry(intent.ino for intent in self._below(roots))
 
         def over() -> bool:
-            return all(
-                intent.failed and intent.ino not in self._dispatcher.running
+            # What was refused before gets one more try: it is over when it is postponed again.
+            now = time.time_ns()
+            return self._dispatcher.stuck() or all(
+                intent.failed and intent.due_ns > now and intent.ino not in self._dispatcher.running
                 for intent in self._below(roots)
             )
 

@@ -10,7 +10,7 @@ from enum import Flag, auto
 
 import msgspec
 
-from zonedrive.model import Entry, Zone
+from zonedrive.model import Entry, Revision, Zone
 from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.tree.names import local_name
 from zonedrive.tree.tree import Tree
@@ -32,6 +32,7 @@ class Merged(msgspec.Struct):
     appeared: list[tuple[int, str]] = []  # parent, name
     content: list[int] = []  # other bytes
     attributes: list[int] = []  # the same bytes, other attributes
+    orphaned: list[int] = []  # folders the service no longer has, kept for what is in them
     hidden: dict[str, Entry] = {}  # by name: behind a new file of ours of that name
 
 
@@ -195,10 +196,24 @@ class Merge:
             or child.parent != self._folder.ino
             or child.remote_parent != self._folder.remote_id  # moved here, not on the service yet
             or self._tree.settled_since(child.zone, child.remote_id or "", self._asked_ns)
-            or self._busy(child)
         ):
             return
-        self._remove(child)
+        if not self._busy(child):
+            self._remove(child)
+        elif child.is_folder:
+            self._keep_ours(child)
+
+    def _keep_ours(self, folder: Inode) -> None:
+        """The service no longer has the folder, but something in it is only here."""
+        for child in self._tree.inodes_in(folder.ino):
+            if not self._busy(child):
+                self._remove(child)
+            elif child.is_folder:
+                self._keep_ours(child)
+        self._tree.update(
+            folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
+        )
+        self._result.orphaned.append(folder.ino)
 
     def _busy(self, inode: Inode) -> bool:
         """Whether the inode, or anything in it, holds what the service does not have."""

@@ -122,7 +122,7 @@ class Delivery:
     async def _upload(self, intent: Intent, inode: Inode) -> None:
         core = self._core
         if inode.is_new:
-            folder_id, name, found = await self._look_for_name(inode)
+            folder_id, name, found = await self._look_for_name(intent, inode)
             verdict = on_new_name(intent.size, found)
         else:
             found = await self._look_at(inode)
@@ -169,15 +169,19 @@ class Delivery:
             return None
         return None if entry.deleted else entry
 
-    async def _look_for_name(self, inode: Inode) -> tuple[str, str, Entry | None]:
-        """(folder id, name, what the service has there) for a new file."""
+    async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
+        """(folder id, name, what the service has there) for a new file.
+
+        The listing was asked for after the step fell due: so after the newest change, and after
+        an earlier try whose end is unknown.  One listing serves all files that wait.
+        """
         core = self._core
         folder = core.tree.get(inode.parent)
         if folder.remote_id is None:
             raise StoreError("its folder is not on the service yet")
         name = core.remote_name(inode)
-        oldest = time.monotonic_ns() - int(core.settings.refresh * 1e9)
-        await self._folders.refresh(folder, oldest)
+        since_due = max(0, time.time_ns() - intent.due_ns)
+        await self._folders.refresh(folder, time.monotonic_ns() - since_due)
         return folder.remote_id, name, self._folders.hidden(folder.ino, name)
 
     async def _same_content(self, inode: Inode, intent: Intent, found: Entry) -> bool:

@@ -152,7 +152,12 @@ class Folders:
             raise
         if folder.parent == NOWHERE:
             return
-        merged = Merge(core.tree, folder, flight.asked_ns, core.local).entries(entries)
+        with core.transaction():
+            merged = Merge(core.tree, folder, flight.asked_ns, core.local).entries(entries)
+            for ino in merged.orphaned:
+                log.warning("a folder was deleted on the service while something in it was edited")
+                if core.service.can("make_folder"):
+                    core.journal.place(ino, core.due())
         self._asked_ns[folder.ino] = flight.asked_ns
         self._hidden[folder.ino] = merged.hidden
         core.announce(merged)

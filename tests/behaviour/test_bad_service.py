@@ -1,0 +1,232 @@
+"""A service that refuses, fails, breaks off or loses its memory: a clear error, nothing lost."""
+
+import errno
+import os
+import time
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+# What a program is told for each answer of the service to a request that it waits for.
+# (A service that is away for several requests in a row counts as not reachable.)
+READ_ERRNO = {
+    401: {errno.EACCES},
+    403: {errno.EACCES},
+    404: {errno.ENOENT},
+    409: {errno.EEXIST},
+    500: {errno.EREMOTEIO},
+    502: {errno.EREMOTEIO, errno.ENETUNREACH},
+    503: {errno.EREMOTEIO, errno.ENETUNREACH},
+}
+
+WARNED = (
+    r"refused|logon|log on|not reached|cannot be reached|came in between|deleted on the service"
+)
+
+
+def refusal(mounted: Mounted, relative: str) -> int | None:
+    """The errno of reading a file or listing a folder."""
+    path = mounted.root / relative
+    try:
+        if relative.endswith("/"):
+            os.listdir(path)
+        else:
+            path.read_bytes()
+    except OSError as wrong:
+        return wrong.errno
+    return None
+
+
+@pytest.mark.parametrize("status", READ_ERRNO)
+def test_a_refused_download_is_an_error_and_passes(mounted: Mounted, status: int) -> None:
+    """What cannot be read says so with a fitting errno, and can be read once it is granted."""
+    mounted.allow(WARNED)
+    with mounted.deployment.faulty(status=status, method="GET", path="/content$"):
+        assert refusal(mounted, "notes.txt") in READ_ERRNO[status]
+    eventually(lambda: refusal(mounted, "notes.txt") is None, 40, what="the file can be read")
+    assert (mounted.root / "notes.txt").read_bytes() == mounted.zone.read("notes.txt")
+
+
+@pytest.mark.parametrize("status", READ_ERRNO)
+def test_a_refused_listing_is_an_error_and_passes(mounted: Mounted, status: int) -> None:
+    """A folder that cannot be listed is never shown as an empty one."""
+    mounted.allow(WARNED)
+    assert (mounted.root / "docs").is_dir()
+    with mounted.deployment.faulty(status=status, method="GET", path="/folder/"):
+        assert refusal(mounted, "docs/") in READ_ERRNO[status]
+    eventually(lambda: refusal(mounted, "docs/") is None, 40, what="the folder can be listed")
+    assert set(os.listdir(mounted.root / "docs")) == set(mounted.zone.listing("docs"))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 500, 502, 503])
+def test_a_refused_upload_is_kept_shown_and_sent_later(mounted: Mounted, status: int) -> None:
+    """Whatever the service says to an upload: the file stays readable and arrives in the end."""
+    mounted.allow(WARNED)
+    path = mounted.root / "notes.txt"
+    with mounted.deployment.faulty(status=status, method="POST", path="^/api/zones/"):
+        path.write_bytes(b"mine\n")
+        assert mounted.machine.run("sync", "--timeout", "3").returncode in (1, 3, 4)
+        (upload,) = mounted.status()["uploads"]
+        assert upload["path"] == f"{mounted.root.name}/notes.txt"
+        assert upload["state"] in ("failed", "pending", "uploading")
+        assert path.read_bytes() == b"mine\n"
+    eventually(
+        lambda: mounted.machine.run("sync", "--timeout", "20").returncode == 0,
+        40,
+        what="the file is on the service",
+    )
+    assert mounted.zone.read("notes.txt") == b"mine\n"
+    assert len(mounted.zone.versions("notes.txt")) == 2
+
+
+@pytest.mark.parametrize("change", ["mkdir", "rename", "unlink", "rmdir"])
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_change_of_names_arrives_after_a_failure(
+    mounted: Mounted, change: str, status: int
+) -> None:
+    """Folders made and entries renamed or removed while the service fails arrive afterwards."""
+    mounted.allow(WARNED)
+    mounted.zone.make_folder("void")
+    eventually((mounted.root / "void").is_dir, what="the new folder shows up")
+    with mounted.deployment.faulty(status=status, path="^/api/sandbox/", times=2):
+        match change:
+            case "mkdir":
+                (mounted.root / "new").mkdir()
+            case "rename":
+                (mounted.root / "notes.txt").rename(mounted.root / "new")
+            case "unlink":
+                (mounted.root / "notes.txt").unlink()
+            case "rmdir":
+                (mounted.root / "void").rmdir()
+        mounted.sync()
+    assert set(mounted.zone.listing()) == set(os.listdir(mounted.root))
+
+
+def test_a_download_that_breaks_off_is_completed(mounted: Mounted) -> None:
+    """A connection reset in the middle of a download does not reach the reader."""
+    with mounted.deployment.faulty(cut_after=1_000_000, times=1, method="GET", path="/content$"):
+        assert (mounted.root / "big.bin").read_bytes() == mounted.zone.read("big.bin")
+
+
+def test_a_download_that_always_breaks_off_is_an_error(mounted: Mounted) -> None:
+    """A file that cannot be had whole is an error, never a short file."""
+    mounted.allow(WARNED)
+    with mounted.deployment.faulty(cut_after=0, method="GET", path="/content$"):
+        assert refusal(mounted, "notes.txt") is not None
+    eventually(lambda: refusal(mounted, "notes.txt") is None, 40, what="the file can be read")
+
+
+def test_a_listing_that_breaks_off_is_never_shown_in_part(mounted: Mounted) -> None:
+    """An answer cut in the middle is asked for again, or an error; no entry is missing."""
+    mounted.allow(WARNED)
+    with mounted.deployment.faulty(cut_after=100, times=2, method="GET", path="/folder/"):
+        found = refusal(mounted, "docs/")
+    if found is None:
+        assert set(os.listdir(mounted.root / "docs")) == set(mounted.zone.listing("docs"))
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_a_slow_service_does_not_freeze_what_is_known(mounted: Mounted) -> None:
+    """A folder that was listed before answers within seconds, however slow the service is."""
+    names = os.listdir(mounted.root)
+    mounted.allow(WARNED)
+    with mounted.deployment.faulty(stall=30):
+        started = time.monotonic()
+        assert os.listdir(mounted.root) == names
+        assert time.monotonic() - started < 10
+
+
+def test_a_lost_reply_to_a_new_file_makes_one_file(mounted: Mounted) -> None:
+    """The service took a new file and its answer was lost: there is one file, of one version."""
+    with mounted.deployment.faulty(drop_reply=True, times=1, method="POST", path="^/api/zones/"):
+        (mounted.root / "new.txt").write_bytes(b"new\n")
+        mounted.sync()
+    assert len(mounted.zone.versions("new.txt")) == 1
+    assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt", "new.txt"}
+    assert mounted.status()["outbox"]["conflicts"] == 0
+
+
+@pytest.mark.parametrize("verb", ["POST", "PUT", "DELETE"])
+def test_a_lost_reply_to_a_change_of_names_is_looked_into(mounted: Mounted, verb: str) -> None:
+    """Made, renamed or deleted, and the answer lost: it happened once, and nothing is stuck."""
+    with mounted.deployment.faulty(drop_reply=True, times=1, method=verb, path="^/api/sandbox/"):
+        match verb:
+            case "POST":
+                (mounted.root / "new").mkdir()
+            case "PUT":
+                (mounted.root / "notes.txt").rename(mounted.root / "renamed.txt")
+            case "DELETE":
+                (mounted.root / "notes.txt").unlink()
+        mounted.sync()
+    assert set(mounted.zone.listing()) == set(os.listdir(mounted.root))
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_a_file_deleted_on_the_service_can_be_read_to_its_end(mounted: Mounted) -> None:
+    """Who has a file open when a coworker deletes it keeps what was read, or gets an error."""
+    with (mounted.root / "notes.txt").open("rb") as file:
+        assert file.read(5) == b"first"
+        mounted.zone.delete("notes.txt")
+        eventually(
+            lambda: not (mounted.root / "notes.txt").exists(), what="the deleted file is gone"
+        )
+        file.seek(0)
+        assert file.read() == b"first line\nsecond line\n"
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_a_file_deleted_on_the_service_while_edited_is_kept(mounted: Mounted) -> None:
+    """An edit of a file that a coworker deleted meanwhile arrives as a file, and is listed."""
+    mounted.allow(WARNED)
+    with (mounted.root / "notes.txt").open("ab", buffering=0) as file:
+        file.write(b"third line\n")
+        mounted.zone.delete("notes.txt")
+    mounted.sync()
+    content = b"first line\nsecond line\nthird line\n"
+    assert (mounted.root / "notes.txt").read_bytes() == content
+    assert mounted.zone.read("notes.txt") == content
+    assert mounted.status()["outbox"]["conflicts"] == 1
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_a_folder_deleted_on_the_service_vanishes_here(mounted: Mounted) -> None:
+    """A folder that a coworker deletes goes, with an error for who is inside of it."""
+    docs = mounted.root / "docs"
+    assert os.listdir(docs)
+    mounted.zone.delete("docs")
+    eventually(lambda: not docs.exists(), what="the folder is gone")
+    with pytest.raises(FileNotFoundError):
+        os.listdir(docs)
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_a_deleted_folder_does_not_take_unsent_files_along(mounted: Mounted) -> None:
+    """What waits in a folder that a coworker deletes stays readable and is not forgotten."""
+    mounted.allow(WARNED)
+    with mounted.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
+        (mounted.root / "docs/mine.txt").write_bytes(b"mine\n")
+        mounted.zone.delete("docs")
+        eventually(lambda: not (mounted.root / "docs/report.md").exists(), what="the rest is gone")
+        assert (mounted.root / "docs/mine.txt").read_bytes() == b"mine\n"
+        assert mounted.status()["outbox"]["pending"] + mounted.status()["outbox"]["failed"] >= 1
+
+
+def test_the_service_comes_back_and_everything_goes_on(mounted: Mounted) -> None:
+    """Down, files are saved and known ones read; back, everything arrives by itself."""
+    mounted.allow(WARNED)
+    known = (mounted.root / "notes.txt").read_bytes()
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "offline.txt").write_bytes(b"written in a train\n")
+        (mounted.root / "folder").mkdir()
+        (mounted.root / "folder/inside.txt").write_bytes(b"inside\n")
+        assert (mounted.root / "notes.txt").read_bytes() == known
+        eventually(lambda: mounted.status()["state"] == "offline", what="it notices")
+        started = time.monotonic()
+        assert refusal(mounted, "big.bin") is not None
+        assert time.monotonic() - started < 20
+    eventually(lambda: mounted.status()["outbox"]["pending"] == 0, 60, what="all has been sent")
+    mounted.sync()
+    assert mounted.zone.read("folder/inside.txt") == b"inside\n"
+    assert mounted.zone.read("offline.txt") == b"written in a train\n"

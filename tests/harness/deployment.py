@@ -109,6 +109,12 @@ class Deployment:
         finally:
             self.heal()
 
+    def fresh_person(self, name: str) -> "Person":
+        """The same, logged on anew."""
+        if name in self._people:
+            self._people.pop(name).close()
+        return self.person(name)
+
     def plant(self, zone: str, name: str, content: str, *, parent: str = "") -> None:
         """Put a file in past the interface, under any name at all, also one that is taken."""
         self.tell({"plant": {"zone": zone, "name": name, "content": content, "parent": parent}})

@@ -1,0 +1,96 @@
+"""Two people, one file: both versions are kept, and it is said."""
+
+import json
+import re
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+SAID = "came in between"
+NAME = re.compile(
+    r"notes \(conflict, alice@acme\.example on .+, \d{4}-\d\d-\d\d \d\d-\d\d-\d\d\)\.txt"
+)
+
+
+def collide(mounted: Mounted) -> None:
+    """Alice saves what she began before Bob's version."""
+    mounted.allow(SAID)
+    assert (mounted.root / "notes.txt").read_bytes()
+    mounted.zone.write("notes.txt", b"Bob's version\n")
+    (mounted.root / "notes.txt").write_bytes(b"Alice's version\n")
+    mounted.sync()
+
+
+def copies(mounted: Mounted) -> list[str]:
+    """The names of conflict copies on the service."""
+    return [name for name in mounted.zone.listing() if NAME.fullmatch(name)]
+
+
+def test_both_versions_are_kept(mounted: Mounted) -> None:
+    """The coworker's version keeps the name; the local one stands beside it, on the service."""
+    collide(mounted)
+    (copy,) = copies(mounted)
+    assert mounted.zone.read("notes.txt") == b"Bob's version\n"
+    assert mounted.zone.read(copy) == b"Alice's version\n"
+    assert (mounted.root / copy).read_bytes() == b"Alice's version\n"
+    eventually(
+        lambda: (mounted.root / "notes.txt").read_bytes() == b"Bob's version\n",
+        what="the coworker's version shows",
+    )
+
+
+def test_a_conflict_is_listed_until_its_copy_goes(mounted: Mounted) -> None:
+    """`zonedrive conflicts` names copy, original, author and time, also after a restart."""
+    collide(mounted)
+    (copy,) = copies(mounted)
+    mounted.restart()
+    (conflict,) = json.loads(mounted.machine.done("conflicts", "--json"))
+    assert conflict["path"].endswith(copy)
+    assert conflict["original"].endswith("notes.txt")
+    assert conflict["by"] == "bob@acme.example"
+    assert conflict["at"]
+    (mounted.root / copy).unlink()
+    mounted.sync()
+    assert json.loads(mounted.machine.done("conflicts", "--json")) == []
+
+
+def test_equal_content_is_no_conflict(mounted: Mounted) -> None:
+    """Two people who saved the very same bytes do not get a copy of them."""
+    assert (mounted.root / "notes.txt").read_bytes()
+    mounted.zone.write("notes.txt", b"the same\n")
+    (mounted.root / "notes.txt").write_bytes(b"the same\n")
+    mounted.sync()
+    assert copies(mounted) == []
+    assert mounted.status()["outbox"]["conflicts"] == 0
+
+
+@pytest.mark.mount("settle=3")
+def test_a_new_file_beside_a_coworkers_of_the_same_name(mounted: Mounted) -> None:
+    """Both wrote `plan.txt` at the same time: each finds the own words, and the other's."""
+    mounted.allow(SAID)
+    (mounted.root / "plan.txt").write_bytes(b"Alice's plan\n")
+    mounted.zone.write("plan.txt", b"Bob's own plan\n")
+    mounted.sync()
+    assert mounted.zone.read("plan.txt") == b"Bob's own plan\n"
+    (copy,) = [name for name in mounted.zone.listing() if name.startswith("plan (conflict, ")]
+    assert mounted.zone.read(copy) == b"Alice's plan\n"
+    eventually(
+        lambda: (mounted.root / "plan.txt").read_bytes() == b"Bob's own plan\n",
+        what="the coworker's file shows under its name",
+    )
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_an_edit_after_the_other_version_was_seen_is_no_conflict(mounted: Mounted) -> None:
+    """Who saw the coworker's version and then saves makes the next one."""
+    mounted.zone.write("notes.txt", b"Bob's version\n")
+    eventually(
+        lambda: (mounted.root / "notes.txt").read_bytes() == b"Bob's version\n",
+        what="the coworker's version shows",
+    )
+    (mounted.root / "notes.txt").write_bytes(b"Alice's next version\n")
+    mounted.sync()
+    assert copies(mounted) == []
+    assert len(mounted.zone.versions("notes.txt")) == 3

@@ -1,0 +1,101 @@
+"""A full disk, below what is waiting and below the cache: refused in time, and nothing lost."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+MIB = 1 << 20
+
+
+@contextmanager
+def small_disk(path: Path, size: int) -> Iterator[Path]:
+    """A disk of `size` bytes at `path`, with what is in the folder moved onto it."""
+    kept = path.with_name(path.name + "-kept")
+    path.mkdir(parents=True, exist_ok=True)
+    path.rename(kept)
+    path.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "none", str(path)]
+    made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, f"this test needs to mount a small disk: {made.stderr}"
+    subprocess.run(["cp", "-a", f"{kept}/.", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.fixture
+def tiny(mounted: Mounted) -> Iterator[Mounted]:
+    """The mount again, with 8 MiB for everything that must not be lost."""
+    mounted.unmount()
+    with small_disk(mounted.machine.folders["STATE_HOME"], 8 * MIB):
+        mounted.mount()
+        yield mounted
+        mounted.unmount("--timeout", "5")
+
+
+def fill(path: Path) -> OSError:
+    """Write into a new file until it is refused."""
+    with pytest.raises(OSError, match="No space") as refused:
+        path.write_bytes(os.urandom(32 * MIB))
+    return refused.value
+
+
+def test_a_write_that_cannot_be_kept_is_refused(tiny: Mounted) -> None:
+    """Without room for the outbox a write fails with ENOSPC before close says it is kept."""
+    assert fill(tiny.root / "huge.bin").errno == errno.ENOSPC
+
+
+def test_what_was_saved_before_the_disk_was_full_arrives(tiny: Mounted) -> None:
+    """A refused file takes nothing along: earlier saves arrive, later ones work again."""
+    tiny.allow("No space|could not be noted")
+    with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
+        (tiny.root / "before.txt").write_bytes(b"before\n")
+        fill(tiny.root / "huge.bin")
+        (tiny.root / "huge.bin").unlink()
+        (tiny.root / "after.txt").write_bytes(b"after\n")
+    tiny.sync()
+    assert tiny.zone.read("before.txt") == b"before\n"
+    assert tiny.zone.read("after.txt") == b"after\n"
+    assert tiny.zone.find("huge.bin") is None
+
+
+def test_an_existing_file_keeps_its_content_when_the_disk_is_full(tiny: Mounted) -> None:
+    """A save that failed leaves the version that was there, here and on the service."""
+    before = tiny.zone.read("notes.txt")
+    fill(tiny.root / "notes.txt")
+    tiny.sync()
+    assert tiny.zone.read("notes.txt") == before
+    assert (tiny.root / "notes.txt").read_bytes() == before
+
+
+def test_a_full_cache_disk_slows_reading_but_does_not_stop_it(mounted: Mounted) -> None:
+    """Without room for the cache files are still read, byte for byte."""
+    mounted.allow("cache|No space")
+    mounted.unmount()
+    with small_disk(mounted.machine.folders["CACHE_HOME"], 256 * 1024):
+        mounted.mount()
+        assert (mounted.root / "big.bin").read_bytes() == mounted.zone.read("big.bin")
+        (mounted.root / "notes.txt").write_bytes(b"still works\n")
+        mounted.sync()
+        mounted.unmount()
+    assert mounted.zone.read("notes.txt") == b"still works\n"
+
+
+def test_a_cache_folder_may_be_deleted_at_any_time(mounted: Mounted) -> None:
+    """The cache can be removed under the running daemon: files are fetched again."""
+    mounted.allow("cache")
+    path = mounted.root / "big.bin"
+    content = path.read_bytes()
+    subprocess.run(["rm", "-rf", str(mounted.machine.cache)], check=True)
+    assert (mounted.root / "docs/report.md").read_bytes() == mounted.zone.read("docs/report.md")
+    assert path.read_bytes() == content
+    eventually(lambda: mounted.status()["state"] == "online", what="the daemon goes on")

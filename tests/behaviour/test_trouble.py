@@ -1,0 +1,255 @@
+"""The service, the network or the disk fails: a clear errno in time, and nothing is lost."""
+
+import errno
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.disk import fill, small_disk
+from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
+
+NEW = b"written in a bad hour\n" * 1000
+
+# The stall deadline is 20 seconds, and the kernel asks a second time for a page that failed.
+PATIENCE_SECONDS = 50.0
+
+
+def trouble(mounted: Mounted) -> None:
+    """These tests provoke warnings of every kind; a traceback still fails them."""
+    mounted.allow(r"WARNING (?![^\n]*\n.)")
+
+
+def errno_of_reading(path: Path) -> int:
+    """What reading a file fails with; it must end in time."""
+    begin = time.monotonic()
+    with pytest.raises(OSError, match=r".") as refusal:
+        path.read_bytes()
+    assert time.monotonic() - begin < PATIENCE_SECONDS
+    assert refusal.value.errno is not None
+    return refusal.value.errno
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_a_passing_fault_is_not_noticed_in_reading(mounted: Mounted, status: int) -> None:
+    """Two failed answers in a row are repeated without a word."""
+    trouble(mounted)
+    mounted.deployment.fault(status=status, method="GET", path="/content$", times=2)
+    mounted.deployment.fault(status=status, method="GET", path="/folder/", times=2)
+    assert (mounted.root / "docs/report.md").read_bytes() == world.SEED["docs/report.md"]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (403, {errno.EACCES}),
+        (404, {errno.ENOENT, errno.ESTALE}),
+        (500, {errno.EREMOTEIO, errno.EIO}),
+        (503, {errno.EREMOTEIO, errno.EIO, errno.ENETUNREACH}),
+    ],
+)
+def test_content_that_cannot_be_had_is_an_error(
+    mounted: Mounted, status: int, expected: set[int]
+) -> None:
+    """A lasting refusal is the errno that says so, and over when the service is well again."""
+    trouble(mounted)
+    path = mounted.root / "big.bin"
+    assert path.stat().st_size == len(world.SEED["big.bin"])
+    with mounted.deployment.faulty(status=status, method="GET", path="/content$"):
+        assert errno_of_reading(path) in expected
+    assert eventually(lambda: readable(path)) == world.SEED["big.bin"]
+
+
+def readable(path: Path) -> bytes:
+    """The content, or nothing while it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_listing_that_cannot_be_had_is_no_empty_folder(mounted: Mounted, status: int) -> None:
+    """An empty listing would look like deletion to a backup: it is an error instead."""
+    trouble(mounted)
+    mounted.deployment.fault(status=status, method="GET", path="/folder/")
+    with pytest.raises(OSError, match=r"."):
+        os.listdir(mounted.root)
+    mounted.deployment.heal()
+    assert eventually(lambda: listed(mounted.root)) == ["big.bin", "docs", "empty", "notes.txt"]
+
+
+def listed(folder: Path) -> list[str]:
+    """The names, or none while they cannot be had."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def test_a_download_that_breaks_off_goes_on(mounted: Mounted) -> None:
+    """A connection that is reset in the middle of a body is resumed; no byte is wrong."""
+    trouble(mounted)
+    mounted.deployment.fault(cut_after=700_000, method="GET", path="/content$", times=2)
+    assert (mounted.root / "big.bin").read_bytes() == world.SEED["big.bin"]
+
+
+def test_a_stalled_download_ends_in_time(mounted: Mounted) -> None:
+    """A service that stops sending is an error after a while, not a frozen program."""
+    trouble(mounted)
+    with mounted.deployment.faulty(stall=60, method="GET", path="/content$"):
+        assert errno_of_reading(mounted.root / "big.bin") in {
+            errno.ETIMEDOUT, errno.EIO, errno.ENETUNREACH, errno.EREMOTEIO,
+        }  # fmt: skip
+    assert eventually(lambda: readable(mounted.root / "big.bin")) == world.SEED["big.bin"]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_an_upload_is_repeated_until_it_succeeds(mounted: Mounted, status: int) -> None:
+    """Failing answers delay an upload; in the end there is exactly one new version."""
+    trouble(mounted)
+    mounted.deployment.fault(status=status, method="POST", path="/files/", times=2)
+    (mounted.root / "notes.txt").write_bytes(NEW)
+    mounted.sync(seconds=60)
+    assert mounted.zone.read("notes.txt") == NEW
+    assert len(mounted.zone.versions("notes.txt")) == 2
+
+
+def test_an_upload_that_is_refused_is_kept_and_told(mounted: Mounted) -> None:
+    """A refusal is said by `sync` and `status`; the bytes stay readable, also after a restart."""
+    trouble(mounted)
+    with mounted.deployment.faulty(status=403, method="POST", path="/files/"):
+        (mounted.root / "notes.txt").write_bytes(NEW)
+        ended = mounted.machine.run("sync", "--timeout", "20")
+        assert ended.returncode == 1
+        assert "notes.txt" in ended.stderr
+        [upload] = mounted.status()["uploads"]
+        assert upload["state"] == "failed"
+        assert upload["error"]
+        assert os.getxattr(mounted.root / "notes.txt", "user.zonedrive.state") == b"failed"
+        mounted.kill()
+        mounted.mount()
+        assert (mounted.root / "notes.txt").read_bytes() == NEW
+    mounted.sync(seconds=60)
+    assert mounted.zone.read("notes.txt") == NEW
+
+
+def test_a_folder_that_is_refused_holds_up_its_files_only(mounted: Mounted) -> None:
+    """`sync` ends and names the folder that was refused, rather than wait for what is in it."""
+    trouble(mounted)
+    mounted.deployment.fault(status=403, method="POST", path="/folders$")
+    (mounted.root / "plans").mkdir()
+    (mounted.root / "plans/a.txt").write_bytes(NEW)
+    (mounted.root / "other.txt").write_bytes(NEW)
+    begin = time.monotonic()
+    ended = mounted.machine.run("sync", "--timeout", "40")
+    assert time.monotonic() - begin < 20
+    assert ended.returncode == 1
+    assert "plans" in ended.stderr
+    assert mounted.zone.read("other.txt") == NEW
+    mounted.deployment.heal()
+    mounted.sync()
+    assert mounted.zone.read("plans/a.txt") == NEW
+
+
+def test_an_upload_that_breaks_off_makes_one_version(mounted: Mounted) -> None:
+    """A connection that is reset in the middle of an upload leaves no half version."""
+    trouble(mounted)
+    data = os.urandom(5_000_000)
+    mounted.deployment.fault(cut_after=1_000_000, method="POST", path="/files/", times=1)
+    (mounted.root / "big.bin").write_bytes(data)
+    mounted.sync(seconds=60)
+    assert mounted.zone.read("big.bin") == data
+    assert len(mounted.zone.versions("big.bin")) == 2
+
+
+@pytest.mark.mount("refresh=0.3")
+def test_a_file_that_vanishes_while_it_is_edited_is_not_lost(mounted: Mounted) -> None:
+    """A coworker deletes what alice is editing: her bytes still get to the service."""
+    trouble(mounted)
+    with (mounted.root / "notes.txt").open("r+b") as file:
+        file.read()
+        mounted.zone.delete("notes.txt")
+        file.seek(0)
+        file.write(NEW)
+        file.truncate()
+    mounted.sync()
+    assert NEW in mounted.zone.tree().values()
+
+
+@pytest.mark.mount("refresh=0.3")
+def test_a_folder_that_vanishes_takes_no_new_file_along(mounted: Mounted) -> None:
+    """A coworker deletes the folder into which alice writes: her file is not lost."""
+    trouble(mounted)
+    assert "report.md" in os.listdir(mounted.root / "docs")
+    with (mounted.root / "docs/new.txt").open("wb") as file:
+        file.write(NEW)
+        mounted.zone.delete("docs")
+    mounted.machine.run("sync", "--timeout", "15")
+    status = mounted.status()
+    on_the_service = NEW in mounted.zone.tree().values()
+    kept_and_told = status["outbox"]["failed"] + status["outbox"]["pending"] == 1
+    assert on_the_service or kept_and_told, status
+
+
+def test_without_a_logon_work_goes_on(mounted: Mounted, machine: Machine) -> None:
+    """An ended session is a state: what is cached is read, what is written waits for a logon."""
+    trouble(mounted)
+    mounted.unmount()
+    machine.done("logoff")
+    machine.done(
+        "logon", mounted.deployment.base_url, "--username", f"alice@{world.DOMAIN}",
+        "--password-stdin", "--ca-file", mounted.deployment.ca_file, "--profile", "sandbox",
+        "--session-only", text=f"{world.PASSWORDS['alice']}\n",
+    )  # fmt: skip
+    mounted.mount()
+    assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+    mounted.deployment.tell({"expire_sessions": True})
+    mounted.zone = mounted.deployment.fresh_person("bob").zone(mounted.root.name)
+    (mounted.root / "notes.txt").write_bytes(NEW)
+    eventually(lambda: mounted.status()["state"] == "logon-required", 30)
+    assert (mounted.root / "notes.txt").read_bytes() == NEW
+    assert mounted.machine.run("sync", "--timeout", "1").returncode in (3, 4)
+    machine.log_on(mounted.deployment, profile="sandbox")
+    mounted.sync(seconds=60)
+    assert mounted.zone.read("notes.txt") == NEW
+    assert mounted.status()["state"] == "online"
+
+
+def test_a_full_disk_refuses_a_write_and_keeps_what_was_taken(
+    mounted: Mounted, machine: Machine
+) -> None:
+    """Without room a write is ENOSPC before `close`; what was closed earlier is uploaded."""
+    trouble(mounted)
+    mounted.unmount()
+    with small_disk(machine.state / "outgoing", 8):
+        mounted.mount()
+        assert "notes.txt" in os.listdir(mounted.root)
+        with mounted.deployment.faulty(down=True):
+            (mounted.root / "notes.txt").write_bytes(NEW)
+            filler = fill(machine.state / "outgoing")
+            with pytest.raises(OSError, match="No space left"):
+                (mounted.root / "too much").write_bytes(os.urandom(4_000_000))
+            assert (mounted.root / "notes.txt").read_bytes() == NEW
+            filler.unlink()
+        mounted.sync(seconds=60)
+        assert mounted.zone.read("notes.txt") == NEW
+        assert len(mounted.zone.versions("notes.txt")) == 2
+        mounted.tear_down()
+
+
+def test_reading_works_with_a_full_disk(mounted: Mounted, machine: Machine) -> None:
+    """Where nothing can be cached, reads pass through."""
+    trouble(mounted)
+    mounted.unmount()
+    cache = machine.folders["CACHE_HOME"]
+    with small_disk(cache, 1):
+        mounted.forget_cache()
+        fill(cache)
+        mounted.mount()
+        assert (mounted.root / "big.bin").read_bytes() == world.SEED["big.bin"]
+        assert (mounted.root / "docs/report.md").read_bytes() == world.SEED["docs/report.md"]
+        mounted.tear_down()

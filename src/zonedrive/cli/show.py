@@ -16,6 +16,9 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+UNFOLDED = 1000
+"""The width where there is no terminal: a program that reads the lines wants them whole."""
+
 NARROW = 60
 """Columns below which a table is shown as blocks of lines."""
 
@@ -53,7 +56,7 @@ def width() -> int:
     """Columns of the terminal; into a file or a pipe, nothing is folded."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return max(20, shutil.get_terminal_size((80, 24)).columns)
-    return 1000
+    return UNFOLDED
 
 
 def table(
@@ -85,7 +88,7 @@ def table(
 
 def line(text: str, style: str = "") -> None:
     """One line (folded where the terminal is narrow); `style` is rich's, for terminals only."""
-    _console().print(_printable(text), style=style, soft_wrap=not sys.stdout.isatty())
+    _console().print(_printable(text), style=style, soft_wrap=width() == UNFOLDED)
 
 
 class Progress:

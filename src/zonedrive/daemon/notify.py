@@ -5,7 +5,7 @@ Must not know what the daemon does.  Where no service manager listens, everythin
 
 import os
 import socket
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 
 import trio
 
@@ -51,9 +51,3 @@ class Notifier:
                 line.sendto(text.encode("utf-8"), self._address)
             except OSError:
                 return  # the manager is gone or busy; the mount matters more
-
-
-def forget(environment: MutableMapping[str, str]) -> None:
-    """Take the service manager's variables away, for a process it does not know."""
-    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
-        environment.pop(name, None)

@@ -12,9 +12,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from zonedrive.daemon import notify, protocol
+from zonedrive.daemon import protocol
 from zonedrive.errors import MountError
 from zonedrive.paths import AccountPaths, private_dir
+
+MANAGER = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
+"""How a service manager is spoken to; it waits for whoever started us, not for the daemon."""
 
 START_SECONDS = 120.0
 """How long a start may take: a keyring may ask a person for its password."""
@@ -58,8 +61,7 @@ def start(paths: AccountPaths, folder: Path, options: Sequence[str]) -> None:
     command = [sys.executable, "-m", "zonedrive.daemon", "--account", paths.account]
     command += ["--ready-fd", str(writing), *(f"--option={text}" for text in options)]
     command += ["--", os.fspath(folder)]
-    environment = dict(os.environ)
-    notify.forget(environment)  # whoever listens there waits for another process
+    environment = {name: os.environ[name] for name in os.environ if name not in MANAGER}
     private_dir(paths.log.parent)
     log = os.open(paths.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from zonedrive.daemon import logs, notify, ready
+from zonedrive.daemon import logs, ready
 from zonedrive.daemon.notify import Notifier
 from zonedrive.errors import MountError, NotLoggedOn
 from zonedrive.paths import AccountPaths
@@ -70,11 +70,21 @@ async def test_nobody_listening_is_no_error(tmp_path: Path) -> None:
     assert other.watchdog_seconds is None
 
 
-def test_a_background_daemon_does_not_speak_for_its_parent() -> None:
+def test_a_background_daemon_does_not_speak_for_its_parent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Started from inside somebody's service, the daemon leaves that service's channel alone."""
-    environment = {"NOTIFY_SOCKET": "x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "2", "HOME": "/"}
-    notify.forget(environment)
-    assert environment == {"HOME": "/"}
+    show = tmp_path / "show"
+    show.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\n")
+    show.chmod(0o755)
+    monkeypatch.setattr("zonedrive.daemon.ready.sys.executable", str(show))
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "OTHER"):
+        monkeypatch.setenv(name, "x")
+    with pytest.raises(MountError):
+        ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
+    seen = (tmp_path / "environment").read_text()
+    assert "OTHER=x" in seen
+    assert "NOTIFY_SOCKET" not in seen and "WATCHDOG" not in seen
 
 
 def test_secrets_are_in_no_core_and_no_debugger() -> None:
@@ -149,7 +159,7 @@ def test_a_daemon_that_dies_without_a_word_is_said_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even then a person knows where to look."""
-    monkeypatch.setattr(ready.sys, "executable", "/bin/false")
+    monkeypatch.setattr("zonedrive.daemon.ready.sys.executable", "/bin/false")
     with pytest.raises(MountError, match="ended without a word") as silent:
         ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
     assert "daemon.log" in silent.value.remedy
@@ -162,7 +172,7 @@ def test_a_daemon_that_hangs_at_its_start_is_ended(
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
-    monkeypatch.setattr(ready.sys, "executable", str(slow))
+    monkeypatch.setattr("zonedrive.daemon.ready.sys.executable", str(slow))
     monkeypatch.setattr(ready, "START_SECONDS", 0.3)
     with pytest.raises(MountError, match="did not answer within"):
         ready.start(AccountPaths("nobody-at-all"), tmp_path, [])

@@ -1,0 +1,119 @@
+"""A daemon's outside without its inside: lock and control socket, with answers made up.
+
+Knows nothing of a file system; where a path must be in a mount, the file system in memory of the
+`fuse` tests is mounted.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from zonedrive.daemon.control import Say, Server
+from zonedrive.daemon.lock import Lock
+from zonedrive.daemon.protocol import Message
+from zonedrive.logon.account import Account
+from zonedrive.paths import AccountPaths
+
+URL = "https://127.0.0.1:1"
+ZONES = [
+    {"id": "z1", "name": "Project X", "path": "Project X", "accessible": True, "size": 2048,
+     "users": 3},
+    {"id": "z2", "name": "Tresor \x1b[31m", "path": None, "accessible": False, "size": None,
+     "users": None},
+]  # fmt: skip
+STATUS: dict[str, Any] = {
+    "account": "default",
+    "base_url": URL,
+    "mountpoint": "/nowhere",
+    "pid": 1,
+    "state": "online",
+    "outbox": {"pending": 1, "uploading": 1, "failed": 0, "conflicts": 0, "bytes": 3_500_000},
+    "uploads": [
+        {"path": "Zone/a.txt", "state": "uploading", "size": 3_499_999, "sent": 7, "error": None},
+        {"path": "Zone/Ünï/b.txt", "state": "pending", "size": 1, "sent": 0, "error": "later"},
+    ],
+    "cache": {"bytes": 1024, "limit": 10 << 30},
+    "tree": {"entries": 12, "folders": 1},
+}
+DONE = {"exit": 0, "reason": "", "left": {"files": 0, "bytes": 0}, "failed": [], "conflicts": []}
+
+
+def log_on(name: str = "default", url: str = URL) -> AccountPaths:
+    """An account that was logged on once."""
+    paths = AccountPaths(name)
+    Account(name=name, base_url=url, username="alice@acme.example").save(paths)
+    return paths
+
+
+class StandIn:
+    """What a test may set: the last line for each command, or an exception; and what was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Message | Exception] = {
+            "status": STATUS,
+            "zones": {"zones": ZONES},
+            "sync": DONE,
+        }
+        self.asked: list[Message] = []
+        self.waiting = threading.Event()
+
+    async def handle(self, request: Message, say: Say) -> Message:
+        self.asked.append(request)
+        answer = self.answers.get(request["command"])
+        if answer is None:
+            await say({"left": {"files": 2, "bytes": 5}})
+            self.waiting.set()
+            await trio.sleep_forever()
+        if isinstance(answer, Exception):
+            raise answer
+        assert answer is not None
+        return answer
+
+
+@contextmanager
+def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
+    """Be the account's daemon, mounted at `folder`."""
+    stand_in = StandIn()
+    names = ["status", "sync", "zones", "conflicts", "versions", "trash", "restore", "unmount"]
+    server = Server(paths.control, dict.fromkeys(names, stand_in.handle))
+    server.listen()
+    lock = Lock(paths.lock, paths.account)
+    lock.take(folder)
+    scope = trio.CancelScope()
+    token: list[trio.lowlevel.TrioToken] = []
+
+    async def serve() -> None:
+        token.append(trio.lowlevel.current_trio_token())
+        with scope:
+            await server.serve()
+
+    thread = threading.Thread(target=trio.run, args=(serve,))
+    thread.start()
+    try:
+        yield stand_in
+    finally:
+        token[0].run_sync_soon(scope.cancel)
+        thread.join(20)
+        server.hide()
+        lock.release()
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """The program's command line."""
+    return [sys.executable, "-m", "zonedrive", *(os.fspath(one) for one in arguments)]
+
+
+def run(*arguments: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run the program."""
+    return subprocess.run(
+        command(*arguments),
+        env=dict(os.environ, **environment),
+        stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=60, check=False,
+    )  # fmt: skip

@@ -1,0 +1,176 @@
+"""`status`, `sync`, `zones` and the history of files, as people and programs see them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.stand_in import DONE, STATUS, URL, ZONES, StandIn, daemon, log_on, run
+from tests.unit.fuse.mounted import MemoryMount
+from zonedrive import errors
+
+AT = "2026-11-21T14:03:07+00:00"
+
+
+def _answered(*arguments: str) -> Any:
+    done = run(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_status_is_one_object(stand_in: StandIn) -> None:
+    """`status --json` prints what the contract says, and nothing else."""
+    assert _answered("status", "--json") == STATUS
+
+
+def test_status_tells_people_what_waits(stand_in: StandIn) -> None:
+    """State, outbox, cache and each upload."""
+    shown = run("status").stdout
+    assert "mounted at /nowhere, online" in shown
+    assert "1 pending, 1 uploading (3.3 MiB)" in shown
+    assert "1.0 KiB of 10 GiB" in shown
+    assert "12 entries in 1 folder\n" in shown
+    assert "Zone/Ünï/b.txt" in shown and "later" in shown
+    assert "\x1b" not in shown
+
+
+def test_status_without_a_daemon_is_the_same_object() -> None:
+    """Programs get every field also where nothing is mounted."""
+    log_on()
+    found = _answered("status", "--json")
+    assert set(found) == set(STATUS)
+    assert (found["mountpoint"], found["pid"], found["state"]) == (None, None, "offline")
+    assert found["outbox"] == {
+        "pending": 0, "uploading": 0, "failed": 0, "conflicts": 0, "bytes": 0,
+    }  # fmt: skip
+    assert found["base_url"] == URL
+    assert "not mounted" in run("status").stdout
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (DONE, 0, ""),
+        (DONE | {"exit": 1, "failed": [{"path": "Z/a", "error": "refused"}],
+                 "left": {"files": 1, "bytes": 5}}, 1, "zonedrive: Z/a: refused\n"),
+        (DONE | {"exit": 4, "reason": "it is away", "left": {"files": 2, "bytes": 5000}}, 4,
+         "zonedrive: 2 files (4.9 KiB) not on the service yet: it is away\n"),
+        (DONE | {"exit": 1, "left": {"files": 1, "bytes": 1}}, 1,
+         "zonedrive: 1 file (1 B) not on the service yet\n"),
+        (errors.NotLoggedOn("log on again"), 3, "zonedrive: log on again\n"),
+        (errors.Unreachable("gone"), 4, "zonedrive: gone\n"),
+    ],
+)  # fmt: skip
+def test_sync_says_by_its_exit_code_how_it_went(
+    stand_in: StandIn, answer: dict[str, Any] | Exception, code: int, said: str
+) -> None:
+    """0 all there, 1 something failed, 3 no logon, 4 the service was out of reach."""
+    stand_in.answers["sync"] = answer
+    done = run("sync", "--timeout", "7")
+    assert (done.returncode, done.stderr) == (code, said)
+    assert stand_in.asked == [{"command": "sync", "paths": [], "timeout": 7.0}]
+
+
+def test_sync_names_a_conflict_copy_and_counts_it_as_done(stand_in: StandIn) -> None:
+    """What was put beside somebody else's version is said once, here."""
+    stand_in.answers["sync"] = DONE | {"conflicts": ["Z/a (conflict).txt"]}
+    done = run("sync")
+    assert done.returncode == 0
+    assert "Z/a (conflict).txt" in done.stdout
+
+
+def test_zones_is_an_array(stand_in: StandIn) -> None:
+    """`zones --json` has the contract's fields; a zone outside the mount has no path."""
+    assert _answered("zones", "--json") == ZONES
+
+
+def test_zones_are_shown_as_a_table_that_cannot_steer_the_terminal(stand_in: StandIn) -> None:
+    """A name from the service is text, whatever is in it."""
+    shown = run("zones").stdout
+    assert "Project X" in shown and "2.0 KiB" in shown
+    assert "not accessible" in shown
+    assert "\x1b" not in shown
+
+
+def test_zones_without_a_daemon_asks_the_service() -> None:
+    """Without a mount the command needs the service; it says when that is out of reach."""
+    from zonedrive.logon.secrets import open_store
+    from zonedrive.logon.session import Bearer, save_bearer
+
+    paths = log_on()
+    save_bearer(open_store(paths), Bearer("t0ken", "token"))
+    failed = run("zones")
+    assert (failed.returncode, failed.stdout) == (4, "")
+    assert failed.stderr.count("\n") == 1 and "127.0.0.1:1" in failed.stderr
+    assert "t0ken" not in failed.stderr
+
+
+def test_conflicts_trash_and_restore(stand_in: StandIn) -> None:
+    """Lists for people, arrays for programs."""
+    conflict = {"path": "Z/a (c).txt", "original": "Z/a.txt", "by": "bob@x", "at": AT}
+    entry = {
+        "zone": "Z", "id": "e1", "name": "old.txt", "folder": False, "size": 3, "modified": AT,
+        "modified_by": "bob@x",
+    }  # fmt: skip
+    stand_in.answers |= {
+        "conflicts": {"conflicts": [conflict]},
+        "trash": {"entries": [entry]},
+        "restore": {"restored": ["Z/old.txt"]},
+    }
+    assert _answered("conflicts", "--json") == [conflict]
+    assert _answered("trash", "--json") == [entry]
+    assert "Z/a (c).txt" in run("conflicts").stdout
+    assert "old.txt" in run("trash", "--zone", "Z").stdout
+    assert run("restore", "old.txt", "--zone", "Z").stdout == "restored Z/old.txt\n"
+    assert stand_in.asked[-1] == {"command": "restore", "zone": "Z", "entries": ["old.txt"]}
+
+
+def test_what_the_profile_lacks_is_one_line(stand_in: StandIn) -> None:
+    """`versions` and `trash` say that this deployment has no endpoint for it."""
+    stand_in.answers["trash"] = errors.NotSupported("the profile cannot list deleted entries")
+    failed = run("trash")
+    assert failed.returncode == 1
+    assert failed.stderr == "zonedrive: the profile cannot list deleted entries\n"
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+@pytest.mark.parametrize("name", ["status", "zones"])
+def test_lists_fit_the_terminal(stand_in: StandIn, columns: str, name: str) -> None:
+    """Nothing is wider than the terminal, and nothing is cut off."""
+    shown = run(name, COLUMNS=columns).stdout
+    assert all(len(line) <= int(columns) for line in shown.splitlines())
+    for word in ("Zone/a.txt", "uploading") if name == "status" else ("Project X", "z1"):
+        assert word in shown
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX"])
+def test_a_poor_locale_is_enough(stand_in: StandIn, locale: str) -> None:
+    """What it cannot print is replaced; nothing fails."""
+    for name in ("status", "zones"):
+        done = run(name, LC_ALL=locale, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.isascii()
+
+
+def test_a_path_finds_its_account(tmp_path: Path) -> None:
+    """`status PATH` and `sync PATH` ask the daemon whose mount the path is in."""
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "link").symlink_to("mnt")
+    with daemon(log_on("work"), tmp_path / "mnt") as work:
+        served = MemoryMount(tmp_path / "mnt")
+        try:
+            (served.path / "Zone").mkdir()
+            assert run("sync", tmp_path / "link" / "Zone", tmp_path / "mnt" / "new").returncode == 0
+            assert work.asked[-1]["paths"] == [
+                str(served.path / "Zone"),
+                str(served.path / "new"),
+            ]
+            assert run("status", served.path, "--account", "work").returncode == 0
+            other = run("sync", served.path, "--account", "default")
+            assert "belongs to account work, not default" in other.stderr
+            outside = run("sync", served.path, tmp_path)
+            assert (outside.returncode, outside.stdout) == (1, "")
+            assert outside.stderr == f"zonedrive: {tmp_path} is not in a mount of zonedrive\n"
+        finally:
+            served.stop()

@@ -1,0 +1,142 @@
+"""`mount` and `unmount` as far as they need no service."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.stand_in import URL, daemon, log_on, run
+from tests.unit.fuse.mounted import MemoryMount
+from zonedrive.cli.mount import _account_of
+from zonedrive.cli.sandbox import sandbox
+from zonedrive.errors import ConfigError
+from zonedrive.fuse import mountpoint
+
+
+def test_a_mounting_point_that_cannot_be_used_is_one_line(home: Path) -> None:
+    """Missing, no folder, not empty: exit 1 and a line that names it."""
+    log_on()
+    (home / "file").touch()
+    for name, cause in (("missing", "does not exist"), ("file", "not a folder"), (".", "empty")):
+        failed = run("mount", name)
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert failed.stderr.count("\n") == 1
+        assert cause in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "cause"),
+    [
+        ("settel=1", "-o settel is unknown"),
+        ("settle=soon", "-o settle: 'soon'"),
+        ("close=never", "close"),
+        ("profile=/nowhere.toml", "/nowhere.toml"),
+    ],
+)
+@pytest.mark.parametrize("foreground", [True, False])
+def test_a_wrong_option_is_one_line(home: Path, option: str, cause: str, foreground: bool) -> None:
+    """In the background and in the foreground, the same line."""
+    log_on()
+    (home / "Z").mkdir()
+    failed = run("mount", "Z", "-o", option, *(["-f"] if foreground else []))
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.count("\n") == 1, failed.stderr
+    assert cause in failed.stderr
+    assert mountpoint.at(home / "Z") is None
+
+
+def test_a_wrong_setting_names_its_file(home: Path) -> None:
+    """A mistake in config.toml is found at mount."""
+    log_on()
+    (home / "Z").mkdir()
+    config = home / "config_home" / "zonedrive" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("settel = 3\n")
+    failed = run("mount", "Z")
+    assert failed.returncode == 1
+    assert str(config) in failed.stderr and "settle" in failed.stderr
+
+
+def test_mount_8_finds_the_account_by_the_address() -> None:
+    """mount(8) gives the address alone; where several accounts have it, -o says which."""
+    log_on("one", "https://a.example")
+    log_on("two", "https://b.example")
+    log_on("three", "https://b.example")
+    assert _account_of("https://A.example/", None).account == "one"
+    assert _account_of("https://b.example", "three").account == "three"
+    with pytest.raises(ConfigError, match=r"several accounts.*three, two"):
+        _account_of("https://b.example", None)
+    with pytest.raises(ConfigError, match="nobody is logged on"):
+        _account_of("https://c.example", None)
+
+
+def test_the_form_of_mount_8_is_understood(home: Path) -> None:
+    """`zonedrive URL DIR -o opts` mounts, without a subcommand."""
+    log_on()
+    failed = run(URL, "missing", "-o", "rw,noauto,user,dev,suid")
+    assert failed.returncode == 1
+    assert "missing does not exist" in failed.stderr
+    assert "nobody is logged on" in run("https://elsewhere", "x").stderr
+
+
+def test_unmounting_what_is_no_mount_is_one_line(home: Path) -> None:
+    """A mistyped folder, a plain one and a foreign mount: exit 1, nothing touched."""
+    for path in ("missing", ".", "/proc"):
+        failed = run("unmount", path)
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert failed.stderr.endswith("is not a mount of zonedrive\n")
+
+
+def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
+    """The timeout is handed on; what is left is said and is no failure."""
+    (tmp_path / "mnt").mkdir()
+    with daemon(log_on("work"), tmp_path / "mnt") as work:
+        served = MemoryMount(tmp_path / "mnt")
+        try:
+            work.answers["unmount"] = {"users": [], "left": {"files": 2, "bytes": 2048}}
+            done = run("unmount", served.path, "--timeout", "3")
+            assert work.asked == [{"command": "unmount", "timeout": 3.0, "now": False}]
+            assert done.returncode == 0
+            assert "2 files (2.0 KiB) not on the service yet" in done.stderr
+            work.answers["unmount"] = {"users": ["vim (7)"], "left": {"files": 0, "bytes": 0}}
+            done = run("unmount", served.path, "--now")
+            assert work.asked[1] == {"command": "unmount", "timeout": 0, "now": True}
+            assert "still used by vim (7)" in done.stderr
+        finally:
+            served.stop()
+
+
+def test_a_mount_whose_daemon_died_is_cleared_away(tmp_path: Path) -> None:
+    """`zonedrive unmount` after a crash leaves an ordinary empty folder."""
+    (tmp_path / "mnt").mkdir()
+    served = MemoryMount(tmp_path / "mnt")
+    served.kill()
+    assert run("unmount", served.path).returncode == 0
+    assert os.listdir(served.path) == []
+    assert mountpoint.at(served.path) is None
+    served.process.communicate()
+
+
+def test_a_mount_of_another_users_daemon_is_left_alone_unless_forced(tmp_path: Path) -> None:
+    """A living mount without a daemon of ours needs --now."""
+    (tmp_path / "mnt").mkdir()
+    served = MemoryMount(tmp_path / "mnt")
+    failed = run("unmount", served.path)
+    assert failed.returncode == 1 and "--now" in failed.stderr
+    assert mountpoint.at(served.path) is not None
+    assert run("unmount", "--now", served.path).returncode == 0
+    assert served.wait()[0] == "ended\n"
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvloop"])
+def test_the_sandbox_says_what_it_needs(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its extra the command names what to install."""
+
+    def absent(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr("zonedrive.cli.sandbox.importlib.import_module", absent)
+    with pytest.raises(ConfigError) as said:
+        sandbox.main(["--data", "x"], standalone_mode=False)
+    assert missing in said.value.line()
+    assert "pip install zonedrive[sandbox]" in said.value.remedy

@@ -1,0 +1,183 @@
+"""The command line as a whole: help, exit codes, one line for what went wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.stand_in import ZONES, StandIn, command, log_on, run
+from zonedrive import __version__, errors
+from zonedrive.cli import main as main_module
+from zonedrive.cli.exits import exit_code
+from zonedrive.cli.main import COMMANDS
+from zonedrive.errors import ZonedriveError
+
+HEAVY = ("pyfuse3", "httpx", "trio", "rich", "cryptography", "keyring", "sqlite3")
+
+
+def _all_kinds(kind: type[ZonedriveError] = ZonedriveError) -> list[type[ZonedriveError]]:
+    return [kind, *(below for each in kind.__subclasses__() for below in _all_kinds(each))]
+
+
+def test_the_version_is_said() -> None:
+    """`--version` prints name and version."""
+    assert run("--version").stdout == f"zonedrive {__version__}\n"
+
+
+def test_every_command_has_a_help(home: Path) -> None:
+    """`--help` of each says what it does, exits with 0 and needs no account."""
+    listed = run("--help")
+    assert listed.returncode == 0
+    for name in COMMANDS:
+        assert f"  {name} " in listed.stdout
+        shown = run(name, "--help")
+        assert (shown.returncode, shown.stderr) == (0, ""), name
+        assert shown.stdout.startswith(f"Usage: zonedrive {name} ")
+        assert "--help" in shown.stdout
+    assert not any(home.iterdir())
+
+
+def test_help_is_quick() -> None:
+    """The list of commands, the version and most helps load nothing heavy."""
+    text = (
+        "import sys\nfrom zonedrive.cli.main import COMMANDS, program\n"
+        "import zonedrive.cli.status, zonedrive.cli.mount, zonedrive.cli.zones, "
+        "zonedrive.cli.files, zonedrive.cli.sandbox\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, encoding="utf-8", check=True
+    )
+    assert said.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["mount"],
+        ["mount", "a", "b"],
+        ["status", "--nonsense"],
+        ["sync", "--timeout", "soon"],
+        ["unmount", "--timeout", "-1", "x"],
+        ["zones", "--account", "Not A Name"],
+        ["restore"],
+        ["sandbox"],
+    ],
+)
+def test_a_wrong_use_is_one_line_and_exits_with_2(arguments: list[str]) -> None:
+    """What is wrong, and where the help is."""
+    failed = run(*arguments)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr.count("\n") == 1
+    assert failed.stderr.startswith("zonedrive: ")
+    assert "--help'" in failed.stderr
+
+
+def test_exit_codes_follow_the_kind_of_error() -> None:
+    """3 for a logon that is missing or refused, 4 for a service out of reach, 1 for the rest."""
+    for kind in _all_kinds():
+        expected = 1
+        if issubclass(kind, errors.NotLoggedOn):
+            expected = 3
+        elif issubclass(kind, errors.Unreachable):
+            expected = 4
+        if kind.__module__ == "zonedrive.errors":
+            assert exit_code(kind("x")) == expected, kind
+
+
+@pytest.mark.parametrize("arguments", [["mount", "."], ["zones"], ["status"]])
+def test_without_a_logon_it_says_so_and_exits_with_3(arguments: list[str], home: Path) -> None:
+    """Before the first logon every command names the remedy."""
+    failed = run(*arguments)
+    assert failed.returncode == 3
+    assert failed.stderr.count("\n") == 1
+    assert "zonedrive logon" in failed.stderr
+
+
+@pytest.mark.parametrize("name", ["sync", "conflicts", "trash"])
+def test_without_a_mount_it_says_so(name: str) -> None:
+    """Commands about a mount name the remedy where there is none."""
+    log_on()
+    failed = run(name)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr == (
+        "zonedrive: account default is not mounted; run 'zonedrive mount DIR'\n"
+    )
+
+
+def test_ctrl_c_is_quiet(stand_in: StandIn) -> None:
+    """Who gives up waiting gets no traceback, and exit code 130."""
+    del stand_in.answers["sync"]
+    with subprocess.Popen(
+        command("sync"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
+    ) as waiting:
+        assert stand_in.waiting.wait(20)
+        waiting.send_signal(signal.SIGINT)
+        out, err = waiting.communicate(timeout=20)
+    assert (waiting.returncode, out, err.strip()) == (130, "", "")
+
+
+def test_a_reader_that_has_gone_is_no_error(stand_in: StandIn) -> None:
+    """`zonedrive zones | head -1` is quiet."""
+    stand_in.answers["zones"] = {"zones": ZONES * 3000}
+    with subprocess.Popen(
+        command("zones", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as writing:
+        assert writing.stdout is not None and writing.stderr is not None
+        writing.stdout.read(1)
+        writing.stdout.close()
+        assert writing.stderr.read() == b""
+    assert writing.returncode == 0
+
+
+def test_what_nobody_foresaw_is_one_line_and_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Never a traceback; the details are kept, without values that could be secrets."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("hunter2")
+
+    monkeypatch.setattr(main_module.program, "main", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        main_module.main(["zones"])
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "Traceback" not in said and "hunter2" not in said
+    kept = Path(said.strip().rpartition("see ")[2])
+    assert "KeyError" in kept.read_text() and "hunter2" not in kept.read_text()
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_an_error_of_the_system_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that cannot be written is named."""
+
+    def broken(*_: object, **__: object) -> None:
+        os.mkdir("/proc/nothing")  # noqa: PTH102
+
+    monkeypatch.setattr(main_module.program, "main", broken)
+    with pytest.raises(SystemExit) as ended:
+        main_module.main(["zones"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "zonedrive: /proc/nothing: No such file or directory\n"
+
+
+def test_a_message_of_several_lines_is_shown_as_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scripts can count on one line."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZonedriveError("first\n  second", remedy="third\n")
+
+    monkeypatch.setattr(main_module.program, "main", broken)
+    with pytest.raises(SystemExit):
+        main_module.main(["zones"])
+    assert capsys.readouterr().err == "zonedrive: first second; third\n"

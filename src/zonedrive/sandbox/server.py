@@ -18,7 +18,7 @@ from zonedrive.sandbox.connection import Connection
 from zonedrive.sandbox.listener import BACKLOG, Listener
 
 KEEP_ALIVE_SECONDS = 75
-STOP_SECONDS = 2
+STOP_SECONDS = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -44,7 +44,6 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 backlog=BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=STOP_SECONDS,
             )
         )
         self._listener = listener
@@ -59,9 +58,23 @@ class Server(uvicorn.Server):
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more and let what is under way end."""
+        """Accept nothing more, and let what is under way end, but not wait for long.
+
+        uvicorn's own way waits for each idle client to answer the end of TLS.
+        """
         self._listener.close()
-        await super().shutdown(sockets)
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        await self._tasks_end(STOP_SECONDS)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        await self._tasks_end(STOP_SECONDS)
+
+    async def _tasks_end(self, seconds: float) -> None:
+        """Wait until no request is under way, at most so long."""
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=seconds)
 
     async def set_down(self, down: bool) -> None:
         """Refuse connections and reset those that are open, or serve again."""

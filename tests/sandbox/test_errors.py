@@ -1,0 +1,94 @@
+"""Every refusal has the error body, also where the framework or the protocol refuses."""
+
+import json
+
+import pytest
+
+from tests.sandbox.running import Person, Service, receive_all, refusal
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api", "/api/nothing", "/api/zones/", "/share/key/token", "/api/%00", "/api/%ff"]
+)
+def test_unknown_paths(alice: Person, path: str) -> None:
+    """404 with NOT_FOUND."""
+    assert refusal(alice.get(path)) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/api/zones", "GET"),
+        ("PATCH", "/api/groups", "POST"),
+        ("GET", "/api/groups", "POST"),
+        ("PUT", "/api/tokens", "GET, POST"),
+        ("OPTIONS", "/api/users", "GET"),
+        ("GET", "/api/access/logon", "POST"),
+    ],
+)
+def test_other_methods(alice: Person, method: str, path: str, allowed: str) -> None:
+    """405 with the methods there are."""
+    answer = alice.client.request(method, path)
+    assert refusal(answer) == (405, "NOT_SUPPORTED")
+    assert sorted(answer.headers["allow"].split(", ")) == allowed.split(", ")
+
+
+def test_head_is_not_offered(alice: Person) -> None:
+    """The service knows GET, POST, PUT and DELETE."""
+    assert alice.client.head("/api/zones").status_code == 405
+
+
+BODIES = {
+    "cut short": b'{"name": "x"',
+    "not JSON": b"<xml/>",
+    "not UTF-8": b'{"name": "\xff"}',
+    "half a pair": b'{"name": "\\ud800"}',
+    "nothing": b"",
+    "another type": b"[1, 2]",
+    "too deep": b"[" * 100_000,
+    "too large": b'{"name": "' + b"x" * (1 << 20) + b'"}',
+}
+
+
+@pytest.mark.parametrize("case", BODIES)
+def test_malformed_bodies(alice: Person, case: str) -> None:
+    """400, for JSON that is broken, of another shape, too deep or too large."""
+    kind = {"Content-Type": "application/json"}
+    answer = alice.post("/api/groups", content=BODIES[case], headers=kind)
+    assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_bodies_that_are_not_said_to_be_json(alice: Person, kind: str) -> None:
+    """A JSON body has the Content-Type application/json."""
+    headers = {"Content-Type": kind}
+    answer = alice.post("/api/groups", content=b'{"name": "x"}', headers=headers)
+    assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+
+
+def test_unknown_fields_do_not_matter(alice: Person) -> None:
+    """A newer client may send more."""
+    body = {"name": "More fields", "description": "", "members": [], "colour": "red"}
+    answer = alice.post("/api/groups", json=body)
+    assert answer.status_code == 201
+    alice.delete(f"/api/groups/{answer.json()['properties']['groupId']}")
+
+
+def test_what_is_not_published_is_said_to_be_missing(service: Service) -> None:
+    """revalidate exists, but nobody knows its form."""
+    answer = service.client().post("/api/access/revalidate", json={})
+    assert refusal(answer) == (400, "NOT_SUPPORTED")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"GET  HTTP/9\r\n\r\n"],
+)
+def test_what_is_no_http(service: Service, request_bytes: bytes) -> None:
+    """Even what cannot be parsed is refused with the error body."""
+    with service.connect() as connection:
+        connection.sendall(request_bytes)
+        head, _, body = receive_all(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in head
+    assert json.loads(body)["error"] == "ILLEGAL_ARGUMENT"

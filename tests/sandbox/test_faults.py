@@ -1,0 +1,300 @@
+"""Faults on order, as clients meet them."""
+
+import os
+import socket
+import ssl
+import stat
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.sandbox.running import (
+    Person,
+    Service,
+    Zone,
+    eventually,
+    memory_peak,
+    receive_all,
+    refusal,
+)
+
+REQUIREMENTS = "/api/access/authorizationrequirements"
+
+
+def test_an_answer_can_be_replaced(service: Service, alice: Person) -> None:
+    """Status and error as ordered, for so many matching requests, without the work."""
+    service.fault(
+        status=503, error="TEMPORARILY_BLOCKED", method="POST", path="^/api/groups", times=2
+    )
+    body = {"name": "Never made"}
+    for _ in range(2):
+        assert refusal(alice.post("/api/groups", json=body)) == (503, "TEMPORARILY_BLOCKED")
+    assert alice.get("/api/zones").status_code == 200
+    assert "error" in service.tell({"group": "Never made"})
+    made = alice.post("/api/groups", json=body)
+    assert made.status_code == 201
+    alice.delete(f"/api/groups/{made.json()['properties']['groupId']}")
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(503, "NOT_AVAILABLE"), (502, "COMMUNICATION_ERROR"), (500, "FAILED"), (429, "FAILED")],
+)
+def test_a_status_alone_has_an_error_that_fits(
+    service: Service, alice: Person, status: int, error: str
+) -> None:
+    """Until it is cleared."""
+    service.fault(status=status)
+    for _ in range(3):
+        assert refusal(alice.get("/api/zones")) == (status, error)
+    service.fault()
+    assert alice.get("/api/zones").status_code == 200
+
+
+def test_a_large_upload_meets_a_replaced_answer(service: Service, zone: Zone, folder: str) -> None:
+    """The client can send its body and read the refusal; the connection stays in step."""
+    service.fault(status=503, method="POST", times=1)
+    answer = zone.upload("a", b"x" * (5 << 20), folder)
+    assert refusal(answer) == (503, "NOT_AVAILABLE")
+    assert zone.names(folder) == []
+
+
+def test_latency_delays_every_request(service: Service, alice: Person) -> None:
+    """By so many milliseconds."""
+    service.fault(latency_ms=150)
+    before = time.monotonic()
+    alice.get("/api/zones")
+    assert time.monotonic() - before >= 0.15
+
+
+def test_a_stall_holds_the_answer_back(service: Service, zone: Zone, folder: str) -> None:
+    """The work is done at once, the answer comes later."""
+    other = service.person()
+    service.fault(stall=1, method="POST", times=1)
+    before = time.monotonic()
+    with ssl_request(service, zone, folder, "stalled") as connection:
+        theirs = zone.by(other)
+        eventually(lambda: theirs.names(folder) == ["stalled"], "the work is done")
+        assert time.monotonic() - before < 0.9
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    assert time.monotonic() - before >= 1
+
+
+def ssl_request(service: Service, zone: Zone, folder: str, name: str) -> ssl.SSLSocket:
+    """An upload of nothing, sent but not yet answered."""
+    connection = service.connect()
+    connection.sendall(
+        f"POST {zone.url}/files/{folder}?fileName={name} HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: Bearer {zone.person.session}\r\nContent-Length: 0\r\n"
+        "Content-Type: application/octet-stream\r\n\r\n".encode()
+    )
+    return connection
+
+
+def test_a_dropped_reply_follows_done_work(service: Service, zone: Zone, folder: str) -> None:
+    """The connection is reset without a byte of an answer, and the version is there."""
+    service.fault(drop_reply=True, method="POST", times=1)
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+        zone.upload("kept", b"content", folder)
+    assert zone.names(folder) == ["kept"]
+    service.fault(drop_reply=True, times=1)
+    with ssl_request(service, zone, folder, "also") as connection:
+        assert receive_all(connection) == b""
+    assert sorted(zone.names(folder)) == ["also", "kept"]
+
+
+@pytest.mark.parametrize("after", [0, 1, 65_536, 1_000_000])
+def test_a_download_is_cut(service: Service, zone: Zone, folder: str, after: int) -> None:
+    """After exactly so many bytes of the body, by a reset."""
+    content = os.urandom(2_000_000)
+    file_id = zone.file("big", content, folder)["id"]
+    service.fault(cut_after=after, times=1)
+    received = b""
+    path = f"{zone.url}/files/{file_id}/content"
+    with (
+        pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)),
+        zone.person.client.stream("GET", path) as answer,
+    ):
+        assert answer.headers["content-length"] == str(len(content))
+        for piece in answer.iter_raw():
+            received += piece
+    assert received == content[:after]
+    assert zone.content(file_id).content == content
+
+
+def test_only_what_is_longer_is_cut(service: Service, zone: Zone, folder: str) -> None:
+    """An order for one cut waits for an answer that has so many bytes and more."""
+    file_id = zone.file("big", b"x" * 100_000, folder)["id"]
+    service.fault(cut_after=50_000, times=1)
+    assert zone.names(folder) == ["big"]
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+        zone.content(file_id)
+    assert len(zone.content(file_id).content) == 100_000
+
+
+def test_an_upload_is_cut(service: Service, zone: Zone, folder: str) -> None:
+    """After so many bytes were received; what came leaves no trace."""
+    incoming = service.data / "incoming"
+    service.fault(cut_after=300_000, method="POST", times=1)
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
+        zone.upload("cut", b"x" * 8_000_000, folder)
+    assert zone.names(folder) == []
+    eventually(lambda: not list(incoming.iterdir()), "what was received is removed")
+    assert zone.upload("cut", b"x" * 8_000_000, folder).status_code == 200
+
+
+def test_a_client_that_goes_away_leaves_nothing(service: Service, zone: Zone, folder: str) -> None:
+    """An upload that its client breaks off is no version and no leftover."""
+    incoming = service.data / "incoming"
+    with service.connect() as connection:
+        connection.sendall(
+            f"POST {zone.url}/files/{folder}?fileName=half HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {zone.person.session}\r\nContent-Length: 1000000\r\n"
+            "Content-Type: application/octet-stream\r\n\r\n".encode()
+            + b"x" * 400_000
+        )
+        eventually(lambda: list(incoming.iterdir()), "the upload has begun")
+    eventually(lambda: not list(incoming.iterdir()), "what was received is removed")
+    assert zone.names(folder) == []
+
+
+def is_reset(raw: socket.socket) -> bool:
+    """Whether the next read ends in a reset rather than an end."""
+    try:
+        while raw.recv(65536):
+            pass
+    except ConnectionResetError:
+        return True
+    return False
+
+
+def bare_request(service: Service) -> socket.socket:
+    """A TCP connection on which a request was sent over TLS; its own bytes are left unread."""
+    raw = socket.create_connection((service.host, service.port), 10)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = service.context.wrap_bio(incoming, outgoing, server_hostname=service.host)
+    while True:
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            raw.sendall(outgoing.read())
+            incoming.write(raw.recv(65536))
+    tls.write(f"GET {REQUIREMENTS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    raw.sendall(outgoing.read())
+    return raw
+
+
+@pytest.mark.parametrize("order", [{"drop_reply": True}, {"cut_after": 20}])
+def test_cuts_and_drops_are_resets(service: Service, order: dict[str, Any]) -> None:
+    """Not an orderly end that a careless client takes for a short answer."""
+    service.fault(**order, times=1)
+    with bare_request(service) as raw:
+        assert is_reset(raw)
+
+
+def test_being_down_is_refused_at_once(service: Service, alice: Person) -> None:
+    """New connections are refused, open ones are reset, and afterwards all is well again."""
+    idle = bare_request(service)
+    eventually(lambda: idle.recv(65536), "an answer")
+    service.fault(down=True)
+    with idle:
+        assert is_reset(idle)
+    for _ in range(2):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((service.host, service.port), 10)
+    with pytest.raises(httpx.TransportError):
+        alice.get("/api/zones")
+    service.fault(down=True, latency_ms=1)
+    service.fault(down=False)
+    assert alice.get("/api/zones").status_code == 200
+    service.fault(down=True)
+    service.fault()
+    assert alice.get("/api/zones").status_code == 200
+
+
+def test_faults_add_up_until_cleared(service: Service, alice: Person) -> None:
+    """Several in one order and in several orders; each counts by itself."""
+    service.fault(latency_ms=60, status=500, times=1)
+    service.fault(latency_ms=60, path="^/api/users")
+    before = time.monotonic()
+    assert refusal(alice.get("/api/users")) == (500, "FAILED")
+    assert time.monotonic() - before >= 0.12
+    before = time.monotonic()
+    assert alice.get("/api/users").status_code == 200
+    assert time.monotonic() - before >= 0.06
+
+
+WRONG: list[Any] = [
+    5, [], {}, {"colour": "red"}, {"status": 200}, {"status": "503"}, {"cut_after": -1},
+    {"stall": 1, "times": 0}, {"status": 503, "path": "("}, {"times": 3},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", WRONG)
+def test_an_order_that_cannot_be_is_refused(service: Service, alice: Person, order: Any) -> None:
+    """With a sentence, and without any effect."""
+    assert service.tell({"fault": order})["error"]
+    assert alice.get("/api/zones").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "line", [b"nonsense", b"[]", b"{}", b'{"no": 1}', b'{"stats": 5}', b"\xff"]
+)
+def test_the_control_socket_answers_every_line(service: Service, line: bytes) -> None:
+    """A line that is no command gets an error, and the connection goes on."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.settimeout(10)
+        control.connect(service.ready["control"])
+        with control.makefile("rwb") as lines:
+            for request, expected in [(line, b'{"error"'), (b'{"stats": true}', b'{"requests"')]:
+                lines.write(request + b"\n")
+                lines.flush()
+                assert lines.readline().startswith(expected)
+
+
+def test_the_control_socket_is_private(service: Service) -> None:
+    """Only its owner can open it."""
+    mode = (service.data / "control.sock").stat().st_mode
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def test_requests_and_bytes_are_counted(service: Service, zone: Zone, folder: str) -> None:
+    """By method and route, refused and unknown ones too."""
+    service.tell({"stats": "reset"})
+    file_id = zone.upload("a", b"x" * 1000, folder).json()["id"]
+    zone.content(file_id)
+    zone.content(file_id)
+    zone.person.get("/api/nothing")
+    service.client().get("/api/zones")
+    stats = service.tell({"stats": True})
+    assert stats["requests"] == {
+        "POST /api/zones/{zone_id}/files/{file_id}": 1,
+        "GET /api/zones/{zone_id}/files/{file_id}/content": 2,
+        "GET (none)": 1,
+        "GET /api/zones": 1,
+    }
+    assert stats["bytes_in"] > 1000
+    assert stats["bytes_out"] > 2000
+
+
+def test_a_reader_who_waits_costs_no_memory(service: Service, zone: Zone, folder: str) -> None:
+    """What a client does not read is not read for it."""
+    file_id = zone.file("big", bytes(120 << 20), folder)["id"]
+    before = memory_peak(service.ready["pid"])
+    connections = []
+    for _ in range(4):
+        connection = service.connect()
+        connection.sendall(
+            f"GET {zone.url}/files/{file_id}/content HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {zone.person.session}\r\n\r\n".encode()
+        )
+        assert connection.recv(4) == b"HTTP"
+        connections.append(connection)
+    assert zone.names(folder) == ["big"]
+    for connection in connections:
+        connection.close()
+    assert memory_peak(service.ready["pid"]) - before < 60 << 20

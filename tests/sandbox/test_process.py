@@ -1,0 +1,336 @@
+"""The sandbox as a process: start, stop, restart, crash, mistakes in the world file."""
+
+import os
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.sandbox.running import (
+    DEADLINE_SECONDS,
+    PASSWORDS,
+    Person,
+    Service,
+    eventually,
+    receive_all,
+    world,
+)
+
+Start = Callable[..., Service]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder with a short path."""
+    with tempfile.TemporaryDirectory(prefix="zdsx") as folder:
+        yield Path(folder)
+
+
+def attempt(data: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    """A start that is expected to fail."""
+    return subprocess.run(
+        [sys.executable, "-m", "zonedrive.sandbox", "--data", str(data), *more],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+def one_line(result: "subprocess.CompletedProcess[str]") -> str:
+    """What a failed start says: one line, exit code 1."""
+    assert result.returncode == 1
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_the_ready_file_says_where(service: Service) -> None:
+    """Base URL, authority, control socket and process, once all of them work."""
+    assert set(service.ready) == {"base_url", "ca_file", "control", "pid"}
+    assert service.ready["pid"] == service.process.pid
+    assert service.base_url.startswith("https://127.0.0.1:")
+    assert Path(service.ready["control"]) == service.data / "control.sock"
+
+
+def test_data_is_private(service: Service) -> None:
+    """Nobody else reads what is below --data."""
+    for path in (service.data, service.data / "sandbox.db", service.data / "ca.key"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_certificate_is_good(service: Service, host: str) -> None:
+    """For the address and the name, from the authority in the ready file, and from no other."""
+    url = f"https://{host}:{service.port}/api/access/authorizationrequirements"
+    with httpx.Client(verify=service.context) as client:
+        assert client.get(url).status_code == 200
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        httpx.get(url, verify=ssl.create_default_context())
+
+
+def test_plain_http_fails(service: Service) -> None:
+    """A request without TLS gets no answer."""
+    with socket.create_connection((service.host, service.port), DEADLINE_SECONDS) as plain:
+        plain.sendall(b"GET /api/access/authorizationrequirements HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"HTTP" not in receive_all(plain)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(service.base_url.replace("https", "http") + "/api/zones")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(start: Start, number: int) -> None:
+    """Exit code 0, no ready file, no control socket, nothing said."""
+    service = start(world())
+    idle = service.person()
+    assert service.stop(number) == 0
+    assert idle.service.log() == ""
+    assert not (service.folder / "ready.json").exists()
+    assert not (service.data / "control.sock").exists()
+
+
+def test_a_stalled_answer_does_not_hold_a_stop_up(start: Start) -> None:
+    """Who is made to wait for an hour does not keep the process alive."""
+    service = start(world())
+    service.fault(stall=3600, method="GET")
+    with service.connect() as connection:
+        connection.sendall(b"GET /api/access/authorizationrequirements HTTP/1.1\r\nHost: x\r\n\r\n")
+        count = {"GET /api/access/authorizationrequirements": 1}
+        eventually(lambda: service.tell({"stats": True})["requests"] == count, "it is waiting")
+        assert service.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_restart_keeps_everything(start: Start, number: int) -> None:
+    """Address, authority, sessions, tokens, groups, files, versions and deleted entries."""
+    service = start(world())
+    alice = service.person()
+    zone = alice.zone()
+    body = {"tokenName": "t", "validity": 600, "password": list(PASSWORDS[alice.id])}
+    token = alice.post("/api/tokens", json=body).json()["token"]
+    group = alice.post("/api/groups", json={"name": "Kept"}).json()["properties"]["groupId"]
+    inner = zone.folder("inner")
+    file = zone.file("a", b"one", inner)
+    zone.file("a", b"two", inner)
+    gone = zone.file("gone", b"gone")
+    alice.delete(f"{zone.own}/entries/{gone['id']}")
+    before = [zone.listing(), zone.listing(inner), zone.versions(file["id"]), alice.zones()]
+    deleted = alice.get(f"{zone.own}/deleted").json()
+
+    service.stop(number)
+    ready, port = dict(service.ready), service.port
+    service.start()
+    assert service.port == port
+    assert {**ready, "pid": 0} == {**service.ready, "pid": 0}
+    again = Person(service, service.client(**dict(alice.client.headers)), alice.id)
+    zone = zone.by(again)
+    after = [zone.listing(), zone.listing(inner), zone.versions(file["id"]), again.zones()]
+    assert after == before
+    assert again.get(f"{zone.own}/deleted").json() == deleted
+    assert zone.content(file["id"]).content == b"two"
+    first = again.get(f"{zone.own}/files/{file['id']}/versions/1/content")
+    assert first.content == b"one"
+    assert service.tell({"group": "Kept"}) == {"id": group}
+    assert service.client(Authorization=f"Bearer {token}").get("/api/zones").status_code == 200
+
+
+def test_the_world_is_read_once(start: Start) -> None:
+    """A world file that changed, or is broken, does not matter to a restart."""
+    service = start(world())
+    service.stop()
+    (service.folder / "world.toml").write_text("broken")
+    service.start()
+    assert service.person().zones().keys() == {"Project X", "Closed", "Alice alone"}
+
+
+def test_a_kill_in_an_upload_leaves_no_half_version(start: Start) -> None:
+    """After SIGKILL the file is what it was, no new one is there, and no bytes are left over."""
+    service = start(world())
+    zone = service.person().zone()
+    file = zone.file("a", b"whole")
+    connections = []
+    for name in ("a", "new"):
+        connection = service.connect()
+        connection.sendall(
+            f"POST {zone.url}/files/{zone.root}?fileName={name} HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {zone.person.session}\r\nContent-Length: 3000000\r\n"
+            "Content-Type: application/octet-stream\r\n\r\n".encode()
+            + b"x" * 2_900_000
+        )
+        connections.append(connection)
+    incoming = service.data / "incoming"
+
+    def sizes() -> list[int]:
+        return [path.stat().st_size for path in incoming.iterdir()]
+
+    eventually(lambda: len(sizes()) == 2 and min(sizes()) > 0, "both are being received")
+    service.stop(signal.SIGKILL)
+    for connection in connections:
+        connection.close()
+    # As if the kill had come after the rename and before the commit:
+    orphan = service.data / "content" / "ab" / ("ab" * 16)
+    orphan.write_bytes(b"half")
+
+    service.start()
+    zone = zone.by(Person(service, service.client(**dict(zone.person.client.headers)), ""))
+    assert zone.listing() == [file]
+    assert zone.content(file["id"]).content == b"whole"
+    assert len(zone.versions(file["id"])) == 1
+    assert list(incoming.iterdir()) == []
+    assert not orphan.exists()
+
+
+def test_one_sandbox_for_one_folder(service: Service) -> None:
+    """A second one on the same folder is refused, and the first goes on."""
+    line = one_line(attempt(service.data))
+    assert "another sandbox is running" in line
+    assert str(service.data) in line
+    assert service.person().zones()
+
+
+def test_a_taken_port_is_said(service: Service, place: Path) -> None:
+    """A port of one's choice that somebody has is an error, not another port."""
+    line = one_line(attempt(place / "data", "--port", str(service.port)))
+    assert f"port {service.port}" in line
+
+
+def test_a_remembered_port_that_is_taken_gives_way(start: Start) -> None:
+    """With port 0 a restart wants its old port, but takes another one if it must."""
+    service = start(world())
+    old = service.port
+    service.stop()
+    with socket.create_server(("127.0.0.1", old)):
+        service.start()
+        assert service.port != old
+        assert service.person().zones()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--port", "70000"], "70000"),
+        (["--host", "no such host"], "no such host"),
+        (["--ready-file", "/no/such/folder/ready"], "/no/such/folder"),
+        (["--world", "/no/such/world.toml"], "/no/such/world.toml"),
+    ],
+)
+def test_a_mistake_at_the_start_is_one_line(place: Path, more: list[str], said: str) -> None:
+    """With what is wrong in it, and exit code 1."""
+    assert said in one_line(attempt(place / "data", *more))
+
+
+def test_an_unusable_folder_is_one_line(place: Path) -> None:
+    """A file, a path too long for its socket, and a database that is none."""
+    (place / "file").write_text("")
+    assert "file" in one_line(attempt(place / "file"))
+    assert "107 bytes" in one_line(attempt(place / ("long" * 30)))
+    (place / "data").mkdir()
+    (place / "data" / "sandbox.db").write_bytes(b"no database" * 100)
+    assert "sandbox.db" in one_line(attempt(place / "data"))
+
+
+HEAD = '[organization]\nname = "A"\ndomain = "a.example"\n'
+USER = '[[users]]\nid = "u"\nname = "U"\npassword = "p"\n'
+GROUP = '[[groups]]\nname = "G"\n'
+MISTAKES = [
+    ("organization =\n" + HEAD, "line 1"),
+    ("users = []", "organization"),
+    (HEAD + 'otp = "SMS"\n' + USER, "line 1, organization.otp"),
+    (HEAD + "colour = 1\n" + USER, "colour"),
+    (HEAD + "session_seconds = 0\n" + USER, "organization.session_seconds"),
+    (HEAD + USER + "administrator = 5\n", "line 4, users[0].administrator"),
+    (HEAD + USER + USER, "line 8, users[1]: 'u' is there twice"),
+    (HEAD + USER + 'otp_secret = "189"\n', "users[0].otp_secret"),
+    (HEAD + USER + GROUP + 'members = [{ id = "x", access = "Access" }]', "'x'"),
+    (HEAD + USER + GROUP + 'members = [{ group = "G", access = "Access" }]', "itself"),
+    (HEAD + USER + GROUP + 'members = [{ access = "Access" }]', "either"),
+    (HEAD + USER + '[[zones]]\nname = "Z"\nmanager = "x"\n', "line 8, zones[0].manager"),
+    (HEAD + USER + '[[zones]]\nname = "Z"\nmanager = "u"\ncontent = "none"\n', "zones[0].content"),
+    (
+        HEAD + USER + GROUP + '[[zones]]\nname = "Z"\nmanager = "u"\n'
+        'members = [{ group = "G", access = "Manage" }]',
+        "zones[0].members[0]: a group cannot manage a zone",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), MISTAKES)
+def test_a_mistake_in_the_world_is_one_line(place: Path, text: str, said: str) -> None:
+    """It names the file and the place; once mended, the same folder works."""
+    file = place / "world.toml"
+    file.write_text(text)
+    line = one_line(attempt(place / "data", "--world", str(file)))
+    assert str(file) in line
+    assert said in line
+
+
+def test_content_of_the_world_is_copied_in(start: Start, place: Path) -> None:
+    """Folders, files, empty ones, executable ones; afterwards the source does not matter."""
+    source = place / "docs"
+    (source / "a" / "empty").mkdir(parents=True)
+    (source / "a" / "run.sh").write_bytes(b"#!/bin/sh\n")
+    (source / "a" / "run.sh").chmod(0o755)
+    (source / ".hidden").write_bytes(b"")
+    (source / "né\n").write_bytes(os.urandom(100_000))
+    expected = (source / "né\n").read_bytes()
+    zone_text = f'[[zones]]\nname = "Z"\nmanager = "u"\ncontent = "{source}"\n'
+    service = start(HEAD + USER + zone_text)
+    (source / "né\n").unlink()
+    client = service.client()
+    answer = client.post("/api/access/logon", json={"username": "u", "password": ["p"]})
+    client.headers["Authorization"] = answer.json()["sessionId"]
+    zone = Person(service, client, "u").zone("Z")
+    entries = {entry["name"]: entry for entry in zone.listing()}
+    assert entries.keys() == {".hidden", "a", "né\n"}
+    assert zone.content(entries["né\n"]["id"]).content == expected
+    assert entries[".hidden"]["attributes"]["hidden"] is True
+    inner = {entry["name"]: entry for entry in zone.listing(entries["a"]["id"])}
+    assert inner["empty"]["folder"] is True
+    assert inner["run.sh"]["attributes"]["executable"] is True
+
+
+def test_content_that_cannot_be_copied_is_said(place: Path) -> None:
+    """A pipe in the folder stops the start; without it the same start works."""
+    (place / "docs").mkdir()
+    os.mkfifo(place / "docs" / "pipe")
+    text = HEAD + USER + '[[zones]]\nname = "Z"\nmanager = "u"\ncontent = "docs"\n'
+    (place / "world.toml").write_text(text)
+    line = one_line(attempt(place / "data", "--world", str(place / "world.toml")))
+    assert str(place / "docs" / "pipe") in line
+
+
+def test_the_packaged_world_is_a_working_firm(start: Start) -> None:
+    """Without a world file there are zones with believable documents in nested folders."""
+    service = start()
+    alice = service.person()
+    zones = alice.zones()
+    assert 4 <= len(zones) <= 6
+    assert [name for name, zone in zones.items() if not zone["ssiAccessible"]] == ["Personnel"]
+    kinds: set[str] = set()
+    files = depth = 0
+    for name, record in zones.items():
+        if not record["ssiAccessible"]:
+            continue
+        zone = alice.zone(name)
+        folders = [(zone.root, 1)]
+        while folders:
+            folder, level = folders.pop()
+            for entry in zone.listing(folder):
+                depth = max(depth, level)
+                if entry["folder"]:
+                    folders.append((entry["id"], level + 1))
+                else:
+                    files += 1
+                    kinds.add(entry["type"])
+                    assert len(zone.content(entry["id"]).content) == entry["size"] > 0
+    assert 25 <= files <= 45
+    assert depth >= 3
+    assert kinds >= {"md", "txt", "csv", "pdf", "png", "html"}

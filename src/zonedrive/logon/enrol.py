@@ -10,6 +10,7 @@ INVARIANT: bytes that wait to be uploaded are never left to another user or serv
 import re
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -68,9 +69,12 @@ class Enrolment:
         running: Callable[[AccountPaths], bool],
         tell: Callable[[str], None],
         store: Callable[[AccountPaths], SecretStore] = open_store,
+        access: Callable[[str, str | None], AbstractAsyncContextManager[Access]] = open_access,
     ) -> None:
+        """`backlog` and `running` tell of the account as it is now; `tell` takes lines."""
         self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
         self._backlog, self._running, self._open_store = backlog, running, store
+        self._open_access = access
         self.kept = ""  # afterwards: what was kept, in words
 
     async def run(self) -> Account:
@@ -84,7 +88,7 @@ class Enrolment:
         if former is not None and not alike:
             self._refuse_takeover(former)
         store = self._usable_store()
-        async with open_access(base, ca_file) as access:
+        async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base)
             signed_on = await Flow(access, self._wish.username, needs, self._ask).run()
             account = Account(
@@ -160,6 +164,8 @@ class Enrolment:
             try:
                 store.get(session.NAME)
             except StoreError:
+                if self._paths.database.exists():
+                    raise  # the key to what is kept here is in there
                 store = FileStore(self._paths.secrets_file)
         return store
 

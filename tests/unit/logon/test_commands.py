@@ -1,0 +1,371 @@
+"""`zonedrive logon` and `zonedrive logoff` as people and scripts meet them, at a real service."""
+
+import contextlib
+import io
+import json
+import os
+import pty
+import shutil
+import socket
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyotp
+import pytest
+import trustme
+
+from tests.harness import world
+from tests.harness.deployment import COMMAND, Deployment
+from tests.harness.machine import Machine
+from zonedrive.cli.main import main
+
+ALICE = f"alice@{world.DOMAIN}"
+PASSWORD = world.PASSWORDS["alice"]
+SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
+
+
+class Here:
+    """A machine whose commands run in this process, which saves their start."""
+
+    def __init__(self, machine: Machine, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self.state, self.cache = machine.folder, machine.state, machine.cache
+        self._patch = patch
+        for name, value in machine.environment.items():
+            if name.startswith("XDG_"):
+                patch.setenv(name, value)
+
+    def run(self, *arguments: str | Path, text: str = "") -> "subprocess.CompletedProcess[str]":
+        """As Machine.run."""
+        out, err = io.StringIO(), io.StringIO()
+        self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main([str(one) for one in arguments])
+            except SystemExit as end:
+                code = end.code
+        assert isinstance(code, int)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+    def done(self, *arguments: str) -> str:
+        """As Machine.done."""
+        ended = self.run(*arguments)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+
+@pytest.fixture
+def here(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Here:
+    """Private folders, not logged on."""
+    return Here(machine, monkeypatch)
+
+
+def logon(
+    machine: Machine | Here,
+    deployment: Deployment,
+    *more: str,
+    text: str = f"{PASSWORD}\n",
+    username: str = ALICE,
+    url: str = "",
+    ca_file: Path | None = None,
+) -> "subprocess.CompletedProcess[str]":
+    """A logon by a script."""
+    return machine.run(
+        "logon", url or deployment.base_url, "--username", username, "--password-stdin",
+        "--ca-file", ca_file or deployment.ca_file, *more, text=text,
+    )  # fmt: skip
+
+
+def one_line(ended: "subprocess.CompletedProcess[str]", code: int, *words: str) -> None:
+    """It failed as it shall: with that exit code, and one line that holds the words."""
+    assert ended.returncode == code, ended.stderr
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 1, ended.stderr
+    for word in words:
+        assert word in lines[0]
+    assert PASSWORD not in ended.stderr + ended.stdout
+
+
+@contextlib.contextmanager
+def organization(table: str) -> Iterator[Deployment]:
+    """A sandbox with other rules; its users have one-time codes."""
+    folder = Path(tempfile.mkdtemp(prefix="zdsb"))
+    file = world.write(folder, zones=1, organization=table)
+    text = file.read_text().replace("[[users]]\n", f'[[users]]\notp_secret = "{SECRET}"\n')
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world, "write", lambda *_, **__: file)
+            file.write_text(text)
+            deployment = Deployment(folder)
+        try:
+            yield deployment
+        finally:
+            deployment.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_script_logs_on_and_off(machine: Machine, deployment: Deployment) -> None:
+    """What it leaves is private; after the logoff nothing is left."""
+    ended = logon(machine, deployment, "--profile", "sandbox")
+    assert ended.returncode == 0, ended.stderr
+    assert deployment.base_url in ended.stdout
+    assert ALICE in ended.stdout
+    assert "secrets.json" in ended.stderr
+    account = json.loads((machine.state / "account.json").read_text())
+    assert account["profile"] == "sandbox"
+    assert account["organization"] == "Acme"
+    for file in machine.folder.rglob("*"):
+        if file.is_file():
+            assert file.stat().st_mode & 0o077 == 0
+            assert PASSWORD.encode() not in file.read_bytes()
+    zones = json.loads(machine.done("zones", "--json"))
+    assert len(zones) == world.ZONES + 1
+    assert "Zone 01" in {zone["name"] for zone in zones}
+    machine.done("logoff")
+    assert not machine.state.exists()
+    assert not machine.cache.exists()
+    one_line(machine.run("zones"), 3, "not logged on")
+    one_line(machine.run("logoff"), 3, "not logged on")
+
+
+@pytest.mark.parametrize("username", [ALICE, "nobody@nowhere.example"])
+def test_a_wrong_password(here: Here, deployment: Deployment, username: str) -> None:
+    """One attempt, exit 3, one line, and nothing left behind."""
+    deployment.tell({"stats": "reset"})
+    ended = logon(here, deployment, text="wrong\n", username=username)
+    one_line(ended, 3, "unknown user or wrong password")
+    assert deployment.stats()["requests"]["POST /api/access/logon"] == 1
+    assert not here.state.exists()
+
+
+def test_a_password_of_any_characters(here: Here, deployment: Deployment) -> None:
+    """Spaces and accents are part of it; the line's end is not."""
+    for end in ("\n", "\r\n", "", "\nsecond line\n"):
+        text = f"{world.PASSWORDS['carol']}{end}"
+        ended = logon(here, deployment, text=text, username=f"carol@{world.DOMAIN}")
+        assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("text", ["", "\n", "x" * 5000 + "\n"])
+def test_no_password(here: Here, deployment: Deployment, text: str) -> None:
+    """Nothing is sent for it."""
+    one_line(logon(here, deployment, text=text), 3)
+
+
+def test_plain_http(here: Here, deployment: Deployment) -> None:
+    """Refused before anything is sent."""
+    url = deployment.base_url.replace("https", "http")
+    one_line(logon(here, deployment, url=url), 1, "plain HTTP")
+
+
+def test_a_host_that_does_not_answer(here: Here, deployment: Deployment) -> None:
+    """Exit 4, with the host."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    one_line(logon(here, deployment, url=f"https://127.0.0.1:{port}"), 4, f"127.0.0.1:{port}")
+    one_line(logon(here, deployment, url="https://zones.invalid"), 4, "zones.invalid")
+
+
+def test_a_host_of_another_authority(here: Here, deployment: Deployment, tmp_path: Path) -> None:
+    """Exit 4, and the line names --ca-file; nothing was sent."""
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    deployment.tell({"stats": "reset"})
+    one_line(logon(here, deployment, ca_file=tmp_path / "other.pem"), 4, "--ca-file")
+    assert deployment.stats()["requests"] == {}
+
+
+@pytest.mark.parametrize("text", [None, "nonsense"])
+def test_a_bad_authority_file(
+    here: Here, deployment: Deployment, tmp_path: Path, text: str | None
+) -> None:
+    """Exit 1, with the file's name."""
+    if text is not None:
+        (tmp_path / "ca.pem").write_text(text)
+    one_line(logon(here, deployment, ca_file=tmp_path / "ca.pem"), 1, "ca.pem")
+
+
+def test_a_bad_profile(here: Here, deployment: Deployment, tmp_path: Path) -> None:
+    """Refused with its line, before the password is read."""
+    (tmp_path / "p.toml").write_text('[delete]\nmethod = "DELETE"\npath = "https://evil/{entry}"\n')
+    ended = logon(here, deployment, "--profile", str(tmp_path / "p.toml"))
+    one_line(ended, 1, "p.toml, line 3", "another host")
+    one_line(logon(here, deployment, "--profile", "nothing"), 1, "published or sandbox")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--password-stdin"],
+        [],
+        ["--username", "a", "--password-stdin", "--session-only", "--token-days", "5"],
+        ["--username", "a", "--password-stdin", "--token-days", "0"],
+        ["--username", "a", "--password-stdin", "--account", "No Name"],
+    ],
+)
+def test_wrong_usage(here: Here, arguments: list[str]) -> None:
+    """Exit 2."""
+    one_line(here.run("logon", "https://zones.invalid", *arguments), 2, "--help")
+
+
+def test_the_session_alone(here: Here, deployment: Deployment) -> None:
+    """It is used, ends when the service ends it, and a new logon heals that."""
+    assert logon(here, deployment, "--session-only").returncode == 0
+    here.done("zones")
+    deployment.tell({"expire_sessions": True})
+    one_line(here.run("zones"), 3, "zonedrive logon")
+    assert logon(here, deployment).returncode == 0
+    here.done("zones")
+    deployment.tell({"expire_sessions": True})
+    here.done("zones")
+
+
+def test_where_no_token_is_given_the_session_is_kept(here: Here, deployment: Deployment) -> None:
+    """And that is said."""
+    with deployment.faulty(status=403, error="NOT_ALLOWED", path="^/api/tokens"):
+        ended = logon(here, deployment)
+    assert ended.returncode == 0, ended.stderr
+    assert "gives no token" in ended.stderr
+    assert "by session" in ended.stdout
+    here.done("zones")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ({"status": 500, "error": "FAILED"}, 1),
+        ({"status": 503, "error": "NOT_AVAILABLE"}, 1),
+        ({"status": 404}, 1),
+        ({"status": 403, "error": "UNSUPPORTED_VERSION"}, 1),
+        ({"status": 403, "error": "NOT_ALLOWED"}, 3),
+        ({"status": 401, "error": "TEMPORARY_BLOCKED"}, 3),
+        ({"drop_reply": True}, 4),
+    ],
+)
+def test_a_service_in_trouble(
+    here: Here, deployment: Deployment, fault: dict[str, object], code: int
+) -> None:
+    """One line and the exit code that fits, whatever goes wrong at the logon."""
+    with deployment.faulty(path="^/api/access/logon$", **fault):
+        one_line(logon(here, deployment), code, "logging on")
+    assert not here.state.exists()
+
+
+def test_a_code_from_a_device(here: Here) -> None:
+    """Given beforehand by a script; without one the line says so."""
+    with organization('otp = "TOTP"') as deployment:
+        one_line(logon(here, deployment), 3, "--code")
+        one_line(logon(here, deployment, "--code", "000000"), 3, "code")
+        ended = logon(here, deployment, "--code", pyotp.TOTP(SECRET).now())
+        assert ended.returncode == 0, ended.stderr
+        here.done("zones")
+
+
+class Terminal:
+    """A person at a terminal."""
+
+    def __init__(self, machine: Machine, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [COMMAND, *arguments],
+            stdin=theirs, stdout=theirs, stderr=theirs, env=machine.environment,
+            start_new_session=True, preexec_fn=self._make_controlling,
+        )  # fmt: skip
+        os.close(theirs)
+        self.shown = ""
+
+    @staticmethod
+    def _make_controlling() -> None:
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    def until(self, words: str) -> None:
+        """Wait for the program to show this."""
+        while words not in self.shown:
+            try:
+                data = os.read(self._ours, 4096)
+            except OSError:
+                data = b""
+            assert data, f"{words!r} never came: {self.shown}"
+            self.shown += data.decode()
+
+    def type(self, text: str) -> None:
+        """A line."""
+        self.shown = ""
+        os.write(self._ours, text.encode() + b"\n")
+
+    def end(self) -> int:
+        """Wait for the program's end."""
+        with contextlib.suppress(OSError):
+            while data := os.read(self._ours, 4096):
+                self.shown += data.decode()
+        os.close(self._ours)
+        return self.process.wait(30)
+
+
+def test_a_person_at_a_terminal(machine: Machine) -> None:
+    """User, password unseen, then the code that came by mail: the service's flow of steps."""
+    with organization('otp = "ServiceMail"') as deployment:
+        terminal = Terminal(
+            machine, "logon", deployment.base_url, "--ca-file", str(deployment.ca_file)
+        )
+        terminal.until("User name")
+        terminal.type(ALICE)
+        terminal.until("Password")
+        terminal.type(PASSWORD)
+        terminal.until("One-time code (sent to you by mail)")
+        assert PASSWORD not in terminal.shown
+        terminal.type(deployment.tell({"mail": ALICE})["code"])
+        assert terminal.end() == 0, terminal.shown
+        assert "logged on" in terminal.shown
+        machine.done("zones")
+
+
+def intend(here: Here, size: int) -> None:
+    """Leave a file in the outbox, as a daemon that was killed does."""
+    here.done("status")  # makes the database
+    with contextlib.closing(sqlite3.connect(here.state / "tree.db")) as database:
+        database.execute(
+            "INSERT INTO intents (ino, seq, generation, size, place, gone, held, due_ns, attempts,"
+            " failed, error) VALUES (5, 1, 1, ?, 0, 0, 0, 0, 0, 0, '')",
+            (size,),
+        )
+        database.commit()
+
+
+def test_a_logoff_keeps_what_is_not_uploaded(here: Here, deployment: Deployment) -> None:
+    """It refuses and says how much there is; --discard drops it."""
+    assert logon(here, deployment).returncode == 0
+    intend(here, 77)
+    one_line(here.run("logoff"), 1, "1 file (77 bytes)", "--discard")
+    assert (here.state / "tree.db").exists()
+    one_line(
+        logon(here, deployment, username=f"bob@{world.DOMAIN}",
+              text=f"{world.PASSWORDS['bob']}\n"),
+        1, "1 file (77 bytes)",
+    )  # fmt: skip
+    assert logon(here, deployment).returncode == 0
+    here.done("logoff", "--discard")
+    assert not here.state.exists()
+
+
+def test_a_logoff_works_without_the_service(here: Here, deployment: Deployment) -> None:
+    """The key and the cache are destroyed here; that the service was not told is said."""
+    assert logon(here, deployment).returncode == 0
+    with deployment.faulty(status=503, path="^/api/access/logoff"):
+        ended = here.run("logoff")
+    assert ended.returncode == 0
+    assert "not told" in ended.stderr
+    assert not here.state.exists()
+
+
+def test_two_accounts_stand_side_by_side(here: Here, deployment: Deployment) -> None:
+    """The logoff of one leaves the other."""
+    assert logon(here, deployment).returncode == 0
+    assert logon(here, deployment, "--account", "second").returncode == 0
+    here.done("logoff")
+    here.done("zones", "--account", "second")

@@ -282,7 +282,10 @@ class Cache:
                 self._doom(entry)
         rows = self._index.of(ino)
         row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
+        epoch = self._index.epoch
         self._drop_rows([other for other in rows if other is not row])
+        if self._index.epoch != epoch:
+            row = None
         entry = Entry(ino, stamp, size, self.directory / self._new_name(ino), self._key)
         entry.allow = self._room.allow
         entry.failed, entry.damaged = self._failed, self._damaged
@@ -376,9 +379,9 @@ class Cache:
     def _drop_rows(self, rows: list[Row]) -> None:
         active = {entry.path.name for entry in self._room.entries}
         idle = [row for row in rows if row.name not in active]
-        self._index.delete(row.name for row in idle)
         taken = sum(row.taken for row in idle)
-        self._room.idle -= taken
+        self._room.idle -= taken  # first: an index that is begun anew sets it to 0
+        self._index.delete(row.name for row in idle)
         self._discard([self.directory / row.name for row in idle], taken)
 
     def _discard(self, paths: list[Path], taken: int) -> None:

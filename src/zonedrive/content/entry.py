@@ -145,6 +145,8 @@ class Entry:
             else:
                 reach = min(self.on_disk.following(offset) or end, end)
                 part = self._window.pread(offset, reach - offset) if self._window else None
+                if part is None:  # dropped since
+                    self._forget(offset, reach, disk=False)
             if part is None:
                 return None
             parts.append(part)

@@ -72,6 +72,7 @@ class Index:
         self.path = path
         self._lost = lost
         self._db: Database | None = None
+        self.epoch = 0  # counts how often it was begun anew: older rows mean nothing any more
         self._inode = 0
         self._complained = False
         try:
@@ -95,6 +96,7 @@ class Index:
         if why is not None:
             log.warning("the cache index is begun anew (%s)", why)
         self.close()
+        self.epoch += 1
         try:
             for suffix in ("", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)

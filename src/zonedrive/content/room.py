@@ -97,12 +97,15 @@ class Room:
         """Rows to evict, longest unused first; each one is out of the index when it comes."""
         after = (-1, "")
         busy = {entry.path.name for entry in self.entries}
+        epoch = self._index.epoch
         while rows := self._index.oldest(_BATCH, after):
             for row in rows:
+                if self._index.epoch != epoch:
+                    return
                 after = (row.used_ns, row.name)
                 if row.ino not in self.pinned and row.name not in busy:
+                    self.idle -= row.taken  # first: an index that is begun anew sets it to 0
                     self._index.delete([row.name])
-                    self.idle -= row.taken
                     yield row
 
 

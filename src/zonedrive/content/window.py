@@ -30,8 +30,10 @@ class Window:
                 cell, start = divmod(offset + done, CELL)
                 piece = data[done : done + CELL - start]
                 fragments = self._cells.setdefault(cell, {})
-                self._held += len(piece) - len(fragments.get(start, b""))
-                fragments[start] = piece
+                known = len(fragments.get(start, b""))
+                if len(piece) > known:  # another stream may have been cut into longer pieces
+                    self._held += len(piece) - known
+                    fragments[start] = piece
                 self._cells.move_to_end(cell)
                 done += len(piece)
             while self._held > self._capacity and len(self._cells) > 1:

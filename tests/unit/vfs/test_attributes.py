@@ -1,0 +1,51 @@
+"""What a program sees of an entry."""
+
+import stat
+
+import pytest
+
+from zonedrive.model import Attributes
+from zonedrive.tree.inode import NOWHERE, Inode, Kind
+from zonedrive.vfs.attributes import Owner, attr_of, permissions
+
+OWNER = Owner(1000, 1001)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "mode"),
+    [
+        (Kind.FILE, Attributes(), 0o600),
+        (Kind.FOLDER, Attributes(), 0o700),
+        (Kind.ZONE, Attributes(), 0o700),
+        (Kind.ROOT, Attributes(), 0o500),
+        (Kind.FILE, Attributes(executable=True), 0o700),
+        (Kind.FILE, Attributes(write_protected=True), 0o400),
+        (Kind.FILE, Attributes(read_protected=True), 0o200),
+        (Kind.FOLDER, Attributes(write_protected=True), 0o500),
+    ],
+)
+def test_permissions_are_private_and_follow_the_service(
+    kind: Kind, flags: Attributes, mode: int
+) -> None:
+    """Nobody else on the machine sees a document, and protection on the service shows here."""
+    assert permissions(Inode(2, 1, "a", kind, attributes=flags)) == mode
+
+
+def test_chmod_is_kept_but_never_lifts_a_protection() -> None:
+    """A script stays executable; a write-protected file stays so."""
+    assert permissions(Inode(2, 1, "a", Kind.FILE, mode=0o755)) == 0o755
+    locked = Inode(2, 1, "a", Kind.FILE, mode=0o755, attributes=Attributes(write_protected=True))
+    assert permissions(locked) == 0o555
+
+
+def test_the_stat_fields() -> None:
+    """Size and times are the entry's, the owner is whoever mounted."""
+    attr = attr_of(Inode(7, 1, "a", Kind.FILE, size=5, mtime_ns=3, ctime_ns=4), OWNER, 9.0, 8.0)
+    assert stat.S_ISREG(attr.mode)
+    assert (attr.ino, attr.size, attr.mtime_ns, attr.ctime_ns, attr.nlink) == (7, 5, 3, 4, 1)
+    assert (attr.uid, attr.gid, attr.attr_timeout, attr.entry_timeout) == (1000, 1001, 9.0, 8.0)
+
+
+def test_an_unlinked_file_has_no_link() -> None:
+    """fstat on a deleted file that is still open says so."""
+    assert attr_of(Inode(7, NOWHERE, "a", Kind.FILE), OWNER, 0, 0).nlink == 0

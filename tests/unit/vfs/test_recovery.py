@@ -1,0 +1,162 @@
+"""What a killed daemon left behind is found, finished or named."""
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from zonedrive.cipher import Clear
+from zonedrive.config import Settings
+from zonedrive.content.cache import Cache
+from zonedrive.content.spool import Spool
+from zonedrive.db import Database
+from zonedrive.outbox import journal
+from zonedrive.outbox.journal import Journal
+from zonedrive.remote.service import Service
+from zonedrive.tree import store
+from zonedrive.tree.inode import ROOT, Inode, Kind
+from zonedrive.tree.tree import Tree
+from zonedrive.vfs.attributes import Owner
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.recovery import recover
+
+
+def first_schema(connection: sqlite3.Connection) -> None:
+    store.create_table(connection)
+    journal.create_tables(connection)
+
+
+class Disk:
+    """The stores of one account, opened as often as a daemon starts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.databases: list[Database] = []
+
+    def start(self) -> Core:
+        """As a daemon does, without a service: recovery needs none."""
+        database = Database(self.path / "tree.db", [first_schema])
+        self.databases.append(database)
+        return Core(
+            database=database,
+            tree=Tree(database, Clear()),
+            journal=Journal(database),
+            spool=Spool(self.path / "outgoing", None),
+            cache=Cache(self.path / "cache", None, 1 << 20),
+            service=cast(Service, None),
+            settings=Settings(),
+            user="alice",
+            owner=Owner(0, 0),
+        )
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    (tmp_path / "outgoing").mkdir()
+    (tmp_path / "cache").mkdir()
+    found = Disk(tmp_path)
+    yield found
+    for database in found.databases:
+        database.close()
+
+
+def zone_of(core: Core) -> Inode:
+    with core.transaction():
+        return core.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+
+
+def saved(core: Core, name: str, content: bytes, *, held: bool = False) -> Inode:
+    """A new file as after close(2), or, held, in the middle of being written."""
+    generation = core.next_generation()
+    with core.transaction():
+        inode = core.tree.add(zone_of(core).ino, name, Kind.FILE, zone="z")
+    file = core.spool.create(inode.ino, generation)
+    file.pwrite(0, content)
+    file.close()
+    with core.transaction():
+        core.tree.update(inode, generation=generation, size=len(content))
+        core.journal.content(
+            inode.ino, generation, len(content), base=None, held=held, due_ns=1 << 62
+        )
+    return inode
+
+
+def read(core: Core, ino: int) -> bytes:
+    inode = core.tree.get(ino)
+    file = core.spool.open(ino, inode.generation)
+    try:
+        return file.pread(0, inode.size)
+    finally:
+        file.close()
+
+
+def test_a_closed_file_is_waiting_again(disk: Disk) -> None:
+    """What was closed before the kill is readable and still to be sent."""
+    inode = saved(disk.start(), "a", b"content")
+    core = disk.start()
+    recover(core)
+    assert read(core, inode.ino) == b"content"
+    assert core.journal.get(inode.ino) is not None
+
+
+def test_a_file_that_was_open_is_sent_as_it_was_last_kept(disk: Disk) -> None:
+    """A writer that died with the daemon holds its file back no longer."""
+    inode = saved(disk.start(), "a", b"content", held=True)
+    core = disk.start()
+    recover(core)
+    intent = core.journal.get(inode.ino)
+    assert intent is not None
+    assert not intent.held
+
+
+def test_bytes_that_nothing_names_are_removed(disk: Disk) -> None:
+    """Half-written bytes of a save that was never confirmed do not fill the disk."""
+    core = disk.start()
+    inode = saved(core, "a", b"confirmed")
+    core.spool.create(inode.ino, core.next_generation()).close()
+    again = disk.start()
+    recover(again)
+    assert again.spool.stored() == [(inode.ino, again.tree.get(inode.ino).generation)]
+    assert read(again, inode.ino) == b"confirmed"
+
+
+def test_missing_bytes_are_named_and_stop_nothing(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If somebody removed outgoing bytes, the loss is told by name, and the rest goes on."""
+    core = disk.start()
+    lost = saved(core, "lost.txt", b"x")
+    core.spool.delete(lost.ino, lost.generation)
+    again = disk.start()
+    with caplog.at_level(logging.ERROR):
+        recover(again)
+    assert "Zone/lost.txt" in caplog.text
+    assert len(again.journal) == 0
+    assert again.tree.find(lost.ino) is None or again.tree.get(lost.ino).parent == 0
+
+
+def test_a_file_that_was_only_created_is_gone(disk: Disk) -> None:
+    """A name without any confirmed content does not come back as an empty file."""
+    core = disk.start()
+    zone = zone_of(core)
+    with core.transaction():
+        core.tree.add(zone.ino, "never-closed", Kind.FILE, zone="z")
+    again = disk.start()
+    recover(again)
+    assert again.tree.children(zone.ino) == {}
+
+
+def test_local_files_stay(disk: Disk) -> None:
+    """A lock or swap file is still there after a restart, and still not sent."""
+    core = disk.start()
+    inode = saved(core, ".a.swp", b"swap")
+    with core.transaction():
+        core.tree.update(inode, local=True)
+        core.journal.drop(inode.ino)
+    again = disk.start()
+    recover(again)
+    assert read(again, inode.ino) == b"swap"
+    assert len(again.journal) == 0

@@ -73,11 +73,11 @@ def fill_path(template: str, values: Mapping[str, str]) -> str:
     def encoded(match: re.Match[str]) -> str:
         value = values[match[1]]
         if value in ("", ".", ".."):
-            raise Rejected(f"{value!r} cannot be part of an address of the service")
+            raise Rejected("an empty id, . or .. cannot be part of an address of the service")
         try:
             return quote(value, safe="")
-        except UnicodeEncodeError as wrong:
-            raise Rejected(f"{value!r} cannot be part of an address of the service") from wrong
+        except UnicodeEncodeError:
+            raise Rejected("what is not Unicode cannot be part of an address") from None
 
     return PLACEHOLDER.sub(encoded, template)
 

@@ -36,10 +36,9 @@ class MultipartBody:
         """
         try:
             raw = name.encode()
-        except UnicodeEncodeError as wrong:
-            raise Rejected(f"{name!r} cannot be the name of an upload: it is not Unicode") from (
-                wrong
-            )
+        except UnicodeEncodeError:
+            # Without the encoder's words, which hold the name.
+            raise Rejected("a name that is not Unicode cannot be uploaded") from None
         mark = secrets.token_hex(24)
         dashed = f"--{mark}\r\n".encode()
         # What a browser does to the name of a file field: only these three are escaped.
@@ -51,7 +50,7 @@ class MultipartBody:
             b"Content-Type: application/octet-stream\r\n\r\n"
         )  # fmt: skip
         self._tail = f"\r\n--{mark}--\r\n".encode()
-        self._name, self._body, self._size = name, body, size
+        self._body, self._size = body, size
         self._cancelled, self._passing, self._piece = cancelled, passing, piece
         self.content_type = f"multipart/form-data; boundary={mark}"
         self.length = len(self._head) + size + len(self._tail)
@@ -69,16 +68,16 @@ class MultipartBody:
         sent = 0
         for piece in self._pieces():
             if self._cancelled():
-                raise Cancelled(f"the upload of {self._name!r} was stopped")
+                raise Cancelled("the upload was stopped")
             sent += len(piece)
             if sent > self._size:
-                raise StoreError(f"{self._name!r} grew beyond its {self._size} bytes underway")
+                raise StoreError(f"a file to upload grew beyond its {self._size} bytes underway")
             self._passing(len(piece))
             yield piece
         if sent < self._size:
-            raise StoreError(f"{self._name!r} ended after {sent} of its {self._size} bytes")
+            raise StoreError(f"a file to upload ended after {sent} of its {self._size} bytes")
         if self._cancelled():
-            raise Cancelled(f"the upload of {self._name!r} was stopped")
+            raise Cancelled("the upload was stopped")
         # Set before it is handed over: a doubt must count as sent.
         self.complete = True
         yield self._tail

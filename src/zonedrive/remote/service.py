@@ -1,6 +1,7 @@
 """The service as typed verbs: what zones, folders and files there are, and changes to them.
 
-Must not know inodes, the kernel, caches or the outbox.  The endpoints of the published interface
+Must not know inodes, the kernel, caches or the outbox.  No message holds a name: errors are kept
+and logged where names are not.  The endpoints of the published interface
 stand here; all others come from the profile.
 """
 
@@ -100,7 +101,7 @@ class Service:
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
         """A new folder.  Raises AlreadyExists where the name is taken."""
-        doing = f"making the folder {name!r}"
+        doing = "making a folder"
         values = {"zone": zone_id, "parent": parent_id, "folder": parent_id, "name": name}
         answer = await self._change("make_folder", values, doing)
         try:
@@ -113,7 +114,7 @@ class Service:
 
     async def move(self, zone_id: str, entry_id: str, parent_id: str, name: str) -> Entry:
         """Rename, move, or both, inside one zone: `parent_id` and `name` are the new ones."""
-        doing = f"moving to {name!r}"
+        doing = "renaming or moving"
         values = _of_entry(zone_id, entry_id) | {
             "parent": parent_id, "folder": parent_id, "name": name,
         }  # fmt: skip

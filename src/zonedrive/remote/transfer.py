@@ -221,7 +221,7 @@ class Transfer:
         where it certainly was not, Cancelled once `cancelled()` is true, StoreError where `body`
         is not of its size, and what a refusal means.
         """
-        doing = f"uploading {name!r}"
+        doing = "uploading"
         path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
         form = MultipartBody(
             name,

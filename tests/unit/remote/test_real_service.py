@@ -1,0 +1,268 @@
+"""The client against a running sandbox: real TLS, real sockets, real faults."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Generator
+from pathlib import Path
+
+import httpx
+import pytest
+import trio
+
+from tests.harness.deployment import Deployment
+from zonedrive import errors
+from zonedrive.config import Settings
+from zonedrive.model import Entry, Zone
+from zonedrive.remote import Service, load_profile, open_service
+
+
+class Bearer(httpx.Auth):
+    """A fixed bearer."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Put it in."""
+        request.headers["Authorization"] = self._text
+        yield request
+
+
+class Place:
+    """Where the sandbox is."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.base_url, self.ca_file = deployment.base_url, str(deployment.ca_file)
+
+
+def opened(deployment: Deployment, profile: str = "sandbox", bearer: str = "") -> Service:
+    """A service for alice."""
+    text = bearer or deployment.person("alice").http.headers["Authorization"]
+    return open_service(Place(deployment), Bearer(text), load_profile(profile), Settings())
+
+
+@pytest.fixture
+async def service(deployment: Deployment) -> AsyncIterator[Service]:
+    """As alice, with all that the sandbox offers."""
+    found = opened(deployment)
+    yield found
+    await found.aclose()
+
+
+def read(service: Service, zone: Zone, entry: Entry, offset: int = 0) -> bytes:
+    """All bytes from `offset`."""
+    with service.transfer.download(zone.id, entry.id, offset=offset) as download:
+        assert download.total == entry.size
+        return b"".join(download)
+
+
+async def own_zone(service: Service, name: str) -> Zone:
+    """The zone of that name."""
+    return next(zone for zone in await service.zones() if zone.name == name)
+
+
+async def test_everything_the_profile_offers(service: Service, zone: str) -> None:
+    """Folders, files, versions, moves, the trash and back."""
+    here = await own_zone(service, zone)
+    folder = await service.make_folder(here.id, here.root_id, "new folder?")
+    assert folder.folder
+    assert folder.parent_id == here.root_id
+    upload = service.transfer.upload
+    first = await trio.to_thread.run_sync(upload, here.id, folder.id, "a#b.txt", [b"one"], 3)
+    second = await trio.to_thread.run_sync(upload, here.id, folder.id, "a#b.txt", [b"three"], 5)
+    assert first.id == second.id
+    assert first.revision != second.revision
+    assert await service.entry(here.id, first.id) == second
+    assert await service.listing(here.id, folder.id) == [second]
+    newest, oldest = await service.versions(here.id, first.id)
+    assert (newest.size, oldest.size) == (5, 3)
+    download = service.transfer.download(here.id, first.id, version=oldest.version)
+    with download:
+        assert b"".join(download) == b"one"
+    assert read(service, here, second) == b"three"
+    moved = await service.move(here.id, first.id, here.root_id, "Grüße \U0001f600.txt")
+    assert (moved.name, moved.parent_id) == ("Grüße \U0001f600.txt", here.root_id)
+    with pytest.raises(errors.AlreadyExists):
+        await service.make_folder(here.id, here.root_id, "new folder?")
+    await service.delete(here.id, moved.id)
+    assert [entry.id for entry in await service.deleted(here.id)] == [moved.id]
+    restored = await service.restore(here.id, moved.id)
+    assert not restored.deleted
+    await service.delete(here.id, moved.id)
+    await service.purge(here.id, moved.id)
+    with pytest.raises(errors.NotFound):
+        await service.entry(here.id, moved.id)
+
+
+async def test_names_of_every_kind_arrive(service: Service, zone: str) -> None:
+    """Quotes, line breaks and percent signs in a name are part of it."""
+    here = await own_zone(service, zone)
+    for name in ['a"b', "a\nb", "a\\b", "100%", "a&b=c", "%22", "ü" * 120, "a;b", "{zone}"]:
+        entry = service.transfer.upload(here.id, here.root_id, name, [b"x"], 1)
+        assert entry.name == name
+
+
+async def test_a_range_of_the_content(service: Service, zone: str) -> None:
+    """From any place on, and empty at the end."""
+    here = await own_zone(service, zone)
+    data = bytes(range(256)) * 8000
+    entry = service.transfer.upload(here.id, here.root_id, "r", [data], len(data))
+    for offset in (0, 1, 1_000_000, len(data) - 1, len(data)):
+        assert read(service, here, entry, offset) == data[offset:]
+
+
+async def test_content_that_changed_begins_anew(service: Service, zone: str) -> None:
+    """With the old tag, the new version comes from its beginning."""
+    here = await own_zone(service, zone)
+    upload = service.transfer.upload
+    entry = upload(here.id, here.root_id, "c", [b"old old"], 7)
+    with service.transfer.download(here.id, entry.id) as download:
+        tag = download.validator
+    upload(here.id, here.root_id, "c", [b"new"], 3)
+    with service.transfer.download(here.id, entry.id, offset=4, validator=tag) as download:
+        assert download.offset == 0
+        assert b"".join(download) == b"new"
+
+
+async def test_a_folder_of_more_than_a_page(
+    service: Service, zone: str, deployment: Deployment
+) -> None:
+    """In one request, where the service does not paginate."""
+    here = await own_zone(service, zone)
+    folder = await service.make_folder(here.id, here.root_id, "many")
+    for number in range(150):
+        plant = {"zone": zone, "parent": "many", "name": f"f{number}", "content": ""}
+        deployment.tell({"plant": plant})
+    deployment.tell({"stats": "reset"})
+    for _ in range(2):
+        assert len({entry.id for entry in await service.listing(here.id, folder.id)}) == 150
+    route = "GET /api/zones/{zone_id}/folder/{folder_id}"
+    assert deployment.stats()["requests"][route] == 2
+
+
+async def test_a_paginating_service() -> None:
+    """The same, where it does."""
+    folder = Path(tempfile.mkdtemp(prefix="zdsb"))
+    deployment = Deployment(folder, zones=1, organization="page_listings = true")
+    try:
+        service = opened(deployment)
+        zones = await service.zones()
+        assert len(zones) == 2
+        zone = next(zone for zone in zones if zone.name == "Zone 01")
+        for number in range(205):
+            plant = {"zone": zone.name, "parent": "docs", "name": f"f{number}", "content": ""}
+            deployment.tell({"plant": plant})
+        docs = next(e for e in await service.listing(zone.id, zone.root_id) if e.name == "docs")
+        for _ in range(2):
+            found = {entry.name for entry in await service.listing(zone.id, docs.id)}
+            assert found >= {f"f{number}" for number in range(205)}
+        await service.aclose()
+    finally:
+        deployment.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def test_a_lost_reply_is_a_doubt_and_the_version_is_there(
+    service: Service, zone: str, deployment: Deployment
+) -> None:
+    """Exactly once: whoever looks finds it, and must not send again."""
+    here = await own_zone(service, zone)
+    with (
+        deployment.faulty(drop_reply=True, method="POST", times=1),
+        pytest.raises(errors.ReplyLost),
+    ):
+        service.transfer.upload(here.id, here.root_id, "lost", [b"x" * 100_000], 100_000)
+    found = {entry.name: entry for entry in await service.listing(here.id, here.root_id)}
+    assert found["lost"].size == 100_000
+
+
+async def test_a_lost_reply_of_a_change(
+    service: Service, zone: str, deployment: Deployment
+) -> None:
+    """The folder was made once, and the doubt is told."""
+    here = await own_zone(service, zone)
+    with (
+        deployment.faulty(drop_reply=True, method="POST", times=1),
+        pytest.raises(errors.ReplyLost),
+    ):
+        await service.make_folder(here.id, here.root_id, "lost")
+    found = [entry.name for entry in await service.listing(here.id, here.root_id)]
+    assert found.count("lost") == 1
+
+
+async def test_a_download_that_is_cut(service: Service, zone: str, deployment: Deployment) -> None:
+    """What came can be kept, and the rest asked for."""
+    here = await own_zone(service, zone)
+    data = bytes(range(251)) * 20_000
+    entry = service.transfer.upload(here.id, here.root_id, "cut", [data], len(data))
+    came = b""
+    with (
+        deployment.faulty(cut_after=2_000_000, times=1),
+        pytest.raises(errors.Interrupted),
+        service.transfer.download(here.id, entry.id) as download,
+    ):
+        for chunk in download:
+            came += chunk
+    assert data.startswith(came)
+    assert came + read(service, here, entry, len(came)) == data
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+async def test_a_moment_of_trouble_is_not_noticed(
+    service: Service, zone: str, deployment: Deployment, status: int
+) -> None:
+    """Two failures, and the third request works."""
+    with deployment.faulty(status=status, method="GET", times=2):
+        here = await own_zone(service, zone)
+        assert await service.listing(here.id, here.root_id)
+    assert service.link.state == "online"
+
+
+async def test_a_reset_connection_is_not_noticed(
+    service: Service, zone: str, deployment: Deployment
+) -> None:
+    """A kept connection that died is replaced."""
+    await service.zones()
+    with deployment.faulty(drop_reply=True, method="GET", times=2):
+        assert await own_zone(service, zone)
+
+
+async def test_a_service_that_goes_and_comes_back(service: Service, deployment: Deployment) -> None:
+    """Offline at once, online as soon as it answers."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(service.link.run, service)
+        await service.zones()
+        with deployment.faulty(down=True):
+            with pytest.raises(errors.Unreachable):
+                await service.zones()
+            with trio.fail_after(30):
+                while service.link.state != "offline":
+                    await service.link.wait_change()
+            with pytest.raises(errors.Unreachable, match="offline"):
+                await service.zones()
+        with trio.fail_after(30):
+            await service.link.wait_online()
+        await service.zones()
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_expired_logon(deployment: Deployment) -> None:
+    """It is a state, on both clients."""
+    service = opened(deployment, bearer="Bearer gone")
+    with pytest.raises(errors.NotLoggedOn):
+        await service.zones()
+    assert service.link.state == "logon-required"
+    with pytest.raises(errors.NotLoggedOn):
+        service.transfer.download("z", "f")
+    await service.aclose()
+
+
+async def test_the_published_profile(deployment: Deployment, zone: str) -> None:
+    """Reading and uploading need nothing more."""
+    service = opened(deployment, "published")
+    here = await own_zone(service, zone)
+    entry = service.transfer.upload(here.id, here.root_id, "p", [b"abc"], 3)
+    assert read(service, here, entry) == b"abc"
+    with pytest.raises(errors.NotSupported):
+        await service.delete(here.id, entry.id)
+    await service.aclose()

@@ -24,7 +24,8 @@ _ERRNO = {
     sqlite3.SQLITE_NOMEM: errno.ENOMEM,
 }
 
-Migration = Callable[[sqlite3.Connection], None]
+Connection = sqlite3.Connection
+Migration = Callable[[Connection], None]
 
 
 class Database:

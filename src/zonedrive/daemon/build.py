@@ -5,16 +5,14 @@ service anything, so that a mount comes up offline as well.
 """
 
 import os
-import sqlite3
 from dataclasses import dataclass
 
-import httpx
 import msgspec
 
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
-from zonedrive.db import Database
+from zonedrive.db import Connection, Database
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.logon.account import Account
 from zonedrive.logon.keys import data_box
@@ -98,8 +96,8 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
 
 def connect(account: Account, settings: Settings, secrets: SecretStore) -> Service:
     """The service with the account's logon; connects at the first request."""
-    auth: httpx.Auth = BearerAuth(secrets)
-    return open_service(account, auth, load_profile(settings.profile or account.profile), settings)
+    profile = load_profile(settings.profile or account.profile)
+    return open_service(account, BearerAuth(secrets), profile, settings)
 
 
 def open_database(paths: AccountPaths) -> Database:
@@ -108,6 +106,6 @@ def open_database(paths: AccountPaths) -> Database:
     return Database(paths.database, [_first_schema])
 
 
-def _first_schema(connection: sqlite3.Connection) -> None:
+def _first_schema(connection: Connection) -> None:
     store.create_table(connection)
     journal.create_tables(connection)

@@ -225,6 +225,15 @@ def test_only_the_password_can_be_changed_where_that_is_required(service: Servic
     assert again.json()["passwordChangeIsRequired"] is False
 
 
+def test_without_an_identity_provider_nobody_signs_on_in_a_browser(service: Service) -> None:
+    """The page that believes everybody exists only where the world file sets it up."""
+    query = {"kind": "idp", "name": "corp", "redirect": "http://127.0.0.1:9/"}
+    client = service.client()
+    assert refusal(client.get("/api/sandbox/signon", params=query)) == (404, "NOT_FOUND")
+    answer = client.post("/api/sandbox/signon", params=query, data={"username": ALICE})
+    assert refusal(answer) == (404, "NOT_FOUND")
+
+
 IDENTITY = """
 identity_providers = [{ name = "corp", description = "Corporate sign-on" }]
 personal_id = [{ name = "eid", description = "Electronic id" }]

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
 def now_us() -> int:
@@ -12,8 +13,12 @@ def now_us() -> int:
 def iso(us: int) -> str:
     """ISO 8601 with microseconds and UTC offset."""
     seconds, micros = divmod(us, 1_000_000)
-    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
-    return moment.isoformat(timespec="microseconds")
+    return f"{_second(seconds)}.{micros:06d}+00:00"
+
+
+@lru_cache(4096)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def http_date(us: int) -> str:

@@ -52,6 +52,12 @@ async def sign_on(request: Request) -> Response:
 
 
 def _redirect(request: Request) -> str:
+    """Where the browser goes afterwards; raises ApiError where no such sign-on is set up."""
+    organization = deployment(request).organization
+    kinds = {"idp": organization.identity_providers, "personal-id": organization.personal_id}
+    known = kinds.get(intake.text(request, "kind"), [])
+    if intake.text(request, "name") not in [one.name for one in known]:
+        raise ApiError(404, "NOT_FOUND", "This organization has no such sign-on")
     target = intake.text(request, "redirect")
     if urlsplit(target).scheme not in ("http", "https"):
         raise bad_argument("The redirect address must be http or https")

@@ -21,6 +21,7 @@ from zonedrive.vfs.core import Core
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fresh one
+SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many folders
 
 
 class _Flight:
@@ -41,6 +42,7 @@ class Folders:
         self._flights: dict[int, _Flight] = {}
         self._hidden: dict[int, dict[str, Entry]] = {}
         self._nursery: trio.Nursery | None = None
+        self._sluggish_until = 0.0  # monotonic seconds
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own the listings under way, until cancelled."""
@@ -75,8 +77,11 @@ class Folders:
         if core.service.link.state != "online":
             return
         flight = self._flight(folder)
-        with trio.move_on_after(PATIENCE_S):
+        patience = 0.0 if time.monotonic() < self._sluggish_until else PATIENCE_S
+        with trio.move_on_after(patience) as waiting:
             await flight.landed.wait()
+        if waiting.cancelled_caught and patience:
+            self._sluggish_until = time.monotonic() + SLUGGISH_S
         if isinstance(flight.error, Forbidden):
             raise flight.error
 

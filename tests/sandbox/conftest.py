@@ -34,19 +34,19 @@ def service(_shared: Service) -> Iterator[Service]:
 @pytest.fixture
 def alice(service: Service) -> Person:
     """An administrator, manager of every zone."""
-    return service.person("alice")
+    return service.regular("alice")
 
 
 @pytest.fixture
 def bob(service: Service) -> Person:
     """Modify in Project X; manages the group Engineering."""
-    return service.person("bob")
+    return service.regular("bob")
 
 
 @pytest.fixture
 def carol(service: Service) -> Person:
     """Add in Project X; in no group."""
-    return service.person("carol")
+    return service.regular("carol")
 
 
 @pytest.fixture

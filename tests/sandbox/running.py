@@ -128,6 +128,7 @@ class Service:
         if world_text is not None:
             self._world.write_text(world_text)
         self._clients: list[httpx.Client] = []
+        self._regulars: dict[str, Person] = {}
         self.start()
 
     def command(self, *more: str) -> list[str]:
@@ -200,6 +201,17 @@ class Service:
         assert answer.status_code == 200, answer.text
         client.headers["Authorization"] = "Bearer " + answer.json()["sessionId"]
         return Person(self, client, user_id)
+
+    def regular(self, user: str) -> "Person":
+        """The same, but logged on once for all tests."""
+        if user not in self._regulars:
+            self._regulars[user] = self.person(user)
+        return self._regulars[user]
+
+    def expire_sessions(self) -> None:
+        """End every session."""
+        assert self.tell({"expire_sessions": True}) == {"ok": True}
+        self._regulars.clear()
 
     def connect(self) -> ssl.SSLSocket:
         """A bare TLS connection."""

@@ -1,11 +1,13 @@
 """Content on its way in: forms, bare bytes, names, versions."""
 
+import resource
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
-from tests.sandbox.running import Person, Zone, refusal
+from tests.sandbox.running import Person, Service, Zone, refusal, world
 
 BOUNDARY = "next-part"
 
@@ -161,3 +163,16 @@ def test_an_upload_into_nowhere_is_refused(zone: Zone) -> None:
     answer = zone.upload("a", b"x" * (3 << 20), "0" * 32)
     assert refusal(answer) == (404, "UNKNOWN_FILE")
     assert zone.person.get("/api/zones").status_code == 200
+
+
+def test_a_full_disk_is_said(start: Callable[..., Service]) -> None:
+    """What cannot be kept is refused with IO_EXCEPTION, and nothing of it is left."""
+    service = start(world())
+    zone = service.person().zone()
+    size = 4 << 20
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, size))
+    answer = zone.upload("big", bytes(size + 1))
+    assert refusal(answer) == (500, "IO_EXCEPTION")
+    assert zone.names() == []
+    assert list((service.data / "incoming").iterdir()) == []
+    assert zone.upload("small", bytes(1000)).status_code == 200

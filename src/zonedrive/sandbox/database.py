@@ -4,6 +4,7 @@ Must not know any table but through `schema`.  INVARIANT: no `await` inside a tr
 every transaction is atomic for the other requests too.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         """Open or create; raises SandboxError where the file is none of ours."""
         try:
+            # Made first, for the write-ahead log gets the mode of the database.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._connection.row_factory = sqlite3.Row
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -33,11 +36,10 @@ class Database:
                     f"BEGIN IMMEDIATE; {schema.TABLES}"
                     f"PRAGMA user_version = {schema.VERSION}; COMMIT;"
                 )
-        except sqlite3.DatabaseError as wrong:
+        except (sqlite3.DatabaseError, OSError) as wrong:
             raise SandboxError(f"{path} is not a sandbox's database ({wrong})") from wrong
         if found not in (0, schema.VERSION):
             raise SandboxError(f"{path} has schema {found}, this sandbox knows {schema.VERSION}")
-        path.chmod(0o600)
         self._depth = 0
 
     @contextmanager

@@ -19,6 +19,7 @@ from zonedrive.sandbox.sessions import Scope
 from zonedrive.sandbox.users import User
 
 COOKIE = "auth_token"
+MOST_REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +95,7 @@ class Doorkeeper:
         ]
         if not colon or len(fitting) != 1:
             raise refusal
+        if len(self._basic) >= MOST_REMEMBERED:
+            self._basic.clear()
         self._basic[key] = (fitting[0].id, fitting[0].password_version)
         return fitting[0]

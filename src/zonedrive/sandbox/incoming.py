@@ -45,7 +45,7 @@ class Incoming:
         self._fd = -1
 
     async def discard(self) -> None:
-        """Forget the file, unless it was published."""
+        """Forget the file, unless it was published; never closes it under a running write."""
         if self._running is not None:
             await asyncio.wait([self._running])
         if self._fd >= 0:
@@ -55,8 +55,9 @@ class Incoming:
 
     async def _settle(self) -> None:
         if self._running is not None:
-            running, self._running = self._running, None
-            await running
+            # Shielded: a cancelled upload must still know of the write that is under way.
+            await asyncio.shield(self._running)
+            self._running = None
 
     def _start(self) -> None:
         pieces, self._waiting = self._waiting, []

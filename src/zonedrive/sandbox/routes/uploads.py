@@ -46,6 +46,8 @@ async def upload(request: Request, caller: Caller) -> Response:
         # Rights and names may have changed while the bytes came.
         enter(request, caller, Level.ADD)
         entry_id = _publish(service, caller, zone_id, folder_id, name, incoming)
+    except OSError as wrong:
+        raise ApiError(500, "IO_EXCEPTION", f"It cannot be kept: {wrong.strerror}") from wrong
     finally:
         await incoming.discard()
     return json_response(entries.wire(service.entries.find(zone_id, entry_id)))

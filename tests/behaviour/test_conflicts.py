@@ -1,5 +1,6 @@
 """Two people, one file: both versions are kept, and it is said."""
 
+import errno
 import json
 import re
 
@@ -94,3 +95,35 @@ def test_an_edit_after_the_other_version_was_seen_is_no_conflict(mounted: Mounte
     mounted.sync()
     assert copies(mounted) == []
     assert len(mounted.zone.versions("notes.txt")) == 3
+
+
+@pytest.mark.mount("refresh=60")
+def test_a_version_that_was_not_heard_of_is_never_mixed_in(mounted: Mounted) -> None:
+    """Read from a listing that is out of date: an error at once, the new version at the next open.
+
+    What must not be is a piece of the new version, cut at the old size.
+    """
+    path = mounted.root / "notes.txt"
+    assert path.stat().st_size == 23
+    mounted.zone.write("notes.txt", b"much longer than it was before\n" * 10)
+    try:
+        found = path.read_bytes()
+    except OSError as wrong:
+        assert wrong.errno == errno.ESTALE
+        found = path.read_bytes()
+    assert found == mounted.zone.read("notes.txt")
+
+
+@pytest.mark.mount("refresh=60")
+def test_appending_to_a_version_that_was_not_heard_of(mounted: Mounted) -> None:
+    """An append from a listing that is out of date goes behind the coworker's words."""
+    path = mounted.root / "notes.txt"
+    assert path.stat().st_size == 23
+    mounted.zone.write("notes.txt", b"Bob's longer version of the notes\n")
+    with path.open("ab") as file:
+        file.write(b"and Alice's line\n")
+    mounted.sync()
+    names = set(mounted.zone.listing())
+    found = {mounted.zone.read(name) for name in names if name.startswith("notes")}
+    assert b"Bob's longer version of the notes\n" in {each[:34] for each in found}
+    assert any(each.endswith(b"and Alice's line\n") for each in found)

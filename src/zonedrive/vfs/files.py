@@ -20,11 +20,13 @@ import trio
 from zonedrive.config import Settings
 from zonedrive.content.file import ContentFile
 from zonedrive.content.reader import Reader
+from zonedrive.content.source import Changed
 from zonedrive.errors import Unreachable, ZonedriveError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.outbox.journal import due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
+from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.open_file import Handle, Opened, OpenFile, Session
 
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
@@ -33,8 +35,9 @@ WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 class Files:
     """The open files of a mount."""
 
-    def __init__(self, core: Core, dispatcher: Dispatcher) -> None:
+    def __init__(self, core: Core, folders: Folders, dispatcher: Dispatcher) -> None:
         self._core = core
+        self._folders = folders
         self._dispatcher = dispatcher
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
@@ -137,7 +140,14 @@ class Files:
             return b""
         reader = self._reader(opened, inode)
         data = reader.available(offset, size)
-        return await reader.read(offset, size) if data is None else data
+        if data is not None:
+            return data
+        try:
+            return await reader.read(offset, size)
+        except Changed as wrong:
+            # The kernel has told the program the old size, so the new version needs a new open.
+            await self._catch_up(inode)
+            raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         """Put `data` at `offset` (at the end, for O_APPEND); all of it or an error."""
@@ -218,17 +228,34 @@ class Files:
                 )
                 base = inode.revision  # its upload may have ended meanwhile
             else:
-                path = core.spool.path(inode.ino, generation)
-                source = core.source(inode)
-                copy = await core.cache.export(inode.ino, inode.revision, inode.size, source, path)
-                copy.close()
-                file = core.spool.open(inode.ino, generation)
+                try:
+                    file = await self._copy_of_version(inode, generation)
+                except Changed:
+                    await self._catch_up(inode)
+                    base = inode.revision
+                    file = await self._copy_of_version(inode, generation)
             if old is not None:
                 old.file.close()
                 base = old.base or base
             known = None if inode.remote_id is None else base
             opened.session = Session(generation, file, known, inode.mtime_ns)
             opened.close_local()
+
+    async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
+        """The service's bytes, to be changed."""
+        core = self._core
+        path = core.spool.path(inode.ino, generation)
+        copy = await core.cache.export(
+            inode.ino, inode.revision, inode.size, core.source(inode), path
+        )
+        copy.close()
+        return core.spool.open(inode.ino, generation)
+
+    async def _catch_up(self, inode: Inode) -> None:
+        """The version we know is no longer the service's: hear which one is."""
+        folder = self._core.tree.find(inode.parent)
+        if folder is not None:
+            await self._folders.refresh(folder, time.monotonic_ns())
 
     def _cut(self, opened: OpenFile, size: int) -> None:
         session = opened.session

@@ -47,7 +47,7 @@ class FileSystem:
         # Metadata and content have pools of their own; a step uses one connection at a time.
         self._dispatcher = Dispatcher(core.journal, self._delivery, core.settings.connections)
         core.in_flight = lambda ino: ino in self._dispatcher.running
-        self._files = Files(core, self._dispatcher)
+        self._files = Files(core, self._folders, self._dispatcher)
         self._names = Namespace(core, self._folders, self._files)
         self.report = Report(core, self._folders, self._dispatcher, self._delivery)
         self.invalidations = core.invalidations.receive

@@ -1,0 +1,95 @@
+"""An unmount always works: whatever the service and other programs are doing meanwhile."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+QUICK_SECONDS = 15.0
+"""An end that waits for a stalled service takes a minute and more."""
+
+
+def _uploading(mounted: Mounted) -> bool:
+    return bool(mounted.status()["outbox"]["uploading"])
+
+
+def test_an_upload_that_hangs_does_not_hold_up_an_unmount(mounted: Mounted) -> None:
+    """The service took the bytes and says nothing: what it got is found out at the next mount."""
+    mounted.allow("upload", "broke")
+    with mounted.deployment.faulty(stall=60, method="POST"):
+        (mounted.root / "big.bin").write_bytes(b"\xaa" * 3_000_000)
+        eventually(lambda: _uploading(mounted))
+        began = time.monotonic()
+        said = mounted.machine.run("unmount", mounted.path, "--timeout", "1").stderr
+        assert time.monotonic() - began < QUICK_SECONDS
+        assert "1 file" in said
+        assert not mounted.is_mounted()
+    mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("big.bin") == b"\xaa" * 3_000_000
+
+
+def test_readers_that_wait_for_the_service_are_let_go(mounted: Mounted) -> None:
+    """SIGTERM while downloads hang: the programs get an error at once, none stays stuck."""
+    mounted.allow("broke", "ending")
+    paths = [path for path in mounted.root.rglob("*") if path.is_file() and path.stat().st_size][:4]
+    errors: list[OSError] = []
+
+    def read(path: str) -> None:
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123
+                file.read()
+        except OSError as wrong:
+            errors.append(wrong)
+
+    with mounted.deployment.faulty(stall=60):
+        readers = [threading.Thread(target=read, args=(os.fspath(path),)) for path in paths]
+        for reader in readers:
+            reader.start()
+        began = time.monotonic()
+        os.kill(mounted.pid, signal.SIGTERM)
+        for reader in readers:
+            reader.join(QUICK_SECONDS)
+        eventually(lambda: not mounted.is_mounted(), QUICK_SECONDS)
+    assert time.monotonic() - began < QUICK_SECONDS
+    assert len(errors) == len(paths)
+
+
+def test_a_program_inside_is_waited_for_and_then_named(mounted: Mounted) -> None:
+    """A shell in the mount delays the unmount, and is said by name when it goes nevertheless."""
+    with subprocess.Popen(["sleep", "60"], cwd=mounted.root) as inside:
+        ended = mounted.machine.run("unmount", mounted.path, "--timeout", "1")
+        inside.kill()
+    assert ended.returncode == 0
+    assert f"sleep ({inside.pid})" in ended.stderr
+    assert not mounted.is_mounted()
+
+
+def test_mounting_again_at_once_works(mounted: Mounted) -> None:
+    """After `fusermount3 -u` the next mount waits until the old daemon has closed its stores."""
+    for number in range(3):
+        (mounted.root / f"{number}.txt").write_text("x")
+        subprocess.run(["fusermount3", "-u", mounted.path], check=True)
+        mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("2.txt") == b"x"
+
+
+def test_bytes_of_a_file_that_is_still_open_are_kept(mounted: Mounted) -> None:
+    """What a program has written and not closed at the unmount is uploaded after all."""
+    descriptor = os.open(mounted.root / "open.txt", os.O_WRONLY | os.O_CREAT)
+    os.write(descriptor, b"half a sentence")
+    ended = mounted.machine.run("unmount", mounted.path, "--now")
+    with pytest.raises(OSError, match="not connected"):
+        os.close(descriptor)
+    assert ended.returncode == 0
+    assert "1 file" in ended.stderr
+    mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("open.txt") == b"half a sentence"

@@ -17,7 +17,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from zonedrive.errors import StoreError
 from zonedrive.paths import AccountPaths, write_private
@@ -177,12 +177,18 @@ class CredentialsStore:
 
 
 class KeyringStore:
-    """The desktop's keyring.  Each call runs in a thread: a locked keyring waits for a person."""
+    """The desktop's keyring.
+
+    INVARIANT: while a call hangs no other is begun: a locked keyring asks for its password once,
+    however many requests want a secret.
+    """
 
     kind: Kind = "keyring"
 
     def __init__(self, keyring: Keyring, account: str, seconds: float = KEYRING_SECONDS) -> None:
         self._keyring, self._account, self._seconds = keyring, account, seconds
+        self._turn = threading.Lock()
+        self._last: threading.Thread | None = None
 
     def get(self, name: str) -> Secret | None:
         """See SecretStore."""
@@ -209,33 +215,44 @@ class KeyringStore:
     def _username(self, name: str) -> str:
         return f"{self._account}/{name}"
 
-    def _within(self, call: Callable[[], RESULT]) -> RESULT:
-        return within(call, self._seconds)
+    def _within(self, function: Callable[[], RESULT]) -> RESULT:
+        with self._turn:
+            if self._last is not None and self._last.is_alive():
+                raise Locked("the keyring does not answer", remedy="unlock it and try again")
+            call = Call(function)
+            self._last = call
+            return call.result(self._seconds)
 
 
-def within(call: Callable[[], RESULT], seconds: float) -> RESULT:
-    """`call()` in a thread of its own.
+class Call(threading.Thread, Generic[RESULT]):
+    """A function in a thread of its own, because it may wait for a person."""
 
-    Raises Locked after `seconds` (the thread is left behind), StoreError where the call fails.
-    """
-    results: list[RESULT] = []
-    failures: list[Exception] = []
+    def __init__(self, function: Callable[[], RESULT]) -> None:
+        super().__init__(name="keyring", daemon=True)
+        self._function = function
+        self._results: list[RESULT] = []
+        self._failures: list[Exception] = []
 
-    def run() -> None:
+    def run(self) -> None:
+        """In the thread."""
         try:
-            results.append(call())
+            self._results.append(self._function())
         except Exception as wrong:  # any backend, any exception: it must not kill a thread
-            failures.append(wrong)
+            self._failures.append(wrong)
 
-    thread = threading.Thread(target=run, name="keyring", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if results:
-        return results[0]
-    if failures:
-        kind = type(failures[0]).__name__
-        raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
-    raise Locked("the keyring does not answer", remedy="unlock it and try again")
+    def result(self, seconds: float) -> RESULT:
+        """Start, and give what comes of it.
+
+        Raises Locked after `seconds` (the thread is left behind), StoreError where it fails.
+        """
+        self.start()
+        self.join(seconds)
+        if self._results:
+            return self._results[0]
+        if self._failures:
+            kind = type(self._failures[0]).__name__
+            raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
+        raise Locked("the keyring does not answer", remedy="unlock it and try again")
 
 
 def open_store(
@@ -266,7 +283,7 @@ def desktop_keyring() -> Keyring | None:
     if not bus and not (runtime and (Path(runtime) / "bus").exists()):
         return None
     with contextlib.suppress(StoreError):
-        return within(_secret_service, KEYRING_SECONDS)
+        return Call(_secret_service).result(KEYRING_SECONDS)
     return None
 
 

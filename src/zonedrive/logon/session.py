@@ -104,11 +104,11 @@ class BearerAuth(httpx.Auth):
         """For the client on the loop: the store is asked in a thread."""
         bearer = self._known
         if bearer is None:
-            bearer = await trio.to_thread.run_sync(self._load)
+            bearer = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
         _authorize(request, bearer)
         response = yield request
         if response.status_code == 401:
-            fresh = await trio.to_thread.run_sync(self._load)
+            fresh = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
             if _helps(request, bearer, fresh):
                 _authorize(request, fresh)
                 yield request

@@ -16,8 +16,15 @@ import httpx
 import msgspec
 import trio
 
-from zonedrive.errors import NotLoggedOn, RemoteError, ReplyLost, TimedOut, ZonedriveError
-from zonedrive.remote import answers
+from zonedrive.errors import (
+    NotLoggedOn,
+    RemoteError,
+    ReplyLost,
+    TimedOut,
+    Unreachable,
+    ZonedriveError,
+)
+from zonedrive.remote import answers, sockets
 from zonedrive.remote.address import host_of
 from zonedrive.remote.link import Link
 from zonedrive.remote.retry import Backoff, retry_after, worth_another
@@ -25,7 +32,13 @@ from zonedrive.remote.retry import Backoff, retry_after, worth_another
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have much to move
 BODY_SECONDS = 60.0  # for an answer that is flowing
-TIMEOUT = httpx.Timeout(connect=10.0, read=15.0, write=15.0, pool=None)
+TIMEOUT = httpx.Timeout(connect=10.0, read=READ_SECONDS, write=15.0, pool=None)
+# A kept connection may be dead without knowing it.  So the first attempt at a harmless request
+# has less patience, and leaves time for another one on a new connection.
+FIRST_TIMEOUT = httpx.Timeout(
+    connect=10.0, read=READ_SECONDS / 3, write=READ_SECONDS / 3, pool=None
+)
+CHANGE_TIMEOUT = httpx.Timeout(connect=10.0, read=CHANGE_SECONDS, write=15.0, pool=None)
 BACKOFF = Backoff()
 
 
@@ -77,7 +90,8 @@ class Calls:
         failures = 0
         while True:
             self._link.check()
-            attempt = _Attempt(method, path, query, body, doing)
+            timeout = TIMEOUT if failures else FIRST_TIMEOUT
+            attempt = _Attempt(method, path, query, body, doing, timeout)
             try:
                 return await self._once(attempt, end)
             except RemoteError as error:
@@ -105,7 +119,7 @@ class Calls:
         Raises ReplyLost where it may have taken effect, and RemoteError's other subclasses.
         """
         self._link.check()
-        attempt = _Attempt(method, path, query, body, doing, effect=True)
+        attempt = _Attempt(method, path, query, body, doing, CHANGE_TIMEOUT, effect=True)
         return await self._once(attempt, trio.current_time() + self._change_seconds)
 
     async def try_once(self, path: str, *, doing: str, bare: bool) -> None:
@@ -113,7 +127,7 @@ class Calls:
 
         `bare`: without a bearer, for what needs no logon.
         """
-        attempt = _Attempt("GET", path, None, None, doing, bare=bare)
+        attempt = _Attempt("GET", path, None, None, doing, TIMEOUT, bare=bare)
         try:
             await self._once(attempt, trio.current_time() + self._read_seconds)
         except RemoteError:
@@ -130,6 +144,8 @@ class Calls:
         except ZonedriveError as error:
             if not (attempt.bare and isinstance(error, NotLoggedOn)):
                 self._link.note_failure(error)
+            if isinstance(error, Unreachable):
+                await sockets.drop_idle(self._client)
             raise
         finally:
             self._turns.release()
@@ -173,6 +189,7 @@ class Calls:
             params=attempt.query or None,
             content=attempt.content,
             headers=attempt.headers,
+            timeout=attempt.timeout,
             extensions={"trace": attempt.trace},
             auth=None if attempt.bare else httpx.USE_CLIENT_DEFAULT,
         ) as response:
@@ -200,12 +217,13 @@ class _Attempt:
         query: Mapping[str, str] | None,
         body: object,
         doing: str,
+        timeout: httpx.Timeout,
         *,
         effect: bool = False,
         bare: bool = False,
     ) -> None:
         self.method, self.path, self.query, self.doing = method, path, query, doing
-        self.effect, self.bare = effect, bare
+        self.timeout, self.effect, self.bare = timeout, effect, bare
         self.content = None if body is None else msgspec.json.encode(body)
         self.headers = {} if body is None else {"Content-Type": "application/json"}
         self.sent = False

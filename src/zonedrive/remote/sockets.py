@@ -1,7 +1,7 @@
-"""The sockets below the content client: they notice a peer that only drips.
+"""The sockets below the clients: noticing a peer that only drips, and letting go of dead ones.
 
-Must not know HTTP.  httpx has a timeout for each call of the socket, which a byte a second never
-meets; here the time spent waiting is added up until enough has come.
+Must not know requests.  httpx has a timeout for each call of the socket, which a byte a second
+never meets; here the time spent waiting is added up until enough has come.
 
 INVARIANT: over STALL_SECONDS of waiting for an answer that has begun, at least STALL_BYTES come,
 or the connection ends in a timeout.  Time between two reads (a consumer's pause) does not count.
@@ -163,8 +163,8 @@ class Backend(httpcore.NetworkBackend):
 def guard(client: httpx.Client, stall_seconds: float = STALL_SECONDS) -> None:
     """Make all of a new client's connections, those through proxies too, such sockets.
 
-    httpx has no public way to give its pools another backend, hence the private names; a test
-    holds the pinned version to them.
+    httpx has no public way to its pools, hence the private names here and below; tests hold the
+    pinned version to them.
     """
     backend = Backend(stall_seconds)
     for transport in _transports(client):
@@ -182,3 +182,28 @@ def hang_up(client: httpx.Client) -> None:
 def _transports(client: httpx.Client) -> list[httpx.HTTPTransport]:
     every = (client._transport, *client._mounts.values())
     return [transport for transport in every if isinstance(transport, httpx.HTTPTransport)]
+
+
+async def drop_idle(client: httpx.AsyncClient) -> None:
+    """Close the kept connections that nothing is using.
+
+    After a suspend or a change of network all of them are dead at once, and each would cost a
+    request its patience.
+    """
+    for transport in (client._transport, *client._mounts.values()):
+        if isinstance(transport, httpx.AsyncHTTPTransport):
+            for connection in transport._pool.connections:
+                if connection.is_idle():
+                    await connection.aclose()
+
+
+def drop_idle_in_thread(client: httpx.Client) -> None:
+    """As `drop_idle`, for the client of worker threads.
+
+    A connection that another thread takes up at this moment breaks under it, which that request
+    survives as any other break.
+    """
+    for transport in _transports(client):
+        for connection in transport._pool.connections:
+            if connection.is_idle():
+                connection.close()

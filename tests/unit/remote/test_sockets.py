@@ -15,7 +15,7 @@ import trustme
 
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Link, Service, load_profile, open_service, sockets, tls
+from zonedrive.remote import Link, Service, calls, load_profile, open_service, sockets, tls
 from zonedrive.remote.transfer import Transfer, content_client
 
 Talk = Callable[[socket.socket], None]
@@ -330,3 +330,61 @@ def test_a_slow_but_steady_stream_goes_on() -> None:
         read(100, 29)
         with pytest.raises(httpcore.ReadTimeout):
             read(100, 2)
+
+
+class Once:
+    """Answers one request on each connection, then keeps it open and silent."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.done = threading.Event()
+
+    def __call__(self, connection: socket.socket) -> None:
+        """One conversation."""
+        self.connections += 1
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+        self.done.wait(60)
+
+
+async def test_dead_connections_are_let_go_of_together(
+    peer: Callable[[Talk], Peer], ca_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a suspend one request pays for all, and even that one succeeds."""
+    for name in ("TIMEOUT", "FIRST_TIMEOUT"):
+        monkeypatch.setattr(calls, name, httpx.Timeout(5, read=0.3, pool=None))
+    talk = Once()
+    service = opened(peer(talk).url, ca_file)
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(service.zones)
+        assert talk.connections == 4
+        with trio.fail_after(20):
+            assert await service.zones() == []
+        assert talk.connections == 5
+        (transport,) = [service._client._transport]
+        assert isinstance(transport, httpx.AsyncHTTPTransport)
+        assert len(transport._pool.connections) == 1
+    finally:
+        talk.done.set()
+        await service.aclose()
+
+
+def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """As for metadata."""
+    talk = Once()
+    service = transfer(peer(talk).url, ca_file)
+    try:
+        with service.download("z", "f") as one, service.download("z", "f") as two:
+            assert b"".join(one) == b"".join(two) == b"[]"
+        transport = service._client._transport
+        assert isinstance(transport, httpx.HTTPTransport)
+        assert len(transport._pool.connections) == 2
+        sockets.drop_idle_in_thread(service._client)
+        with service.download("z", "f") as three:
+            assert b"".join(three) == b"[]"
+        assert len(transport._pool.connections) == 1
+    finally:
+        talk.done.set()
+        service.close()

@@ -22,6 +22,7 @@ from zonedrive.errors import (
     Interrupted,
     RemoteError,
     ReplyLost,
+    Unreachable,
 )
 from zonedrive.model import Entry
 from zonedrive.remote import answers, sockets, wire
@@ -63,15 +64,18 @@ class Download:
         end: int | None,
         owner: "Transfer",
         doing: str,
+        wanted: int | None = None,
     ) -> None:
         self.offset = offset
         self.total = total
         headers = response.headers
         self.validator: str | None = headers.get("ETag") or headers.get("Last-Modified")
+        self.aborted = False
         self._response = response
         self._end = end
+        self._wanted = wanted  # where the range that was asked for ends, None: with the content
         self._owner = owner
-        self._doing = doing
+        self.doing = doing
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -90,6 +94,16 @@ class Download:
         """Stop.  From the thread that iterates."""
         self._response.close()
 
+    def abort(self) -> None:
+        """Break off what another thread iterates: it ends in an error soon, as it was wished.
+
+        Not after `close`: the connection may be somebody else's by then.
+        """
+        self.aborted = True
+        stream = self._response.extensions.get("network_stream")
+        if isinstance(stream, sockets.Stream):
+            stream.hang_up()
+
     def __iter__(self) -> Iterator[bytes]:
         """The bytes from `offset` on, in chunks of some hundred KiB; once.
 
@@ -99,19 +113,20 @@ class Download:
         if self._response.status_code == 416:
             return
         position = self.offset
-        for chunk in self._owner.chunks(self._response, self._doing):
+        for chunk in self._owner.chunks(self._response, self):
             position += len(chunk)
             if self._end is not None and position > self._end:
                 raise self._wrong(f"more than the announced {self._end} bytes came")
             yield chunk
         if self._end is not None and position < self._end:
             raise self._wrong(f"only {position} of {self._end} bytes came")
-        if self.total is not None and position < self.total:
+        if self.total is not None and position < min(self.total, self._wanted or self.total):
             raise self._wrong(f"the service ends the range at {position} of {self.total} bytes")
 
     def _wrong(self, what: str) -> BadAnswer:
-        error = BadAnswer(f"{self._doing}: {what}")
-        self._owner.link.note_failure(error)
+        error = BadAnswer(f"{self.doing}: {what}")
+        if not self.aborted:
+            self._owner.link.note_failure(error)
         return error
 
 
@@ -162,10 +177,13 @@ class Transfer:
         file_id: str,
         *,
         offset: int = 0,
+        end: int | None = None,
         validator: str | None = None,
         version: str | None = None,
     ) -> Download:
-        """The content of a file from `offset` on; to be used in a `with`.
+        """The content of a file from `offset` on, up to `end`; to be used in a `with`.
+
+        A service that ignores ranges sends everything: see `Download.offset`.
 
         With `validator` (of an earlier Download) a service that knows ranges sends everything
         from 0 where the content is another one by now.  `version` names an old version, for
@@ -181,23 +199,23 @@ class Transfer:
             request = self._profile.operation("version_content").request(values)
             path, query = request.path, dict(request.query)
         headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
-        if offset:
-            headers["Range"] = f"bytes={offset}-"
+        if offset or end is not None:
+            headers["Range"] = f"bytes={offset}-{'' if end is None else end - 1}"
             # A weak tag may not stand in If-Range, a date may.
             if validator and not validator.startswith("W/"):
                 headers["If-Range"] = validator
-        end = self._clock() + self._open_seconds
+        deadline = self._clock() + self._open_seconds
         failures = 0
         while True:
             self.link.check()
             exchange = _Exchange("GET", path, doing, headers, query=query)
             try:
-                return self._download(self._send(exchange), offset, doing)
+                return self._download(self._send(exchange), offset, end, doing)
             except RemoteError as error:
                 failures += 1
                 wait = None
                 if worth_another(error):
-                    remaining = end - self._clock()
+                    remaining = deadline - self._clock()
                     wait = self._backoff.delay(failures, self._chance(), remaining, exchange.wish)
                 if wait is None:
                     raise
@@ -246,7 +264,7 @@ class Transfer:
                 f"{wrong.message}, so what became of it is unknown", status=response.status_code
             ) from wrong
 
-    def chunks(self, response: httpx.Response, doing: str) -> Iterator[bytes]:
+    def chunks(self, response: httpx.Response, download: Download) -> Iterator[bytes]:
         """The body of a download, stall-guarded and rate-limited."""
         limit = min(CHUNK, self._down.piece)
         source = response.iter_raw(limit)
@@ -254,15 +272,18 @@ class Transfer:
             try:
                 chunk = next(source, None)
             except (httpx.HTTPError, httpx.StreamError) as wrong:
-                error = answers.broken(wrong, self._host, doing)
-                self.link.note_failure(error)
+                error = answers.broken(wrong, self._host, download.doing)
+                if not download.aborted:
+                    self.link.note_failure(error)
                 raise error from wrong
             if chunk is None:
                 return
             self._down.take(len(chunk))
             yield chunk
 
-    def _download(self, response: httpx.Response, offset: int, doing: str) -> Download:
+    def _download(
+        self, response: httpx.Response, offset: int, wanted: int | None, doing: str
+    ) -> Download:
         """The Download that an opened response is, after a look at what it announces."""
         try:
             start, end, total = _extent(response, offset, doing)
@@ -272,7 +293,7 @@ class Transfer:
             raise
         if response.status_code == 416:
             response.close()
-        return Download(response, start, total, end, self, doing)
+        return Download(response, start, total, end, self, doing, wanted)
 
     def _send(self, exchange: "_Exchange") -> httpx.Response:
         """Send: an open response for a download, a read one for an upload, else an error."""
@@ -280,6 +301,8 @@ class Transfer:
             response = self._exchanged(exchange)
         except RemoteError as error:
             self.link.note_failure(error)
+            if isinstance(error, Unreachable):
+                sockets.drop_idle_in_thread(self._client)
             raise
         self.link.note_answer()
         return response

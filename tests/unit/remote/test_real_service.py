@@ -111,6 +111,37 @@ async def test_a_range_of_the_content(service: Service, zone: str) -> None:
         assert read(service, here, entry, offset) == data[offset:]
 
 
+async def test_a_part_of_the_content(service: Service, zone: str) -> None:
+    """Many small parts come over one connection."""
+    here = await own_zone(service, zone)
+    data = bytes(range(256)) * 8000
+    entry = service.transfer.upload(here.id, here.root_id, "p", [data], len(data))
+    streams = set()
+    for offset in (0, 70_000, 2_000_000, len(data) - 10):
+        with service.transfer.download(here.id, entry.id, offset=offset, end=offset + 99) as part:
+            assert b"".join(part) == data[offset : offset + 99]
+            streams.add(part._response.extensions["network_stream"])
+    assert len(streams) == 1
+
+
+async def test_a_download_can_be_broken_off(
+    service: Service, zone: str, deployment: Deployment
+) -> None:
+    """A thread that waits for the service is free at once, and nobody is called offline."""
+    here = await own_zone(service, zone)
+    data = bytes(8_000_000)
+    entry = service.transfer.upload(here.id, here.root_id, "b", [data], len(data))
+    for _ in range(6):  # five breaks of another kind in a row would mean: offline
+        with service.transfer.download(here.id, entry.id) as download:
+            pieces = iter(download)
+            next(pieces)
+            download.abort()
+            with pytest.raises(errors.ZonedriveError):
+                list(pieces)
+    assert service.link.state == "online"
+    assert len(read(service, here, entry)) == len(data)
+
+
 async def test_content_that_changed_begins_anew(service: Service, zone: str) -> None:
     """With the old tag, the new version comes from its beginning."""
     here = await own_zone(service, zone)

@@ -85,6 +85,19 @@ def test_a_range_is_asked_for_and_understood(stage: Stage) -> None:
     assert stage.requests[0].headers["If-Range"] == '"1"'
 
 
+@pytest.mark.parametrize(("offset", "end", "last"), [(0, 2, 1), (2, 4, 3), (2, 900, 8)])
+def test_a_part_is_asked_for(stage: Stage, offset: int, end: int, last: int) -> None:
+    """A range with an end is over at that end, or at the end of the content."""
+    whole = b"123456789"
+    transfer = stage.transfer(
+        lambda request: content(
+            whole[offset : last + 1], status=206, Content_Range=f"bytes {offset}-{last}/9"
+        )
+    )
+    assert read(transfer, offset=offset, end=end) == whole[offset:end]
+    assert stage.requests[0].headers["Range"] == f"bytes={offset}-{end - 1}"
+
+
 def test_a_weak_tag_is_not_sent_where_it_may_not_stand(stage: Stage) -> None:
     """A strict service would refuse it."""
     transfer = stage.transfer(lambda request: content(b"abcd", Content_Length="4"))

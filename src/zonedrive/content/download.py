@@ -15,7 +15,7 @@ from typing import Protocol
 
 import trio
 
-from zonedrive.content.source import Abortable, RangeSource, Source, Stream
+from zonedrive.content.source import Abortable, Changed, RangeSource, Source, Stream
 from zonedrive.errors import BadAnswer
 
 LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
@@ -79,8 +79,8 @@ class Download:
         self.stopped = True
         with self._moved:
             self._moved.notify()
-        if isinstance(self._stream, Abortable):
-            self._stream.abort()
+            if isinstance(self._stream, Abortable):
+                self._stream.abort()
         self.scope.cancel()
 
     # -- in the thread
@@ -96,25 +96,40 @@ class Download:
         Raises what the source raises, BadAnswer where it sends too little or too much.
         """
         with self._open() as stream:
-            self._stream = stream
-            if self.stopped or not trio.from_thread.run_sync(opened, self, stream):
+            self._hold(stream)
+            try:
+                if not self.stopped and trio.from_thread.run_sync(opened, self, stream):
+                    self._drain(stream, advanced)
+            finally:
+                self._hold(None)  # its connection may be another one's from here on
+
+    def _drain(self, stream: Stream, advanced: Callable[["Download"], object]) -> None:
+        for data in stream:
+            if self.stopped:
                 return
-            for data in stream:
-                if self.stopped:
-                    return
-                end = self.position + len(data)
-                if end > self.sink.size:
-                    raise BadAnswer(f"more than the {self.sink.size} bytes of the file came")
-                self.sink.store(self.position, data)
-                self.position = end
-                try:
-                    self._token.run_sync_soon(advanced, self, idempotent=True)
-                except trio.RunFinishedError:
-                    return
-                if end >= self.end or not self._wanted():
-                    return
+            end = self.position + len(data)
+            if end > self.sink.size and self.position == self.sink.size:
+                raise Changed(f"the content has more than {self.sink.size} bytes now")
+            if end > self.sink.size:
+                raise BadAnswer(f"more than the {self.sink.size} bytes of the file came")
+            self.sink.store(self.position, data)
+            self.position = end
+            try:
+                self._token.run_sync_soon(advanced, self, idempotent=True)
+            except trio.RunFinishedError:
+                return
+            if end in (self.end, self.sink.size):
+                continue  # nothing should follow; only asking lets the connection be used again
+            if end > self.end:
+                self.end = self.sink.size  # the source does not know ranges
+            if not self._wanted():
+                return
         if self.position < self.end:
             raise BadAnswer(f"only {self.position} of {self.sink.size} bytes of the file came")
+
+    def _hold(self, stream: Stream | None) -> None:
+        with self._moved:
+            self._stream = stream
 
     def _open(self) -> AbstractContextManager[Stream]:
         if self.end < self.sink.size and isinstance(self.source, RangeSource):

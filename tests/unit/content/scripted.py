@@ -32,6 +32,7 @@ class Played:
             self._script.sent += len(piece)
             yield piece
             position += len(piece)
+        self._script.finished += 1
 
     def abort(self) -> None:
         """Called from the loop."""
@@ -59,6 +60,7 @@ class Script:
         self.open_now = 0
         self.sent = 0
         self.aborted = 0
+        self.finished = 0  # streams read to their end, whose connections can be used again
         self.go = threading.Event()
         self.pace: Callable[[int], object] = lambda _offset: None
 

@@ -38,6 +38,8 @@ async def test_a_file_is_read_through(cache: Cache, size: int, piece: int) -> No
     assert await reader.read(size, 10) == b""
     assert source.opened == ([0] if size else [])
     assert reader.complete
+    await until(lambda: source.open_now == 0)
+    assert source.finished == len(source.opened)
     reader.close()
     assert cache.is_complete(7, "r") == (size > 0)
 
@@ -103,6 +105,8 @@ async def test_random_reads_fetch_what_they_need(cache: Cache) -> None:
         assert await reader.read(offset, 4096) == source.data[offset : offset + 4096]
     assert source.sent <= 4 * 128 * KIB
     assert len(source.ends) == 4
+    await until(lambda: source.open_now == 0)
+    assert source.finished == 4
     reader.close()
 
 

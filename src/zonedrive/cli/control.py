@@ -25,6 +25,15 @@ class NoDaemon(ZonedriveError):
         super().__init__(f"account {account} is not mounted", remedy="run 'zonedrive mount DIR'")
 
 
+class Silent(ZonedriveError):
+    """The account's daemon lives and does not answer."""
+
+    def __init__(self, paths: AccountPaths) -> None:
+        super().__init__(
+            f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
+        )
+
+
 def stream(
     paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
 ) -> Iterator[Message]:
@@ -48,9 +57,7 @@ def stream(
                 if message.get("done"):
                     return
         except TimeoutError as slow:
-            raise ZonedriveError(
-                f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
-            ) from slow
+            raise Silent(paths) from slow
         except ConnectionError as wrong:
             raise _ended(paths) from wrong
     raise _ended(paths)

@@ -19,6 +19,9 @@ from zonedrive.paths import AccountPaths
 
 UNMOUNT_SECONDS = 60.0
 
+NOW_SECONDS = 20.0
+"""How long a daemon that is asked to end at once may be silent before it is left to itself."""
+
 
 @click.command()
 @click.argument("folder", metavar="DIR")
@@ -108,9 +111,13 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         return
     request = {"command": "unmount", "timeout": 0 if now else timeout, "now": now}
     last: Message = {}
-    with Progress() as progress:
-        for last in control.stream(paths, request):
-            progress.show(_waiting(last))
+    try:
+        with Progress() as progress:
+            for last in control.stream(paths, request, timeout=NOW_SECONDS if now else None):
+                progress.show(_waiting(last))
+    except control.Silent as hung:
+        mountpoint.detach(path, lazy=True)
+        click.echo(f"{path} is detached; {hung.line()}", err=True)
     if users := last.get("users"):
         click.echo(f"{path} was still used by {', '.join(users)}", err=True)
     if last.get("left", {}).get("files"):

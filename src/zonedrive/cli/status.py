@@ -14,6 +14,7 @@ from zonedrive.cli import control
 from zonedrive.cli.options import json_option, some_account_option
 from zonedrive.cli.show import Progress, amount, count, line, table
 from zonedrive.daemon.protocol import Message
+from zonedrive.errors import AlreadyRunning
 from zonedrive.paths import AccountPaths
 
 WATCH_SECONDS = 1.0
@@ -47,7 +48,10 @@ def _status(paths: AccountPaths, below: list[str]) -> dict[str, Any]:
     except control.NoDaemon:
         from zonedrive.daemon import unmounted
 
-        return unmounted.status(paths)
+        try:
+            return unmounted.status(paths)
+        except AlreadyRunning:  # it has come up just now
+            found = control.ask(paths, {"command": "status", "paths": below}, timeout=30)
     del found["done"]
     return found
 

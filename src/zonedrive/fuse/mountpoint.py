@@ -67,8 +67,12 @@ def holding(path: Path) -> Mount | None:
 
 
 def absolute(path: str) -> Path:
-    """`path` as the kernel's table would name it; works on dead mounts too."""
-    return Path(os.path.realpath(path))
+    """`path` as the kernel's table would name it; works on dead mounts too.
+
+    A path that is in the table already is not looked at: its mount may hang.
+    """
+    given = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
+    return given if at(given) else Path(os.path.realpath(given))
 
 
 def check(path: str) -> Path:

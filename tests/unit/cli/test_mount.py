@@ -1,13 +1,14 @@
 """`mount` and `unmount` as far as they need no service."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.unit.cli.stand_in import URL, daemon, log_on, run
 from tests.unit.fuse.mounted import MemoryMount
-from zonedrive.cli.mount import _account_of
+from zonedrive.cli.mount import _account_of, unmount
 from zonedrive.cli.sandbox import sandbox
 from zonedrive.errors import ConfigError
 from zonedrive.fuse import mountpoint
@@ -115,6 +116,24 @@ def test_a_mount_whose_daemon_died_is_cleared_away(tmp_path: Path) -> None:
     assert os.listdir(served.path) == []
     assert mountpoint.at(served.path) is None
     served.process.communicate()
+
+
+def test_a_daemon_that_hangs_is_detached_with_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`unmount --now` works also where neither daemon nor mount answers any more."""
+    monkeypatch.setattr("zonedrive.cli.mount.NOW_SECONDS", 0.2)
+    (tmp_path / "mnt").mkdir()
+    with daemon(log_on(), tmp_path / "mnt"):  # which has no answer to `unmount`
+        served = MemoryMount(tmp_path / "mnt")
+        served.process.send_signal(signal.SIGSTOP)
+        try:
+            unmount.main(["--now", str(tmp_path / "mnt")], standalone_mode=False)
+            assert mountpoint.at(tmp_path / "mnt") is None
+        finally:
+            served.process.send_signal(signal.SIGCONT)
+    assert "does not answer" in capsys.readouterr().err
+    assert served.wait()[0] == "ended\n"
 
 
 def test_a_mount_of_another_users_daemon_is_left_alone_unless_forced(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zonedrive.content.ranges import Ranges
@@ -26,6 +26,7 @@ def played(steps: list[tuple[bool, int, int]]) -> tuple[Ranges, set[int]]:
     return ranges, model
 
 
+@settings(deadline=None)
 @given(STEPS)
 def test_it_holds_what_was_added_and_not_removed(steps: list[tuple[bool, int, int]]) -> None:
     """Whatever comes and goes, exactly the bytes that are there count as there."""
@@ -37,6 +38,7 @@ def test_it_holds_what_was_added_and_not_removed(steps: list[tuple[bool, int, in
     assert all(one[1] < other[0] for one, other in itertools.pairwise(pairs))
 
 
+@settings(deadline=None)
 @given(STEPS, POSITION, POSITION)
 def test_its_questions_have_the_answers_of_a_set(
     steps: list[tuple[bool, int, int]], start: int, end: int
@@ -50,6 +52,7 @@ def test_its_questions_have_the_answers_of_a_set(
     assert ranges.within(start, end) == touched
 
 
+@settings(deadline=None)
 @given(STEPS)
 def test_it_comes_back_from_a_store(steps: list[tuple[bool, int, int]]) -> None:
     """What was cached before a restart is known after it."""

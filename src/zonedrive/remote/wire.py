@@ -7,6 +7,8 @@ that cannot be named (no id, no name) is dropped with a warning rather than lose
 INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
 """
 
+import contextlib
+import itertools
 import json
 import logging
 import math
@@ -27,18 +29,12 @@ _MOMENT = re.compile(
     r"\s*(Z|z|[+-]\d\d(?::?\d\d)?)?(?:\[[^\]]*\])?\s*",
     re.ASCII,
 )
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 # Members are `object`: an odd value in one of them must not cost the whole listing.
-class _Attributes(msgspec.Struct):
-    executable: object = None
-    hidden: object = None
-    readProtected: object = None  # noqa: N815  the wire's name
-    synchronize: object = None
-    writeProtected: object = None  # noqa: N815
-
-
 class WireEntry(msgspec.Struct):
     """A file or folder entry as it comes."""
 
@@ -223,18 +219,41 @@ def moment(value: object) -> int:
 
     Any number of fractional digits, any spelling of the offset; without one it is UTC.
     """
-    match = _MOMENT.fullmatch(value) if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return 0
+    # The usual spelling, ten thousand times in a large listing; no digit is cut off at this length.
+    if len(value) >= 19 and not value[26:27].isdigit():
+        with contextlib.suppress(ValueError, OverflowError):
+            return _nanoseconds(datetime.fromisoformat(value), 0)
+    return _moment_at_length(value)
+
+
+def _moment_at_length(value: str) -> int:
+    match = _MOMENT.fullmatch(value)
     if match is None:
         return 0
     year, month, day, hour, minute, second, fraction, offset = match.groups()
+    # A leap second (60) flows over into the next minute.
+    beyond = int(second or 0) * 10**9 + int(f"{fraction or 0:0<9}"[:9])
     try:
-        seconds = datetime(
-            int(year), int(month), int(day), int(hour or 0), int(minute or 0), tzinfo=_zone(offset)
-        ).timestamp()
+        day_begins = datetime(int(year), int(month), int(day), tzinfo=_zone(offset))
+        when = day_begins + timedelta(hours=_below(24, hour), minutes=_below(60, minute))
+        return _nanoseconds(when, beyond)
     except (ValueError, OverflowError):
         return 0
-    # A leap second (60) flows over into the next minute.
-    nanoseconds = (int(seconds) + int(second or 0)) * 10**9 + int(f"{fraction or 0:0<9}"[:9])
+
+
+def _below(limit: int, digits: str | None) -> int:
+    number = int(digits or 0)
+    if number >= limit:
+        raise ValueError(number)
+    return number
+
+
+def _nanoseconds(when: datetime, beyond: int) -> int:
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    nanoseconds = (when - _EPOCH) // _MICROSECOND * 1000 + beyond
     return min(max(nanoseconds, 0), _LARGEST)
 
 
@@ -258,16 +277,13 @@ def _known(value: object) -> int | None:
 def _attributes(value: object) -> Attributes:
     if not isinstance(value, dict):
         return _NO_ATTRIBUTES
-    wire = msgspec.convert(value, _Attributes)
-    return Attributes(
-        executable=wire.executable is True,
-        hidden=wire.hidden is True,
-        read_protected=wire.readProtected is True,
-        synchronize=wire.synchronize is True,
-        write_protected=wire.writeProtected is True,
-    )
+    flags = tuple(value.get(name) is True for name in _FLAGS)
+    # There are 32 of them, and a listing has thousands.
+    return _ATTRIBUTES[flags]
 
 
+_FLAGS = ("executable", "hidden", "readProtected", "synchronize", "writeProtected")
+_ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
 _NO_ATTRIBUTES = Attributes()
 ModelT = TypeVar("ModelT", Entry, Zone, Version)
 

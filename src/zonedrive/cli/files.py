@@ -79,7 +79,7 @@ def trash(account: str, zone: str | None, as_json: bool) -> None:
 def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     """Bring back deleted entries, by the name or id that 'zonedrive trash' shows.
 
-    Of several with the same name, the one deleted must be given by its id.
+    Where several have the same name, give the id.
     """
     paths = AccountPaths(account)
     request = {"command": "restore", "zone": zone, "entries": list(entries)}

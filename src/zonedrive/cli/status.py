@@ -110,8 +110,8 @@ def _outbox(outbox: dict[str, int]) -> str:
 def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> None:
     """Wait until everything under PATH is on the service; without PATH, the whole mount.
 
-    Exits with 0 when it is, 1 when something failed or is left, 4 when the service could not be
-    reached in time.
+    Exits with 0 when it is, 1 when something failed or is left, 3 when the service wants a logon,
+    4 when it could not be reached in time.
     """
     paths, below = control.resolve(path, account)
     last: Message = {}

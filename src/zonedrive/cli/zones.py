@@ -11,6 +11,9 @@ from zonedrive.paths import AccountPaths
 
 ASK_SECONDS = 90.0
 
+WIDE = 110
+"""Columns of a terminal that shows a zone's id beside everything else."""
+
 
 @click.command()
 @account_option
@@ -33,8 +36,10 @@ def zones(account: str, as_json: bool) -> None:
     if not found:
         show.line("there are no zones")
         return
+    # Ids are for programs mostly; where they would be folded they only disturb.
+    columns = ["name", "folder", "size", "users", "id"][: 5 if show.width() >= WIDE else 4]
     show.table(
-        ["name", "folder", "size", "users", "id"],
+        columns,
         [
             [
                 zone["name"],
@@ -42,7 +47,7 @@ def zones(account: str, as_json: bool) -> None:
                 show.amount(zone["size"]),
                 "" if zone["users"] is None else str(zone["users"]),
                 zone["id"],
-            ]
+            ][: len(columns)]
             for zone in found
         ],
         right=["size", "users"],

@@ -140,7 +140,7 @@ def test_lists_fit_the_terminal(stand_in: StandIn, columns: str, name: str) -> N
     """Nothing is wider than the terminal, and nothing is cut off."""
     shown = run(name, COLUMNS=columns).stdout
     assert all(len(line) <= int(columns) for line in shown.splitlines())
-    for word in ("Zone/a.txt", "uploading") if name == "status" else ("Project X", "z1"):
+    for word in ("Zone/a.txt", "uploading") if name == "status" else ("Project X", "accessible"):
         assert word in shown
 
 

@@ -2,18 +2,15 @@
 
 Must not know caches, the outbox or where bytes are stored.  Everything here blocks.
 
-INVARIANT: a download ends with its last byte or with an exception, never silently short; one
-that stops flowing ends too.  Time that the consumer takes between chunks is not counted.
+INVARIANT: a download that stops flowing ends.  Time that the consumer takes between chunks is
+not counted.
 INVARIANT: an upload that was handed over whole and got no answer ends in ReplyLost.
 """
 
 import random
-import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Self
 
 import httpx
 
@@ -28,6 +25,7 @@ from zonedrive.model import Entry
 from zonedrive.remote import answers, sockets, wire
 from zonedrive.remote.address import fill_path, host_of
 from zonedrive.remote.bucket import TokenBucket
+from zonedrive.remote.download import Download, extent
 from zonedrive.remote.link import Link
 from zonedrive.remote.multipart import Cancelled, MultipartBody
 from zonedrive.remote.profile import Profile
@@ -43,91 +41,8 @@ TIMEOUT = httpx.Timeout(connect=10.0, read=15.0, write=30.0, pool=30.0)
 # The answer to an upload may take long: the service checks or copies the content first.
 UPLOAD_TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=30.0, pool=30.0)
 BACKOFF = Backoff(attempts=3)
-_RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 
 __all__ = ["Cancelled", "Download", "Transfer", "content_client"]
-
-
-class Download:
-    """One running download; a context manager, whose end closes the connection.
-
-    offset: where the bytes really start: 0 where the service ignored the range.
-    total: bytes of the whole content, None where the service does not say.
-    validator: the ETag, else Last-Modified, else None: the same as long as the content is.
-    """
-
-    def __init__(
-        self,
-        response: httpx.Response,
-        offset: int,
-        total: int | None,
-        end: int | None,
-        owner: "Transfer",
-        doing: str,
-        wanted: int | None = None,
-    ) -> None:
-        self.offset = offset
-        self.total = total
-        headers = response.headers
-        self.validator: str | None = headers.get("ETag") or headers.get("Last-Modified")
-        self.aborted = False
-        self._response = response
-        self._end = end
-        self._wanted = wanted  # where the range that was asked for ends, None: with the content
-        self._owner = owner
-        self.doing = doing
-
-    def __enter__(self) -> Self:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the connection, or give it back where all was read."""
-        self.close()
-
-    def close(self) -> None:
-        """Stop.  From the thread that iterates."""
-        self._response.close()
-
-    def abort(self) -> None:
-        """Break off what another thread iterates: it ends in an error soon, as it was wished.
-
-        Not after `close`: the connection may be somebody else's by then.
-        """
-        self.aborted = True
-        stream = self._response.extensions.get("network_stream")
-        if isinstance(stream, sockets.Stream):
-            stream.hang_up()
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The bytes from `offset` on, in chunks of some hundred KiB; once.
-
-        Raises BadAnswer where they are not as many as announced, Interrupted or TimedOut where
-        the connection breaks or stalls.
-        """
-        if self._response.status_code == 416:
-            return
-        position = self.offset
-        for chunk in self._owner.chunks(self._response, self):
-            position += len(chunk)
-            if self._end is not None and position > self._end:
-                raise self._wrong(f"more than the announced {self._end} bytes came")
-            yield chunk
-        if self._end is not None and position < self._end:
-            raise self._wrong(f"only {position} of {self._end} bytes came")
-        if self.total is not None and position < min(self.total, self._wanted or self.total):
-            raise self._wrong(f"the service ends the range at {position} of {self.total} bytes")
-
-    def _wrong(self, what: str) -> BadAnswer:
-        error = BadAnswer(f"{self.doing}: {what}")
-        if not self.aborted:
-            self._owner.link.note_failure(error)
-        return error
 
 
 class Transfer:
@@ -286,7 +201,7 @@ class Transfer:
     ) -> Download:
         """The Download that an opened response is, after a look at what it announces."""
         try:
-            start, end, total = _extent(response, offset, doing)
+            start, end, total = extent(response, offset, doing)
         except BadAnswer as error:
             response.close()
             self.link.note_failure(error)
@@ -371,29 +286,6 @@ class _Exchange:
     def keeps(self, response: httpx.Response) -> bool:
         """Whether this is an answer whose body the caller reads."""
         return self.form is None and (response.is_success or response.status_code == 416)
-
-
-def _extent(
-    response: httpx.Response, offset: int, doing: str
-) -> tuple[int, int | None, int | None]:
-    """Where the bytes of `response` start, where they end, and the size of the whole content."""
-    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise BadAnswer(f"{doing}: the content comes encoded, which was not asked for")
-    length = response.headers.get("Content-Length", "")
-    size = int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None
-    status = response.status_code
-    if status == 200:
-        return 0, size, size
-    match = _RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
-    if match and status == 206 and match[1]:
-        start, last = int(match[1]), int(match[2])
-        total = None if match[3] == "*" else int(match[3])
-        if start == offset and last >= start and (total is None or last < total):
-            return start, last + 1, total
-    if match and status == 416 and match[3] != "*" and int(match[3]) <= offset:
-        return offset, offset, int(match[3])
-    raise BadAnswer(f"{doing}: the answer to a range is none (HTTP {status})", status=status)
 
 
 def content_client(trust: ssl.SSLContext, auth: httpx.Auth, user_agent: str) -> httpx.Client:

@@ -16,3 +16,7 @@ class ServiceSource:
     def open(self, offset: int) -> AbstractContextManager[Download]:
         """Begin a download at `offset` (blocking: in a worker thread)."""
         return self._transfer.download(self._zone, self._file_id, offset=offset)
+
+    def open_range(self, offset: int, end: int) -> AbstractContextManager[Download]:
+        """The same up to `end`, after which the connection can be used again."""
+        return self._transfer.download(self._zone, self._file_id, offset=offset, end=end)

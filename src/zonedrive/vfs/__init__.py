@@ -6,7 +6,8 @@ Brings tree, content and outbox together, which do not know each other:
     namespace    lookup, readdir, mkdir, unlink, rename
     files        open files: reading, and the write sessions that become versions
     folders      listings: fetched once for everybody who waits, fresh for `refresh` seconds
-    delivery     carries the outbox's steps to the service and its answers into the tree
+    delivery     the outbox's carrier: content by `uploads`, names by `placement`,
+                 two versions of one file by `conflicts`
     recovery     what a daemon that was killed left behind
     report       what `status`, `sync` and `conflicts` tell
 """

@@ -108,6 +108,11 @@ class Core:
         except UnicodeDecodeError as wrong:
             raise OSError(errno.EILSEQ, "the name is not UTF-8") from wrong
 
+    def outdated(self, intent: Intent) -> bool:
+        """Whether newer bytes, or a removal, have overtaken a delivery.  From any thread."""
+        now = self.journal.get(intent.ino)
+        return now is None or now.generation != intent.generation
+
     def announce(self, merged: Merged) -> None:
         """Tell the kernel what a listing changed."""
         for parent, name, ino in merged.gone:

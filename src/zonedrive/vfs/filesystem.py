@@ -49,7 +49,7 @@ class FileSystem:
         core.in_flight = lambda ino: ino in self._dispatcher.running
         self._files = Files(core, self._folders, self._dispatcher)
         self._names = Namespace(core, self._folders, self._files)
-        self.report = Report(core, self._folders, self._dispatcher, self._delivery)
+        self.report = Report(core, self._folders, self._dispatcher, self._delivery.uploads)
         self.invalidations = core.invalidations.receive
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

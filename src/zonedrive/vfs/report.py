@@ -13,8 +13,8 @@ from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.outbox.journal import Intent
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.vfs.core import Core
-from zonedrive.vfs.delivery import Delivery
 from zonedrive.vfs.folders import Folders
+from zonedrive.vfs.uploads import Uploads
 from zonedrive.vfs.xattrs import state_of
 
 
@@ -22,12 +22,12 @@ class Report:
     """Answers in plain values, ready for JSON."""
 
     def __init__(
-        self, core: Core, folders: Folders, dispatcher: Dispatcher, delivery: Delivery
+        self, core: Core, folders: Folders, dispatcher: Dispatcher, uploads: Uploads
     ) -> None:
         self._core = core
         self._folders = folders
         self._dispatcher = dispatcher
-        self._delivery = delivery
+        self._uploads = uploads
 
     def status(self, under: Iterable[int] | None = None) -> dict[str, Any]:
         """state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
@@ -148,7 +148,7 @@ class Report:
             "path": self._core.tree.path(intent.ino),
             "state": state,
             "size": intent.size,
-            "sent": min(self._delivery.sent(intent.ino), intent.size),
+            "sent": min(self._uploads.sent(intent.ino), intent.size),
             "error": intent.error or None,
         }
 

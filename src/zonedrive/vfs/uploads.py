@@ -1,0 +1,222 @@
+"""Content on its way: looked at first, sent, and its answer noted.
+
+INVARIANT: before content is sent, the service's present version is compared with the one the
+edit began from; so neither a lost reply nor somebody else's version is ever sent over.
+INVARIANT: an answer of the service and the end of its intent are one transaction.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+
+import trio
+
+from zonedrive.content.file import ContentFile
+from zonedrive.errors import NotFound, StoreError
+from zonedrive.model import Entry
+from zonedrive.outbox.journal import Intent
+from zonedrive.outbox.verdict import Verdict, on_new_name, on_version
+from zonedrive.remote.transfer import Cancelled
+from zonedrive.tree.inode import NOWHERE, Inode, Kind
+from zonedrive.vfs.conflicts import Conflicts
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.folders import Folders
+
+log = logging.getLogger(__name__)
+
+PIECE = 1 << 20  # bytes read from the spool, and handed to the connection, at a time
+
+
+class Body:
+    """The bytes of one generation on their way; may be read from the start again."""
+
+    def __init__(self, file: ContentFile, size: int) -> None:
+        self._file = file
+        self._size = size
+        self.sent = 0  # bytes handed over so far
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.sent = 0
+        while self.sent < self._size:
+            piece = self._file.pread(self.sent, min(PIECE, self._size - self.sent))
+            if not piece:
+                raise StoreError("outgoing bytes are missing")
+            self.sent += len(piece)
+            yield piece
+
+
+class Uploads:
+    """Sends generations as versions."""
+
+    def __init__(self, core: Core, folders: Folders, conflicts: Conflicts) -> None:
+        self._core = core
+        self._folders = folders
+        self._conflicts = conflicts
+        self._bodies: dict[int, Body] = {}
+
+    def sent(self, ino: int) -> int:
+        """Bytes of an upload under way that have been handed over."""
+        body = self._bodies.get(ino)
+        return body.sent if body else 0
+
+    async def upload(self, intent: Intent, inode: Inode) -> None:
+        """Make the intent's content the next version, or a new file."""
+        core = self._core
+        if inode.is_new:
+            folder_id, name, found = await self._look_for_name(intent, inode)
+            verdict = on_new_name(intent.size, found)
+        else:
+            found = await self._look_at(inode)
+            verdict = on_version(intent.base, intent.size, found)
+            folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
+            name = found.name if found else ""
+        if verdict is Verdict.COMPARE:
+            assert found is not None
+            if await self._same_content(inode, intent, found):
+                await self._sent(intent, inode, found)
+                return
+            verdict = Verdict.CONFLICT
+        if verdict is Verdict.LOST:
+            self._conflicts.make_anew(intent, inode)
+        elif verdict is Verdict.CONFLICT:
+            assert found is not None
+            self._conflicts.set_aside(intent, inode, found)
+        else:
+            file = core.spool.open(inode.ino, intent.generation)
+            body = self._bodies[inode.ino] = Body(file, intent.size)
+            try:
+                entry = await trio.to_thread.run_sync(
+                    lambda: core.service.transfer.upload(
+                        inode.zone,
+                        folder_id,
+                        name,
+                        body,
+                        intent.size,
+                        cancelled=lambda: self._core.outdated(intent),
+                    )
+                )
+            except Cancelled:
+                return
+            finally:
+                del self._bodies[inode.ino]
+                file.close()
+            await self._sent(intent, inode, entry)
+
+    async def _look_at(self, inode: Inode) -> Entry | None:
+        """The file as the service has it now."""
+        try:
+            entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
+        except NotFound:
+            return None
+        return None if entry.deleted else entry
+
+    async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
+        """(folder id, name, what the service has there) for a new file.
+
+        The listing was asked for after the step fell due: so after the newest change, and after
+        an earlier try whose end is unknown.  One listing serves all files that wait.
+        """
+        core = self._core
+        folder = core.tree.get(inode.parent)
+        if folder.remote_id is None:
+            raise StoreError("its folder is not on the service yet")
+        name = core.remote_name(inode)
+        since_due = max(0, time.time_ns() - intent.due_ns)
+        await self._folders.refresh(folder, time.monotonic_ns() - since_due)
+        return folder.remote_id, name, self._folders.hidden(folder.ino, name)
+
+    async def _same_content(self, inode: Inode, intent: Intent, found: Entry) -> bool:
+        """Whether the service's version is what we were about to send (a lost reply)."""
+        core = self._core
+        file = core.spool.open(inode.ino, intent.generation)
+
+        def compare() -> bool:
+            offset = 0
+            with core.service.transfer.download(inode.zone, found.id) as download:
+                for piece in download:
+                    if file.pread(offset, len(piece)) != piece:
+                        return False
+                    offset += len(piece)
+            return offset == intent.size
+
+        try:
+            return await trio.to_thread.run_sync(compare)
+        finally:
+            file.close()
+
+    async def _sent(self, intent: Intent, inode: Inode, entry: Entry) -> None:
+        """The service has the generation as its newest version."""
+        core = self._core
+        if inode.parent == NOWHERE and inode.is_new:
+            self._delete_stray(inode, entry)
+            return
+        with core.transaction():
+            core.tree.update(
+                inode,
+                remote_id=entry.id,
+                remote_parent=entry.parent_id or inode.remote_parent,
+                remote_name=entry.name,
+                revision=entry.revision,
+                modified_by=entry.modified_by,
+                type=entry.type,
+                sync=entry.sync,
+                attributes=entry.attributes,
+            )
+            core.tree.settle(inode.zone, entry.id)
+            newest = core.journal.get(inode.ino)
+            if newest is not None and not newest.gone:
+                core.journal.rebase(inode.ino, entry.revision)
+                core.journal.done(newest if newest.seq == intent.seq else intent, content=True)
+                self._note_place(inode)
+            left = core.journal.get(inode.ino)
+            settled = inode.generation == intent.generation and not (left and left.generation)
+            if settled:
+                core.tree.update(inode, generation=0)
+        opened = core.opened.get(inode.ino)
+        if opened is not None and opened.session is not None:
+            opened.session.base = entry.revision
+        if settled and opened is not None:
+            async with opened.preparing:  # nobody is copying these bytes just now
+                await self._to_cache(intent, inode, entry)
+        elif settled:
+            await self._to_cache(intent, inode, entry)
+        elif inode.generation != intent.generation:
+            core.spool.delete(inode.ino, intent.generation)
+
+    async def _to_cache(self, intent: Intent, inode: Inode, entry: Entry) -> None:
+        """The bytes that were sent are those of the service's version: read them from here."""
+        core = self._core
+        opened = core.opened.get(inode.ino)
+        if opened is not None:
+            opened.close_local()
+        path = core.spool.path(inode.ino, intent.generation)
+        await core.cache.take(path, inode.ino, entry.revision, intent.size)
+
+    def _note_place(self, inode: Inode) -> None:
+        """Renamed while its content was under way: that is still to be told."""
+        core = self._core
+        if inode.parent == NOWHERE:
+            core.journal.gone(inode.ino, core.due())
+            return
+        folder = core.tree.get(inode.parent)
+        if folder.remote_id != inode.remote_parent or core.remote_name(inode) != inode.remote_name:
+            core.journal.place(inode.ino, core.due())
+
+    def _delete_stray(self, inode: Inode, entry: Entry) -> None:
+        """The file was removed here while it was on its way: remove it there, too."""
+        core = self._core
+        if not core.service.can("delete"):
+            log.warning("a file that was removed during its upload stays on the service")
+            return
+        with core.transaction():
+            ghost = core.tree.add(
+                NOWHERE,
+                inode.name,
+                Kind.FILE,
+                zone=inode.zone,
+                remote_id=entry.id,
+                remote_parent=entry.parent_id,
+                remote_name=entry.name,
+                revision=entry.revision,
+            )
+            core.journal.gone(ghost.ino, core.due())

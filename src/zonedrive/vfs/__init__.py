@@ -4,7 +4,8 @@ Brings tree, content and outbox together, which do not know each other:
 
     filesystem   the facade that `fuse` calls and `daemon` starts
     namespace    lookup, readdir, mkdir, unlink, rename
-    files        open files: reading, and the write sessions that become versions
+    files        open files: reading, and writing into
+    sessions     what is being written, from the first write to the record of it
     folders      listings: fetched once for everybody who waits, fresh for `refresh` seconds
     delivery     the outbox's carrier: content by `uploads`, names by `placement`,
                  two versions of one file by `conflicts`

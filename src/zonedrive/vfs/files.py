@@ -1,34 +1,27 @@
-"""Open files: reading what is here or on the service, and writing what becomes a version.
+"""Open files: handles, reading what is here or on the service, and writing into sessions.
 
-The way of a write:
-
-    first write   a session begins: a new generation in the spool, empty, or a copy of the bytes
-                  the edit starts from
-    write         into the session's file, nothing else
-    flush         the bytes are complete in the spool, then tree and journal name the generation,
-                  in one transaction: from here on a killed daemon loses nothing
-    last release  the intent is no longer held: after `settle` the outbox may send it
+See `sessions` for the way of a write.
 """
 
-import contextlib
 import errno
 import os
 import time
 
 import trio
+from cachetools import LRUCache
 
 from zonedrive.config import Settings
 from zonedrive.content.file import ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.content.source import Changed
-from zonedrive.errors import Unreachable, ZonedriveError
 from zonedrive.outbox.dispatch import Dispatcher
-from zonedrive.outbox.journal import due_in
-from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.inode import Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.open_file import Handle, Opened, OpenFile, Session
+from zonedrive.vfs.open_file import Handle, Opened, OpenFile
+from zonedrive.vfs.sessions import Sessions
 
+PAGED = 10_000  # files whose kernel pages are known; of others they are dropped at open
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
 
@@ -37,12 +30,11 @@ class Files:
 
     def __init__(self, core: Core, folders: Folders, dispatcher: Dispatcher) -> None:
         self._core = core
-        self._folders = folders
-        self._dispatcher = dispatcher
+        self._sessions = Sessions(core, folders, dispatcher)
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
         # What the kernel's cached pages of an inode were read from.
-        self._paged: dict[int, tuple[str, int]] = {}
+        self._paged: LRUCache[int, tuple[str, int]] = LRUCache(PAGED)
 
     @property
     def _settings(self) -> Settings:
@@ -62,8 +54,8 @@ class Files:
         if flags & os.O_TRUNC and writable:
             handle = self._handles[opened.handle]
             try:
-                await self._begin(handle.file, truncate=True)
-                self._cut(handle.file, 0)
+                await self._sessions.begin(handle.file, truncate=True)
+                self._sessions.cut(handle.file, 0)
             except BaseException:
                 await self.release(opened.handle)
                 raise
@@ -77,11 +69,7 @@ class Files:
     def create(self, inode: Inode, flags: int) -> Opened:
         """A handle on a file that has just been made, with an empty session."""
         opened = self._attach(inode, True, bool(flags & os.O_APPEND), keep_cache=False)
-        generation = self._core.next_generation()
-        file = self._core.spool.create(inode.ino, generation)
-        session = Session(generation, file, None, time.time_ns())
-        session.dirty = True
-        self._handles[opened.handle].file.session = session
+        self._sessions.begin_new(self._handles[opened.handle].file)
         return opened
 
     async def release(self, handle: int) -> None:
@@ -92,9 +80,9 @@ class Files:
             opened.writers -= 1
         try:
             if opened.writers == 0 and opened.session is not None:
-                self._end(opened)
+                self._sessions.end(opened)
         except Exception:
-            self._abandon(opened)
+            self._sessions.abandon(opened)
             raise
         finally:
             opened.handles -= 1
@@ -110,9 +98,9 @@ class Files:
         if not self._handles[handle].writable or opened.session is None:
             return
         if opened.session.dirty:
-            self._commit(opened, held=True)
+            self._sessions.commit(opened, held=True)
         if self._settings.close == "wait":
-            await self._delivered(opened)
+            await self._sessions.delivered(opened)
 
     async def fsync(self, handle: int) -> None:
         """fsync(2): what was written survives a power cut (or is on the service, if so set)."""
@@ -121,10 +109,10 @@ class Files:
         if session is not None:
             await trio.to_thread.run_sync(session.file.sync)
             if session.dirty and opened.session is session:
-                self._commit(opened, held=True)
+                self._sessions.commit(opened, held=True)
         await trio.to_thread.run_sync(self._core.database.flush)
         if session is not None and self._settings.fsync == "service":
-            await self._delivered(opened)
+            await self._sessions.delivered(opened)
 
     # ---- bytes ----
 
@@ -146,7 +134,7 @@ class Files:
             return await reader.read(offset, size)
         except Changed as wrong:
             # The kernel has told the program the old size, so the new version needs a new open.
-            await self._catch_up(inode)
+            await self._sessions.catch_up(inode)
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
@@ -155,7 +143,7 @@ class Files:
         opened = which.file
         session = opened.session
         if session is None or session.frozen:
-            await self._begin(opened, truncate=False)
+            await self._sessions.begin(opened, truncate=False)
             session = opened.session
             assert session is not None
         if which.append:
@@ -176,10 +164,10 @@ class Files:
         opened = opened or self._new_open_file(inode.ino)
         opened.handles += 1
         try:
-            await self._begin(opened, truncate=size == 0)
-            self._cut(opened, size)
+            await self._sessions.begin(opened, truncate=size == 0)
+            self._sessions.cut(opened, size)
             if opened.writers == 0:
-                self._end(opened)
+                self._sessions.end(opened)
         finally:
             opened.handles -= 1
             if opened.handles == 0:
@@ -201,147 +189,10 @@ class Files:
         """The mount ends: keep what is being written."""
         for opened in list(self._core.opened.values()):
             if opened.session is not None:
-                self._end(opened)
+                self._sessions.end(opened)
             opened.close()
         self._core.opened.clear()
         self._handles.clear()
-
-    # ---- sessions ----
-
-    async def _begin(self, opened: OpenFile, *, truncate: bool) -> None:
-        """Give the file a session to write in."""
-        core = self._core
-        async with opened.preparing:
-            inode = core.tree.get(opened.ino)
-            old = opened.session
-            if old is not None and not old.frozen:
-                return
-            generation = core.next_generation()
-            base = inode.revision
-            if old is not None:
-                old.file.flush()
-            if truncate or inode.size == 0:
-                file = core.spool.create(inode.ino, generation)
-            elif inode.generation:
-                file = await trio.to_thread.run_sync(
-                    core.spool.copy, inode.ino, inode.generation, generation
-                )
-                base = inode.revision  # its upload may have ended meanwhile
-            else:
-                try:
-                    file = await self._copy_of_version(inode, generation)
-                except Changed:
-                    await self._catch_up(inode)
-                    base = inode.revision
-                    file = await self._copy_of_version(inode, generation)
-            if old is not None:
-                old.file.close()
-                base = old.base or base
-            known = None if inode.remote_id is None else base
-            opened.session = Session(generation, file, known, inode.mtime_ns)
-            opened.close_local()
-
-    async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
-        """The service's bytes, to be changed."""
-        core = self._core
-        path = core.spool.path(inode.ino, generation)
-        copy = await core.cache.export(
-            inode.ino, inode.revision, inode.size, core.source(inode), path
-        )
-        copy.close()
-        return core.spool.open(inode.ino, generation)
-
-    async def _catch_up(self, inode: Inode) -> None:
-        """The version we know is no longer the service's: hear which one is."""
-        folder = self._core.tree.find(inode.parent)
-        if folder is not None:
-            await self._folders.refresh(folder, time.monotonic_ns())
-
-    def _cut(self, opened: OpenFile, size: int) -> None:
-        session = opened.session
-        assert session is not None
-        session.file.truncate(size)
-        session.dirty = True
-        session.mtime_ns = time.time_ns()
-
-    def _commit(self, opened: OpenFile, *, held: bool) -> None:
-        """Bytes first, then, in one transaction, the record that names them."""
-        core, session = self._core, opened.session
-        assert session is not None
-        session.file.flush()
-        inode = core.tree.get(opened.ino)
-        former = inode.generation
-        with core.transaction():
-            core.tree.update(
-                inode,
-                generation=session.generation,
-                size=session.size,
-                mtime_ns=session.mtime_ns,
-                ctime_ns=time.time_ns(),
-            )
-            if not inode.local and inode.parent != NOWHERE:
-                core.journal.content(
-                    inode.ino,
-                    session.generation,
-                    session.size,
-                    base=session.base,
-                    held=held,
-                    due_ns=core.due(),
-                )
-        session.dirty = False
-        self._paged.pop(inode.ino, None)
-        if former and former != session.generation:
-            core.spool.delete(inode.ino, former)
-
-    def _end(self, opened: OpenFile) -> None:
-        """The last writer is gone: from now on the generation never changes."""
-        core, session = self._core, opened.session
-        assert session is not None
-        if session.dirty:
-            self._commit(opened, held=True)
-        session.file.close()
-        opened.session = None
-        intent = core.journal.get(opened.ino)
-        if intent is not None and intent.generation:
-            with core.transaction():
-                core.journal.hold(opened.ino, False, core.due())
-
-    def _abandon(self, opened: OpenFile) -> None:
-        """What was written cannot be kept, and close(2) said so: the former content stays."""
-        session, opened.session = opened.session, None
-        if session is None:
-            return
-        with contextlib.suppress(OSError):
-            session.file.close()
-        if self._core.tree.get(opened.ino).generation != session.generation:
-            self._core.spool.delete(opened.ino, session.generation)
-
-    async def _delivered(self, opened: OpenFile) -> None:
-        """Wait until the service has what was committed.  Raises its refusal."""
-        core, session = self._core, opened.session
-        intent = core.journal.get(opened.ino)
-        if session is None or intent is None or not intent.generation:
-            return
-        session.frozen = True
-        with core.transaction():
-            core.journal.hold(opened.ino, False, due_in(0))
-
-        def over() -> bool:
-            now = core.journal.get(opened.ino)
-            return (
-                now is None
-                or now.generation != intent.generation
-                or now.attempts > 0
-                or core.service.link.state != "online"
-            )
-
-        await self._dispatcher.wait_until(over)
-        now = core.journal.get(opened.ino)
-        if now is not None and now.generation == intent.generation:
-            failure = self._dispatcher.failure(opened.ino)
-            if isinstance(failure, ZonedriveError | OSError):
-                raise failure
-            raise Unreachable("the service cannot be reached; the version stays in the outbox")
 
     # ---- inside ----
 

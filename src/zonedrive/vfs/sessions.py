@@ -1,0 +1,175 @@
+"""Writing: sessions, from the first write to the last close, and how they become intents.
+
+    begin    a new generation in the spool: empty, or a copy of the bytes the edit starts from
+    commit   the bytes are complete in the spool, then tree and journal name the generation, in
+             one transaction: from here on a killed daemon loses nothing
+    end      the intent is no longer held: after `settle` the outbox may send it
+
+Must not know handles: `files` counts them.
+"""
+
+import contextlib
+import time
+
+import trio
+
+from zonedrive.content.file import ContentFile
+from zonedrive.content.source import Changed
+from zonedrive.errors import Unreachable, ZonedriveError
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.outbox.journal import due_in
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.folders import Folders
+from zonedrive.vfs.open_file import OpenFile, Session
+
+
+class Sessions:
+    """The write sessions of open files."""
+
+    def __init__(self, core: Core, folders: Folders, dispatcher: Dispatcher) -> None:
+        self._core = core
+        self._folders = folders
+        self._dispatcher = dispatcher
+
+    def begin_new(self, opened: OpenFile) -> None:
+        """The session of a file that has just been made: empty, and to be kept."""
+        generation = self._core.next_generation()
+        file = self._core.spool.create(opened.ino, generation)
+        opened.session = Session(generation, file, None, time.time_ns())
+        opened.session.dirty = True
+
+    async def begin(self, opened: OpenFile, *, truncate: bool) -> None:
+        """Give the file a session to write in."""
+        core = self._core
+        async with opened.preparing:
+            inode = core.tree.get(opened.ino)
+            old = opened.session
+            if old is not None and not old.frozen:
+                return
+            generation = core.next_generation()
+            base = inode.revision
+            if old is not None:
+                old.file.flush()
+            if truncate or inode.size == 0:
+                file = core.spool.create(inode.ino, generation)
+            elif inode.generation:
+                file = await trio.to_thread.run_sync(
+                    core.spool.copy, inode.ino, inode.generation, generation
+                )
+                base = inode.revision  # its upload may have ended meanwhile
+            else:
+                try:
+                    file = await self._copy_of_version(inode, generation)
+                except Changed:
+                    await self.catch_up(inode)
+                    base = inode.revision
+                    file = await self._copy_of_version(inode, generation)
+            if old is not None:
+                old.file.close()
+                base = old.base or base
+            known = None if inode.remote_id is None else base
+            opened.session = Session(generation, file, known, inode.mtime_ns)
+            opened.close_local()
+
+    async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
+        """The service's bytes, to be changed."""
+        core = self._core
+        path = core.spool.path(inode.ino, generation)
+        copy = await core.cache.export(
+            inode.ino, inode.revision, inode.size, core.source(inode), path
+        )
+        copy.close()
+        return core.spool.open(inode.ino, generation)
+
+    async def catch_up(self, inode: Inode) -> None:
+        """The version we know is no longer the service's: hear which one is."""
+        folder = self._core.tree.find(inode.parent)
+        if folder is not None:
+            await self._folders.refresh(folder, time.monotonic_ns())
+
+    def cut(self, opened: OpenFile, size: int) -> None:
+        """Make the session's file `size` bytes long."""
+        session = opened.session
+        assert session is not None
+        session.file.truncate(size)
+        session.dirty = True
+        session.mtime_ns = time.time_ns()
+
+    def commit(self, opened: OpenFile, *, held: bool) -> None:
+        """Bytes first, then, in one transaction, the record that names them."""
+        core, session = self._core, opened.session
+        assert session is not None
+        session.file.flush()
+        inode = core.tree.get(opened.ino)
+        former = inode.generation
+        with core.transaction():
+            core.tree.update(
+                inode,
+                generation=session.generation,
+                size=session.size,
+                mtime_ns=session.mtime_ns,
+                ctime_ns=time.time_ns(),
+            )
+            if not inode.local and inode.parent != NOWHERE:
+                core.journal.content(
+                    inode.ino,
+                    session.generation,
+                    session.size,
+                    base=session.base,
+                    held=held,
+                    due_ns=core.due(),
+                )
+        session.dirty = False
+        if former and former != session.generation:
+            core.spool.delete(inode.ino, former)
+
+    def end(self, opened: OpenFile) -> None:
+        """The last writer is gone: from now on the generation never changes."""
+        core, session = self._core, opened.session
+        assert session is not None
+        if session.dirty:
+            self.commit(opened, held=True)
+        session.file.close()
+        opened.session = None
+        intent = core.journal.get(opened.ino)
+        if intent is not None and intent.generation:
+            with core.transaction():
+                core.journal.hold(opened.ino, False, core.due())
+
+    def abandon(self, opened: OpenFile) -> None:
+        """What was written cannot be kept, and close(2) said so: the former content stays."""
+        session, opened.session = opened.session, None
+        if session is None:
+            return
+        with contextlib.suppress(OSError):
+            session.file.close()
+        if self._core.tree.get(opened.ino).generation != session.generation:
+            self._core.spool.delete(opened.ino, session.generation)
+
+    async def delivered(self, opened: OpenFile) -> None:
+        """Wait until the service has what was committed.  Raises its refusal."""
+        core, session = self._core, opened.session
+        intent = core.journal.get(opened.ino)
+        if session is None or intent is None or not intent.generation:
+            return
+        session.frozen = True
+        with core.transaction():
+            core.journal.hold(opened.ino, False, due_in(0))
+
+        def over() -> bool:
+            now = core.journal.get(opened.ino)
+            return (
+                now is None
+                or now.generation != intent.generation
+                or now.attempts > 0
+                or core.service.link.state != "online"
+            )
+
+        await self._dispatcher.wait_until(over)
+        now = core.journal.get(opened.ino)
+        if now is not None and now.generation == intent.generation:
+            failure = self._dispatcher.failure(opened.ino)
+            if isinstance(failure, ZonedriveError | OSError):
+                raise failure
+            raise Unreachable("the service cannot be reached; the version stays in the outbox")

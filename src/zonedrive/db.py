@@ -47,10 +47,14 @@ class Database:
         try:
             # Other threads only ever call `flush`, which does not use the connection.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            self._migrate(migrations)
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = NORMAL")
+                self._connection.execute("PRAGMA foreign_keys = ON")
+                self._migrate(migrations)
+            except BaseException:
+                self._connection.close()
+                raise
         except sqlite3.DatabaseError as wrong:
             raise StoreError(f"{path} cannot be opened ({wrong})") from wrong
         self._undo: list[Callable[[], object]] | None = None  # of the open transaction

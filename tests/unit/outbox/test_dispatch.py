@@ -1,6 +1,6 @@
 """The dispatcher: everything is sent, in order, and a failure stops only itself."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -55,8 +55,10 @@ class Carrier:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    return Journal(Database(tmp_path / "journal.db", [create_tables]))
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    database = Database(tmp_path / "journal.db", [create_tables])
+    yield Journal(database)
+    database.close()
 
 
 def write(journal: Journal, *inos: int, size: int = 1) -> None:

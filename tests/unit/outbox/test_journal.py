@@ -1,19 +1,23 @@
 """The journal: what is waiting survives, and the newest change counts."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from zonedrive.db import Database
 from zonedrive.model import Revision
-from zonedrive.outbox.journal import Conflict, Journal, create_tables
+from zonedrive.outbox.journal import Conflict, Intent, Journal, create_tables
 
 R1, R2 = Revision("1"), Revision("2")
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "journal.db", [create_tables])
+def database(tmp_path: Path) -> Iterator[Database]:
+    found = Database(tmp_path / "journal.db", [create_tables])
+    yield found
+    found.close()
 
 
 @pytest.fixture
@@ -26,12 +30,18 @@ def write(journal: Journal, generation: int, base: Revision | None = R1) -> None
         journal.content(5, generation, 10, base=base, held=False, due_ns=0)
 
 
+def again(database: Database) -> list[Intent]:
+    """What the next daemon finds."""
+    with closing(Database(database.path, [create_tables])) as other:
+        return Journal(other).all()
+
+
 def test_an_intent_survives_the_daemon(database: Database, journal: Journal) -> None:
     """What was waiting is waiting again after a restart, unchanged."""
     write(journal, 1)
     with journal.transaction():
         journal.place(5, 7)
-    assert Journal(Database(database.path, [create_tables])).all() == journal.all()
+    assert again(database) == journal.all()
 
 
 def test_a_second_edit_keeps_the_version_the_first_began_from(journal: Journal) -> None:
@@ -73,7 +83,7 @@ def test_a_finished_intent_is_gone(database: Database, journal: Journal) -> None
     with journal.transaction():
         journal.done(intent, content=True)
     assert len(journal) == 0
-    assert Journal(Database(database.path, [create_tables])).all() == []
+    assert again(database) == []
 
 
 def test_a_failure_counts_until_the_file_changes_again(journal: Journal) -> None:

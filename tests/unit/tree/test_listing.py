@@ -1,6 +1,7 @@
 """A listing from the service meets what is here."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,8 @@ class Folder:
     """One folder of one zone, listed again and again."""
 
     def __init__(self, path: Path) -> None:
-        self.tree = Tree(Database(path / "tree.db", [create_table]), Clear())
+        self.database = Database(path / "tree.db", [create_table])
+        self.tree = Tree(self.database, Clear())
         self.local: dict[int, Local] = {}
         with self.tree.transaction():
             self.zone = self.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
@@ -58,8 +60,10 @@ class Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    found = Folder(tmp_path)
+    yield found
+    found.database.close()
 
 
 def test_a_remote_rename_keeps_the_inode(folder: Folder) -> None:

@@ -1,6 +1,6 @@
 """The tree: numbers that stay, and changes that happen whole or not at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +12,41 @@ from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.store import create_table
 from zonedrive.tree.tree import Tree
 
-Opener = Callable[..., Tree]
+Opener = Callable[[Box], Tree]
+
+
+class Stores:
+    """One file of inodes, opened as often as a daemon starts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened: list[Database] = []
+
+    def open(self) -> Database:
+        self._opened.append(Database(self._path, [create_table]))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        for database in self._opened:
+            database.close()
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "tree.db", [create_table])
+def stores(tmp_path: Path) -> Iterator[Stores]:
+    found = Stores(tmp_path / "tree.db")
+    yield found
+    found.close()
 
 
-def reopened(database: Database, box: Box) -> Tree:
+@pytest.fixture
+def database(stores: Stores) -> Database:
+    return stores.open()
+
+
+@pytest.fixture
+def reopened(stores: Stores) -> Opener:
     """The tree as another daemon finds it."""
-    return Tree(Database(database.path, [create_table]), box)
+    return lambda box: Tree(stores.open(), box)
 
 
 def planted(tree: Tree) -> tuple[Inode, Inode]:
@@ -32,23 +56,23 @@ def planted(tree: Tree) -> tuple[Inode, Inode]:
     return zone, file
 
 
-def test_inode_numbers_stay_over_a_restart(database: Database) -> None:
+def test_inode_numbers_stay_over_a_restart(database: Database, reopened: Opener) -> None:
     """A number names the same file tomorrow, so backups and indexes can rely on it."""
     box = Sealed(new_key())
     zone, file = planted(Tree(database, box))
-    tree = reopened(database, box)
+    tree = reopened(box)
     assert tree.children(ROOT) == {"Zone": zone.ino}
     assert tree.child(zone.ino, "a.txt") == file
     assert tree.path(file.ino) == "Zone/a.txt"
 
 
-def test_a_number_is_never_used_for_another_file(database: Database) -> None:
+def test_a_number_is_never_used_for_another_file(database: Database, reopened: Opener) -> None:
     """After a file is gone its number stays unused, also after a restart."""
     tree = Tree(database, Clear())
     _, file = planted(tree)
     with tree.transaction():
         tree.unlink(file)
-    again = reopened(database, Clear())
+    again = reopened(Clear())
     with again.transaction():
         assert again.add(ROOT, "Other", Kind.ZONE, zone="o").ino > file.ino
 
@@ -60,18 +84,20 @@ def test_names_are_not_readable_in_the_file(database: Database) -> None:
     assert b"a.txt" not in database.path.read_bytes()
 
 
-def test_a_row_under_another_key_is_damaged_not_nonsense(database: Database) -> None:
+def test_a_row_under_another_key_is_damaged_not_nonsense(
+    database: Database, reopened: Opener
+) -> None:
     """A lost key is an error, never wrong names."""
     planted(Tree(database, Sealed(new_key())))
     with pytest.raises(Damaged):
-        reopened(database, Sealed(new_key())).children(ROOT)
+        reopened(Sealed(new_key())).children(ROOT)
 
 
 class Refused(Exception):
     """Stands for whatever may go wrong in the middle of a change."""
 
 
-def test_a_change_that_fails_leaves_nothing_behind(database: Database) -> None:
+def test_a_change_that_fails_leaves_nothing_behind(database: Database, reopened: Opener) -> None:
     """Memory and table are as before when a change fails half-way."""
     tree = Tree(database, Clear())
     zone, file = planted(tree)
@@ -81,24 +107,24 @@ def test_a_change_that_fails_leaves_nothing_behind(database: Database) -> None:
         tree.add(zone.ino, "b.txt", Kind.FILE, zone="z")
         tree.unlink(zone)
         raise Refused
-    for found in (tree, reopened(database, Clear())):
+    for found in (tree, reopened(Clear())):
         assert found.children(ROOT) == {"Zone": zone.ino}
         assert found.children(zone.ino) == {"a.txt": file.ino}
         assert found.get(file.ino).size == 3
 
 
-def test_a_tombstone_is_remembered_until_it_is_buried(database: Database) -> None:
+def test_a_tombstone_is_remembered_until_it_is_buried(database: Database, reopened: Opener) -> None:
     """A deletion that the service has not heard of survives a restart."""
     tree = Tree(database, Clear())
     _, file = planted(tree)
     with tree.transaction():
         tree.unlink(file, tombstone=True)
-    again = reopened(database, Clear())
+    again = reopened(Clear())
     assert [each.ino for each in again.unlinked()] == [file.ino]
     assert again.by_remote("z", "1") is not None
     with again.transaction():
         again.unlink(again.get(file.ino))
-    assert reopened(database, Clear()).unlinked() == []
+    assert reopened(Clear()).unlinked() == []
 
 
 def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(database: Database) -> None:

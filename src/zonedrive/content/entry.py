@@ -26,6 +26,7 @@ from zonedrive.paths import private_dir
 log = logging.getLogger(__name__)
 
 ALLOW = 16 << 20  # bytes that are allowed at once, to ask seldom
+RECENT = 8  # chunks that are kept in memory while downloads run
 
 
 def cost(length: int) -> int:
@@ -61,7 +62,8 @@ class Entry:
         self._disk = True  # false after a failed write
         self._closed = False
         self._lock = threading.Lock()  # of storing and closing, not of reading
-        self._arrived: deque[tuple[int, int, bool]] = deque()
+        self._arrived: deque[tuple[int, bytes, bool]] = deque()
+        self._recent: deque[tuple[int, bytes]] = deque()  # what came last, to be read from memory
 
     # -- on the loop
 
@@ -112,10 +114,14 @@ class Entry:
         """Note what the threads stored; give back how many bytes are new."""
         gained = 0
         while self._arrived:
-            start, end, on_disk = self._arrived.popleft()
+            start, data, on_disk = self._arrived.popleft()
+            end = start + len(data)
             gained += self.present.add(start, end)
             if on_disk:
                 self.on_disk.add(start, end)
+            self._recent.append((start, data))
+            if len(self._recent) > RECENT:
+                self._recent.popleft()
         if self._window is not None:
             while self._window.dropped:
                 start, end = self._window.dropped.popleft()
@@ -138,6 +144,11 @@ class Entry:
         """Exactly `length` bytes, or None where some are not there (any more)."""
         parts: list[bytes] = []
         end = offset + length
+        # A reader that waits for a download is served without a system call, for which it would
+        # have to fight with the download's thread.
+        for start, data in reversed(self._recent):
+            if start <= offset and end <= start + len(data):
+                return data[offset - start : end - start]
         while offset < end:
             reach = min(self.on_disk.reach(offset), end)
             if reach > offset:
@@ -184,6 +195,10 @@ class Entry:
             except OSError as wrong:
                 self.failed(wrong)
                 self._disk = False
+
+    def rest(self) -> None:
+        """No download runs any more: give its memory back."""
+        self._recent.clear()
 
     def flush(self) -> bool:
         """Hand everything to the kernel; False where the disk does not take it."""
@@ -233,7 +248,7 @@ class Entry:
                     if self._window is None:
                         self._window = Window()
                     self._window.pwrite(offset, data)
-                self._arrived.append((offset, offset + len(data), stored))
+                self._arrived.append((offset, data, stored))
         finally:
             if allowed:
                 with self._count:

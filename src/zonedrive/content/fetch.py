@@ -259,6 +259,8 @@ class Fetcher:
         self._downloads.remove(download)
         self._engine.running.discard(download)
         download.gained += self.entry.arrive()
+        if not self._downloads:
+            self.entry.rest()
         if isinstance(error, Changed):
             self.stop(error)
             self.over()

@@ -136,23 +136,6 @@ def test_a_save_without_a_change_of_content_keeps_the_file(mounted: Mounted) -> 
     assert len(mounted.zone.versions("notes.txt")) == 1
 
 
-def test_a_coworkers_version_is_not_overwritten(mounted: Mounted) -> None:
-    """If bob saves while alice edits, his version stays and hers lies beside it."""
-    mounted.allow("by bob@acme.example came in between")
-    path = mounted.root / "notes.txt"
-    with path.open("r+b") as file:
-        assert file.read() == world.SEED["notes.txt"]
-        file.seek(0)
-        file.write(b"ALICE")
-        mounted.zone.write("notes.txt", b"bob was quicker\n")
-    mounted.sync()
-    assert mounted.zone.read("notes.txt") == b"bob was quicker\n"
-    [copy] = [name for name in mounted.zone.listing() if name.startswith("notes (conflict, alice")]
-    assert copy.endswith(".txt")
-    assert mounted.zone.read(copy) == b"ALICE line\nsecond line\n"
-    assert "notes (conflict" in mounted.machine.done("conflicts")
-
-
 def test_a_file_is_readable_while_it_waits(mounted: Mounted) -> None:
     """With the service down a save succeeds, can be read back, and goes out when it is up again."""
     mounted.allow("offline", "reach", "upload")

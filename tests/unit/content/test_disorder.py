@@ -127,4 +127,4 @@ async def test_wrong_bytes_are_never_read(tmp_path: Path, seed: int) -> None:
         assert disorder.read > 0
         await cache.aclose()
     assert all(version.source.open_now == 0 for version in disorder.versions.values())
-    assert cache._room.entries == set()
+    assert cache._shelf.room.entries == set()

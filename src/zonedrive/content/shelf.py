@@ -1,0 +1,300 @@
+"""The cache's folder: content files that nobody uses now, their index and the room they take.
+
+Must not know readers or downloads.  The folder is somebody else's as well: it may be emptied,
+filled or made read-only at any moment, and what is found in it may be anything.
+
+INVARIANT: `room.idle` is what the files of all rows take, but those of entries in use.
+INVARIANT: a file of ours that no row names is removed at the next start; foreign files are left.
+"""
+
+import errno
+import hashlib
+import logging
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import trio
+
+from zonedrive.content.codec import open_file
+from zonedrive.content.copying import copy_file
+from zonedrive.content.entry import Entry
+from zonedrive.content.index import Index, Row
+from zonedrive.content.room import Room, remove
+from zonedrive.errors import StoreError
+from zonedrive.paths import private_dir
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # of our files; others are left alone
+_BIG = 8 << 20  # bytes that take milliseconds to free
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Shelf:
+    """Content files by inode and revision."""
+
+    def __init__(self, directory: Path, key: bytes | None, limit: int, identity: str) -> None:
+        """Look at what is in `directory`, and keep what belongs to `identity` and `key`."""
+        self.directory = directory
+        self.nursery: trio.Nursery | None = None  # to remove big files in threads
+        self._key = key
+        self._complained = False
+        self._facts: dict[str, str] = {}
+        self.index = Index(directory / "index.db", self._lost)
+        self.room = Room(directory, limit, self.index)
+        self._check(identity)
+
+    def stamp(self, text: str) -> str:
+        """Hides a revision or validator, which may name people."""
+        key = self._key or b""
+        return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
+
+    def failed(self, error: OSError) -> None:
+        """The disk refused something; said once, not for every read."""
+        if not self._complained:
+            log.warning("file content cannot be cached (%s); reads go on uncached", error)
+        self._complained = True
+
+    # -- entries
+
+    def bring(self, ino: int, stamp: str, size: int) -> Entry:
+        """The entry of a revision, with what the disk has of it; other revisions go."""
+        rows = self.index.of(ino)
+        row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
+        epoch = self.index.epoch
+        self._drop_rows([other for other in rows if other is not row])
+        entry = Entry(ino, stamp, size, self.directory / self._new_name(ino), self._key)
+        entry.allow = self.room.allow
+        entry.failed, entry.damaged = self.failed, self._damaged
+        if row is not None and self.index.epoch == epoch:
+            self._revive(entry, row)
+        self.room.entries.add(entry)
+        return entry
+
+    def _revive(self, entry: Entry, row: Row) -> None:
+        """Let `entry` begin with what the disk has of it."""
+        path = self.directory / row.name
+        try:
+            file = open_file(path, self._key)
+        except (FileNotFoundError, StoreError) as wrong:
+            log.warning("cached content is lost and fetched again (%s)", wrong)
+            self._drop_rows([row])
+            return
+        except OSError as wrong:  # no descriptor left, or the disk is in trouble
+            self.failed(wrong)
+            entry.without_disk()
+            return
+        if file.size != row.size:
+            log.warning("cached content has a wrong size and is fetched again (%s)", row.name)
+            file.close()
+            self._drop_rows([row])
+            return
+        present = row.present()
+        for start, end in file.holes() if row.complete else ():
+            present.remove(start, end)
+        entry.path = path
+        entry.validator = row.validator
+        entry.adopt(file, present)
+        entry.indexed = entry.complete
+        entry.settle()
+        self.room.idle -= row.taken
+
+    def note(self, entry: Entry) -> None:
+        """Bytes came: what is complete now is noted at once, it shall survive a crash."""
+        if entry.indexed or entry.doomed or not entry.complete or not entry.size:
+            return
+        entry.indexed = True
+        if entry.flush() and entry.linked:
+            entry.settle()
+            self.index.put(_row(entry))
+
+    def put_back(self, entry: Entry) -> None:
+        """Nobody uses it any more: keep what is on the disk."""
+        kept = entry.close()
+        self.room.entries.discard(entry)
+        if not entry.doomed:
+            if kept and entry.on_disk and self.index.put(_row(entry)):
+                self.room.idle += entry.held
+                return
+            self.index.delete([entry.path.name])
+        self._discard([entry.path], entry.held)
+
+    def doom(self, entry: Entry) -> None:
+        """Take it off the shelf; who has it open goes on with the open file."""
+        entry.doomed = True
+        self.index.delete([entry.path.name])
+        self._discard([entry.path], 0)  # its bytes stay on the disk until it is closed
+
+    def drop(self, ino: int) -> None:
+        """Remove all content of an inode that nobody uses."""
+        self._drop_rows(self.index.of(ino))
+
+    async def take(self, path: Path, ino: int, revision: str, size: int) -> None:
+        """Adopt a closed content file as a revision; `path` is gone afterwards in any case."""
+        taken = self._adoptable(path, size)
+        granted, victims = self.room.claim(taken, taken) if taken else (0, [])
+        name = self._new_name(ino)
+        target = self.directory / name
+        self.room.leaving += granted  # until the row counts
+        try:
+            if victims:
+                await trio.to_thread.run_sync(remove, victims)
+            if granted and not _renamed(path, target):
+                await trio.to_thread.run_sync(_copied, path, target)
+        except OSError as wrong:
+            self.failed(wrong)
+            taken = 0
+        finally:
+            self.room.leaving -= granted
+        row = Row(ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns())
+        # Somebody may have opened the inode while bytes were copied: then his entry stays.
+        alone = all(entry.ino != ino or entry.doomed for entry in self.room.entries)
+        if granted and taken and alone and not self.index.of(ino) and self.index.put(row):
+            self.room.idle += taken
+            remove([path])
+        else:
+            remove([path, target])
+
+    def _adoptable(self, path: Path, size: int) -> int:
+        """Bytes that `path` takes on the disk, 0 where it cannot be an entry of ours."""
+        suffix = ".plain" if self._key is None else ".sealed"
+        if path.suffix not in ("", suffix):
+            return 0
+        try:
+            file = open_file(path, self._key)
+        except (OSError, StoreError):
+            return 0
+        try:
+            return file.allocated if file.size == size else 0
+        finally:
+            file.close()
+
+    def _damaged(self, entry: Entry) -> bool:
+        """Some of it failed its check; whether the index knows."""
+        entry.indexed = False
+        return entry.doomed or self.index.put(_row(entry))
+
+    def _new_name(self, ino: int) -> str:
+        # Never the name of an earlier file: that one may still be about to be removed.
+        return f"{ino}-{secrets.token_hex(6)}"
+
+    # -- removing
+
+    def trim(self) -> None:
+        """Remove what is too much by now, because the limit is lower or the disk fuller."""
+        remove(self.room.excess())
+
+    def _drop_rows(self, rows: Iterable[Row]) -> None:
+        active = {entry.path.name for entry in self.room.entries}
+        idle = [row for row in rows if row.name not in active]
+        taken = sum(row.taken for row in idle)
+        self.room.idle -= taken  # first: an index that is begun anew sets it to 0
+        self.index.delete(row.name for row in idle)
+        self._discard([self.directory / row.name for row in idle], taken)
+
+    def _discard(self, paths: list[Path], taken: int) -> None:
+        """Remove files, in a thread where there is much to free."""
+        if self.nursery is not None and taken > _BIG:
+            self.room.leaving += taken
+            self.nursery.start_soon(self._remove, paths, taken)
+        else:
+            remove(paths)
+
+    async def _remove(self, paths: list[Path], taken: int) -> None:
+        try:
+            await trio.to_thread.run_sync(remove, paths)
+        finally:
+            self.room.leaving -= taken
+
+    # -- the folder
+
+    def _check(self, identity: str) -> None:
+        """Compare the index with the folder, and with what this cache is for."""
+        identity = self.stamp(f"{identity}|{'' if self._key is None else 'sealed'}")
+        boot = _BOOT.read_text().strip()
+        clean = self.index.fact("clean") == "1"
+        if self.index.fact("identity") != identity:
+            self.index.clear()
+        elif not clean and self._key is None and self.index.fact("boot") != boot:
+            # After a power cut plain files may have holes that nothing would detect.
+            self.index.clear()
+        rows = self.index.everything()
+        there = self._sweep({row.name for row in rows})
+        self.index.delete(row.name for row in rows if row.name not in there)
+        rows = [row for row in rows if row.name in there]
+        if not clean:
+            for row in rows:
+                self._measure(row)
+        self.room.idle = sum(row.taken for row in rows)
+        self._facts = {"identity": identity, "boot": boot, "clean": "0"}
+        self._write_facts()
+
+    def _write_facts(self) -> None:
+        """Write what the next start compares with."""
+        for name, value in self._facts.items():
+            self.index.note(name, value)
+
+    def _measure(self, row: Row) -> None:
+        """After an unclean stop a file may be bigger than the index says."""
+        try:
+            taken = (self.directory / row.name).stat().st_blocks * 512
+        except OSError:
+            return
+        if taken != row.taken:
+            row.taken = taken
+            self.index.put(row)
+
+    def _sweep(self, known: set[str]) -> set[str]:
+        """Remove our files that are not `known`; give back the names of those that are there."""
+        try:
+            names = {path.name for path in self.directory.iterdir()}
+        except OSError:
+            return set()
+        unknown = [name for name in names - known if _NAME.fullmatch(name)]
+        remove(self.directory / name for name in unknown)
+        return names
+
+    def _lost(self) -> None:
+        """The index was begun anew: files that only the old one knew are unknown now."""
+        self.room.idle = 0
+        self._sweep({entry.path.name for entry in self.room.entries})
+        self._write_facts()
+
+    def close(self) -> None:
+        """An orderly end."""
+        self.index.note("clean", "1")
+        self.index.close()
+
+
+def _row(entry: Entry) -> Row:
+    return Row(
+        entry.ino,
+        entry.stamp,
+        entry.path.name,
+        entry.size,
+        entry.held,
+        entry.complete,
+        b"" if entry.complete else entry.on_disk.encode(),
+        entry.validator,
+        time.time_ns(),
+    )
+
+
+def _copied(path: Path, target: Path) -> None:
+    with path.open("rb") as source:
+        copy_file(source.fileno(), target)
+
+
+def _renamed(path: Path, target: Path) -> bool:
+    """Rename; False where the two are on different file systems.  Raises OSError."""
+    private_dir(target.parent)
+    try:
+        path.rename(target)
+    except OSError as refused:
+        if refused.errno != errno.EXDEV:
+            raise
+        return False
+    return True

@@ -1,12 +1,15 @@
 """A service that refuses, fails, breaks off or loses its memory: a clear error, nothing lost."""
 
+import contextlib
 import errno
 import os
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.machine import Mounted
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
 
 # What a program is told for each answer of the service to a request that it waits for.
@@ -230,3 +233,52 @@ def test_the_service_comes_back_and_everything_goes_on(mounted: Mounted) -> None
     mounted.sync()
     assert mounted.zone.read("folder/inside.txt") == b"inside\n"
     assert mounted.zone.read("offline.txt") == b"written in a train\n"
+
+
+@pytest.fixture
+def as_carol(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
+    """The zones as a member sees them who can be removed from one."""
+    machine.log_on(deployment, name="carol", profile="sandbox")
+    mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
+    try:
+        mount.mount()
+        yield mount
+    finally:
+        mount.tear_down()
+
+
+def test_a_zone_that_is_taken_away_vanishes(as_carol: Mounted) -> None:
+    """Who loses the access to a zone sees it go; what is open is an error, other zones stay."""
+    root = as_carol.root
+    zones = set(os.listdir(as_carol.path))
+    with (root / "big.bin").open("rb") as file:
+        assert file.read(10)
+        alice = as_carol.deployment.person("alice").http
+        where = f"/api/sandbox/zones/{as_carol.zone.id}/members/carol@acme.example"
+        assert alice.put(where, params={"accesslevel": "None"}).status_code == 204
+        eventually(lambda: not root.exists(), what="the zone is gone")
+        file.seek(2_000_000)
+        with contextlib.suppress(OSError):
+            assert file.read(10) == alice_reads(as_carol)[2_000_000:2_000_010]
+    assert set(os.listdir(as_carol.path)) == zones - {root.name}
+    with pytest.raises(FileNotFoundError):
+        os.listdir(root)
+
+
+def alice_reads(mounted: Mounted) -> bytes:
+    """The big file, as the service has it."""
+    return mounted.zone.read("big.bin")
+
+
+def test_an_upload_without_the_right_to_it_is_shown(as_carol: Mounted) -> None:
+    """Who may add but not change hears so, keeps the bytes, and loses nothing else."""
+    (as_carol.root / "added.txt").write_bytes(b"new\n")
+    (as_carol.root / "notes.txt").write_bytes(b"changed\n")
+    ended = as_carol.machine.run("sync", "--timeout", "20")
+    assert ended.returncode == 1
+    assert "notes.txt" in ended.stderr
+    assert as_carol.zone.read("added.txt") == b"new\n"
+    assert as_carol.zone.read("notes.txt") == b"first line\nsecond line\n"
+    assert (as_carol.root / "notes.txt").read_bytes() == b"changed\n"
+    (upload,) = as_carol.status()["uploads"]
+    assert (upload["state"], bool(upload["error"])) == ("failed", True)

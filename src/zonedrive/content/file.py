@@ -111,6 +111,11 @@ class ContentFile(ABC):
         """Flush, and wait until the disk has everything: from here on it survives a power cut."""
         self.flush()
         os.fsync(self._open())
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)  # the name of a new file as well
+        finally:
+            os.close(folder)
 
     def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
         """The whole content in pieces of `size` bytes, the last one shorter."""

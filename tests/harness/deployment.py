@@ -67,11 +67,15 @@ class Deployment:
 
     def close(self) -> None:
         """End it for good."""
+        self.forget_people()
+        if self.process.poll() is None:
+            self.stop()
+
+    def forget_people(self) -> None:
+        """Log everybody on anew when they are next asked for."""
         for person in self._people.values():
             person.close()
         self._people.clear()
-        if self.process.poll() is None:
-            self.stop()
 
     def log(self) -> str:
         """What it wrote to its standard streams."""

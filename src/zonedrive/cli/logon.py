@@ -6,6 +6,7 @@ INVARIANT: a password comes from the terminal (unseen) or from the standard inpu
 argument or the environment.
 """
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,8 @@ def logon(
         tell=_tell,
     )
     done = trio.run(enrolment.run)
+    with contextlib.suppress(ZonedriveError):  # a mount that waits for this goes on at once
+        control.ask(AccountPaths(account), {"command": "logged-on"}, timeout=5)
     click.echo(f"logged on to {done.base_url} as {done.user_id} ({enrolment.kept})")
 
 

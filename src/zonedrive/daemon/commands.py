@@ -47,6 +47,7 @@ class Commands:
             "sync": self.sync,
             "unmount": self.unmount,
             "stop": self.stop,
+            "logged-on": self.logged_on,
             "zones": self.zones,
             "conflicts": self.conflicts,
             "versions": self.versions,
@@ -67,6 +68,11 @@ class Commands:
             "pid": os.getpid(),
             **found,
         }
+
+    async def logged_on(self, request: Message, say: Say) -> Message:
+        """A person has just logged on (again): try the new bearer now."""
+        self._parts.service.link.recheck()
+        return {}
 
     async def zones(self, request: Message, say: Say) -> Message:
         """Every zone of the service."""

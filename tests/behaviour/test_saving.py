@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness import world
 from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
 
 NEW = b"first line\nsecond line, mended\nthird line\n"
 
@@ -157,3 +158,46 @@ def test_seeded_files_have_one_version(mounted: Mounted) -> None:
         (mounted.root / name).read_bytes()
     mounted.sync()
     assert {len(mounted.zone.versions(name)) for name in world.SEED} == {1}
+
+
+@pytest.mark.mount("settle=0")
+def test_a_temporary_file_that_was_already_sent_still_makes_one_version(mounted: Mounted) -> None:
+    """However long a program takes between writing and renaming: the history goes on."""
+    before = mounted.zone.find("notes.txt")
+    temporary = mounted.root / "notes.tmp"
+    temporary.write_bytes(NEW)
+    mounted.sync()
+    assert mounted.zone.find("notes.tmp") is not None
+    temporary.rename(mounted.root / "notes.txt")
+    mounted.sync()
+    after = mounted.zone.find("notes.txt")
+    assert before is not None
+    assert after is not None
+    assert after["id"] == before["id"]
+    assert mounted.zone.read("notes.txt") == NEW
+    assert len(mounted.zone.versions("notes.txt")) == 2
+    assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+@pytest.mark.parametrize("change", ["rename", "rename_over", "unlink", "rewrite"])
+def test_a_change_during_the_upload_is_not_lost(mounted: Mounted, change: str) -> None:
+    """Renamed, removed or written again while its bytes are on their way: that is what counts."""
+    new = mounted.root / "new.bin"
+    with mounted.deployment.faulty(stall=1.5, times=1, method="POST", path="^/api/zones/"):
+        new.write_bytes(b"n" * 300_000)
+        eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        match change:
+            case "rename":
+                new.rename(mounted.root / "renamed.bin")
+            case "rename_over":
+                new.rename(mounted.root / "notes.txt")
+            case "unlink":
+                new.unlink()
+            case "rewrite":
+                new.write_bytes(b"m" * 200_000)
+        os.listdir(mounted.root)
+        mounted.sync()
+    here = {path.name: path.read_bytes() for path in mounted.root.iterdir() if path.is_file()}
+    there = {name: data for name, data in mounted.zone.tree().items() if data is not None}
+    assert here == {name: data for name, data in there.items() if "/" not in name}

@@ -13,6 +13,7 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
+from zonedrive.errors import StoreError
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, Inode
@@ -112,6 +113,20 @@ class Core:
         """Whether newer bytes, or a removal, have overtaken a delivery.  From any thread."""
         now = self.journal.get(intent.ino)
         return now is None or now.generation != intent.generation
+
+    def claim(self, inode: Inode, remote_id: str) -> None:
+        """Let no other inode stand for an entry that is this one's.  In a transaction.
+
+        A listing may have been faster than the answer to our own request, and have shown the
+        entry as somebody else's.
+        """
+        other = self.tree.by_remote(inode.zone, remote_id)
+        if other is None or other is inode:
+            return
+        if other.generation or self.journal.get(other.ino) is not None:
+            raise StoreError("another file here stands for the same entry of the service")
+        self.invalidations.put(EntryGone(other.parent, other.name.encode(), other.ino))
+        self.tree.unlink(other)
 
     def announce(self, merged: Merged) -> None:
         """Tell the kernel what a listing changed."""

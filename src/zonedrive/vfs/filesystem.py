@@ -19,6 +19,7 @@ from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.namespace import Namespace
 from zonedrive.vfs.open_file import Opened
 from zonedrive.vfs.recovery import recover
+from zonedrive.vfs.renaming import Renaming
 from zonedrive.vfs.report import Report
 
 BLOCK = 4096
@@ -49,6 +50,7 @@ class FileSystem:
         core.in_flight = lambda ino: ino in self._dispatcher.running
         self._files = Files(core, self._folders, self._dispatcher)
         self._names = Namespace(core, self._folders, self._files)
+        self._renaming = Renaming(core, self._names, self._files)
         self.report = Report(core, self._folders, self._dispatcher, self._delivery.uploads)
         self.invalidations = core.invalidations.receive
 
@@ -123,8 +125,8 @@ class FileSystem:
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """See `Namespace.rename`."""
-        await self._names.rename(old_parent, old_name, new_parent, new_name, flags)
+        """See `Renaming.rename`."""
+        await self._renaming.rename(old_parent, old_name, new_parent, new_name, flags)
 
     # ---- attributes ----
 

@@ -1,4 +1,4 @@
-"""Names: looking them up, and making, moving and removing them.
+"""Names: looking them up, and making and removing them.
 
 A change takes effect here at once and becomes an intent in the same transaction.  What the
 deployment's profile cannot do on the service is refused at once with EPERM and changes nothing;
@@ -16,8 +16,6 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.open_file import Opened
-
-NOREPLACE, EXCHANGE = 1, 2
 
 
 class Namespace:
@@ -111,7 +109,7 @@ class Namespace:
                 mode=mode & 0o700 if mode & 0o100 else None,
                 local=core.stays_local(folder, wanted),
             )
-            self._touch(folder)
+            self.touch(folder)
         try:
             opened = self._files.create(inode, flags)
         except OSError:
@@ -132,7 +130,7 @@ class Namespace:
             inode = core.tree.add(
                 folder.ino, wanted, Kind.FOLDER, zone=folder.zone, local=local, listed=True
             )
-            self._touch(folder)
+            self.touch(folder)
             if not local:
                 core.journal.place(inode.ino, core.due())
         core.tree.remember(inode.ino)
@@ -144,32 +142,32 @@ class Namespace:
         """Remove a file."""
         core = self._core
         folder = await self.folder(parent)
-        inode = self._named(folder, core.checked_name(name))
+        inode = self.named(folder, core.checked_name(name))
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
-        self._require_removable(inode)
+        self.require_removable(inode)
         with core.transaction():
-            self._remove(inode)
-            self._touch(folder)
+            self.remove(inode)
+            self.touch(folder)
         core.reap(inode)
 
     async def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty folder."""
         core = self._core
         folder = await self.folder(parent)
-        inode = self._named(folder, core.checked_name(name))
+        inode = self.named(folder, core.checked_name(name))
         if not inode.is_folder:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if inode.kind is Kind.ZONE:
             raise PermissionError(errno.EPERM, "a zone cannot be removed here")
-        self._require_removable(inode)
-        await self._require_empty(inode)
+        self.require_removable(inode)
+        await self.require_empty(inode)
         with core.transaction():
-            self._remove(inode)
-            self._touch(folder)
+            self.remove(inode)
+            self.touch(folder)
         core.reap(inode)
 
-    def _remove(self, inode: Inode) -> None:
+    def remove(self, inode: Inode) -> None:
         """Take the name away; what the service has is deleted there later."""
         core = self._core
         intent = core.journal.get(inode.ino)
@@ -186,138 +184,10 @@ class Namespace:
             core.discard_bytes(inode, intent)
             core.tree.update(inode, generation=0)
 
-    # ---- renaming ----
-
-    async def rename(
-        self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
-    ) -> None:
-        """rename(2) and renameat2(2) with RENAME_NOREPLACE or RENAME_EXCHANGE."""
-        core = self._core
-        if flags & ~(NOREPLACE | EXCHANGE):
-            raise OSError(errno.EINVAL, "flags that are not supported")
-        source, wanted = core.checked_name(old_name), core.checked_name(new_name)
-        old_folder = await self.folder(old_parent)
-        new_folder = await self.folder(new_parent)
-        inode = self._named(old_folder, source)
-        target = core.tree.child(new_folder.ino, wanted)
-        if flags & NOREPLACE and target is not None:
-            raise FileExistsError(errno.EEXIST, "the name is taken")
-        if flags & EXCHANGE:
-            if target is None:
-                raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
-            self._require_movable(inode, new_folder)
-            self._require_movable(target, old_folder)
-            self._exchange(inode, target)
-        elif target is not inode:
-            self._require_movable(inode, new_folder)
-            if target is not None:
-                await self._require_replaceable(inode, target)
-            with core.transaction():
-                if target is not None:
-                    self._replace(inode, target)
-                self._place(inode, new_folder, wanted)
-                self._touch(old_folder)
-                self._touch(new_folder)
-            if target is not None:
-                core.reap(target)
-
-    def _exchange(self, inode: Inode, target: Inode) -> None:
-        core = self._core
-        here, there = (inode.parent, inode.name), (target.parent, target.name)
-        with core.transaction():
-            core.tree.move(inode, inode.parent, f"/{inode.ino}")  # a name nobody can have
-            self._place(target, core.tree.get(here[0]), here[1])
-            self._place(inode, core.tree.get(there[0]), there[1])
-
-    def _replace(self, inode: Inode, target: Inode) -> None:
-        """Make way at the target's name; a new file becomes the target's next version."""
-        core = self._core
-        opened = core.opened.get(inode.ino)
-        intent = core.journal.get(target.ino)
-        takes_over = (
-            inode.is_new and not inode.is_folder and not target.is_new and not target.is_folder
-        )
-        if not takes_over:
-            self._remove(target)
-            return
-        identity = {
-            "remote_id": target.remote_id,
-            "remote_parent": target.remote_parent,
-            "remote_name": target.remote_name,
-            "revision": target.revision,
-            "modified_by": target.modified_by,
-            "type": target.type,
-            "sync": target.sync,
-            "attributes": target.attributes,
-        }
-        base = intent.base if intent is not None and intent.generation else target.revision
-        moved = intent is not None and intent.place
-        if intent is not None:
-            core.journal.drop(target.ino)
-            if not self._files.is_open(target.ino):
-                core.discard_bytes(target, intent)
-                core.tree.update(target, generation=0)
-        core.tree.unlink(target)
-        core.tree.update(inode, **identity)
-        if opened is not None and opened.session is not None:
-            opened.session.base = base
-        if inode.generation:
-            core.journal.content(
-                inode.ino,
-                inode.generation,
-                inode.size,
-                base=base,
-                held=opened is not None and opened.session is not None,
-                due_ns=core.due(),
-            )
-            core.journal.rebase(inode.ino, base)
-        if moved:
-            core.journal.place(inode.ino, core.due())
-
-    def _place(self, inode: Inode, folder: Inode, name: str) -> None:
-        """Move, and note what the service must hear of it."""
-        core = self._core
-        was_local = inode.local
-        local = core.stays_local(folder, name) and inode.is_new
-        core.tree.move(inode, folder.ino, name)
-        core.tree.update(inode, local=local, ctime_ns=time.time_ns())
-        if not inode.is_new:
-            above = folder.remote_id
-            if above == inode.remote_parent and core.remote_name(inode) == inode.remote_name:
-                intent = core.journal.get(inode.ino)
-                if intent is not None and intent.place:  # back where the service has it
-                    core.journal.done(intent, place=True)
-            else:
-                core.journal.place(inode.ino, core.due())
-        elif local and not was_local:
-            core.journal.drop(inode.ino)
-            for child in core.tree.below(inode.ino):
-                core.tree.update(child, local=True)
-                core.journal.drop(child.ino)
-        elif was_local and not local:
-            for child in core.tree.below(inode.ino):
-                self._publish(child)
-
-    def _publish(self, inode: Inode) -> None:
-        """What was local until now goes to the service after all."""
-        core = self._core
-        core.tree.update(inode, local=False)
-        if inode.is_folder:
-            core.journal.place(inode.ino, core.due())
-        elif inode.generation:
-            opened = core.opened.get(inode.ino)
-            core.journal.content(
-                inode.ino,
-                inode.generation,
-                inode.size,
-                base=None,
-                held=opened is not None and opened.session is not None,
-                due_ns=core.due(),
-            )
-
     # ---- refusals ----
 
-    def _named(self, folder: Inode, name: str) -> Inode:
+    def named(self, folder: Inode, name: str) -> Inode:
+        """The entry of that name.  Raises FileNotFoundError."""
         inode = self._core.tree.child(folder.ino, name)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
@@ -335,43 +205,18 @@ class Namespace:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         return folder, wanted
 
-    def _require_removable(self, inode: Inode) -> None:
+    def require_removable(self, inode: Inode) -> None:
+        """Raises NotSupported for what the service has and the profile cannot delete."""
         if not inode.is_new and not self._core.service.can("delete"):
             raise NotSupported("the deployment's profile cannot delete")
 
-    async def _require_empty(self, folder: Inode) -> None:
+    async def require_empty(self, folder: Inode) -> None:
+        """Raises OSError (ENOTEMPTY)."""
         await self._folders.ensure(folder)
         if self._core.tree.children(folder.ino):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
 
-    def _require_movable(self, inode: Inode, folder: Inode) -> None:
-        if inode.kind is Kind.ZONE or folder.ino == ROOT:
-            raise PermissionError(errno.EPERM, "zones stay where they are")
-        if folder.zone != inode.zone or (inode.is_folder and folder.local != inode.local):
-            # Programs then copy and delete, which is what it takes.
-            raise OSError(errno.EXDEV, "zones are separate compartments")
-        if not inode.is_new and not self._core.service.can("move"):
-            raise NotSupported("the deployment's profile cannot rename or move")
-        above = folder
-        while inode.is_folder and above.ino != ROOT:
-            if above.ino == inode.ino:
-                raise OSError(errno.EINVAL, "a folder cannot be moved into itself")
-            above = self._core.tree.get(above.parent)
-
-    async def _require_replaceable(self, inode: Inode, target: Inode) -> None:
-        if target.is_folder:
-            if not inode.is_folder:
-                raise IsADirectoryError(errno.EISDIR, "the target is a folder")
-            self._require_removable(target)
-            await self._require_empty(target)
-        elif inode.is_folder:
-            raise NotADirectoryError(errno.ENOTDIR, "the target is not a folder")
-        elif not inode.is_new or target.is_new:
-            self._require_removable(target)
-        if target.attributes.write_protected:
-            raise PermissionError(errno.EACCES, "write-protected on the service")
-
-    def _touch(self, folder: Inode) -> None:
+    def touch(self, folder: Inode) -> None:
         """A folder's times follow the names in it."""
         now = time.time_ns()
         self._core.tree.update(folder, mtime_ns=now, ctime_ns=now)

@@ -35,6 +35,7 @@ class Placement:
                 raise
             entry, made = found, False
         with core.transaction():
+            core.claim(inode, entry.id)
             core.tree.update(
                 inode,
                 remote_id=entry.id,

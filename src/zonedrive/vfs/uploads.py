@@ -62,6 +62,7 @@ class Uploads:
     async def upload(self, intent: Intent, inode: Inode) -> None:
         """Make the intent's content the next version, or a new file."""
         core = self._core
+        identity = inode.remote_id
         if inode.is_new:
             folder_id, name, found = await self._look_for_name(intent, inode)
             verdict = on_new_name(intent.size, found)
@@ -73,7 +74,7 @@ class Uploads:
         if verdict is Verdict.COMPARE:
             assert found is not None
             if await self._same_content(inode, intent, found):
-                await self._sent(intent, inode, found)
+                await self._sent(intent, inode, found, identity)
                 return
             verdict = Verdict.CONFLICT
         if verdict is Verdict.LOST:
@@ -92,7 +93,7 @@ class Uploads:
                         name,
                         body,
                         intent.size,
-                        cancelled=lambda: self._core.outdated(intent),
+                        cancelled=lambda: core.outdated(intent) or inode.remote_id != identity,
                     )
                 )
             except Cancelled:
@@ -100,7 +101,7 @@ class Uploads:
             finally:
                 del self._bodies[inode.ino]
                 file.close()
-            await self._sent(intent, inode, entry)
+            await self._sent(intent, inode, entry, identity)
 
     async def _look_at(self, inode: Inode) -> Entry | None:
         """The file as the service has it now."""
@@ -144,13 +145,18 @@ class Uploads:
         finally:
             file.close()
 
-    async def _sent(self, intent: Intent, inode: Inode, entry: Entry) -> None:
-        """The service has the generation as its newest version."""
+    async def _sent(self, intent: Intent, inode: Inode, entry: Entry, identity: str | None) -> None:
+        """The service has the generation as its newest version.
+
+        `identity`: the entry the inode stood for when the upload began (None: a new one).
+        """
         core = self._core
-        if inode.parent == NOWHERE and inode.is_new:
-            self._delete_stray(inode, entry)
+        if inode.remote_id != identity or (inode.parent == NOWHERE and inode.is_new):
+            if identity is None:
+                self._delete_stray(inode, entry)
             return
         with core.transaction():
+            core.claim(inode, entry.id)
             core.tree.update(
                 inode,
                 remote_id=entry.id,
@@ -203,12 +209,13 @@ class Uploads:
             core.journal.place(inode.ino, core.due())
 
     def _delete_stray(self, inode: Inode, entry: Entry) -> None:
-        """The file was removed here while it was on its way: remove it there, too."""
+        """Removed, or renamed over another, while it was on its way: remove it there, too."""
         core = self._core
         if not core.service.can("delete"):
             log.warning("a file that was removed during its upload stays on the service")
             return
         with core.transaction():
+            core.claim(inode, entry.id)
             ghost = core.tree.add(
                 NOWHERE,
                 inode.name,

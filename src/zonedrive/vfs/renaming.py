@@ -1,0 +1,220 @@
+"""Renaming: rename(2) in all its kinds, and what it means for identity and history.
+
+An entry keeps its identity on the service when it is renamed.  A file renamed over another one
+becomes that one's next version, where its bytes are here: that is how programs save.
+"""
+
+import errno
+import time
+
+from zonedrive.errors import NotSupported
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.files import Files
+from zonedrive.vfs.namespace import Namespace
+
+NOREPLACE, EXCHANGE = 1, 2
+
+
+class Renaming:
+    """The verb rename."""
+
+    def __init__(self, core: Core, names: Namespace, files: Files) -> None:
+        self._core = core
+        self._names = names
+        self._files = files
+
+    async def rename(
+        self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
+        """rename(2) and renameat2(2) with RENAME_NOREPLACE or RENAME_EXCHANGE."""
+        core = self._core
+        if flags & ~(NOREPLACE | EXCHANGE):
+            raise OSError(errno.EINVAL, "flags that are not supported")
+        source, wanted = core.checked_name(old_name), core.checked_name(new_name)
+        old_folder = await self._names.folder(old_parent)
+        new_folder = await self._names.folder(new_parent)
+        inode = self._names.named(old_folder, source)
+        target = core.tree.child(new_folder.ino, wanted)
+        if flags & NOREPLACE and target is not None:
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        if flags & EXCHANGE:
+            if target is None:
+                raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
+            self._require_movable(inode, new_folder)
+            self._require_movable(target, old_folder)
+            self._exchange(inode, target)
+        elif target is not inode:
+            self._require_movable(inode, new_folder)
+            if target is not None:
+                await self._require_replaceable(inode, target)
+                await self._bring_bytes(inode, target)
+                if (inode.parent, inode.name, target.parent, target.name) != (
+                    (old_folder.ino, source, new_folder.ino, wanted)
+                ):
+                    raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+            with core.transaction():
+                if target is not None:
+                    self._replace(inode, target)
+                self._place(inode, new_folder, wanted)
+                self._names.touch(old_folder)
+                self._names.touch(new_folder)
+            if target is not None:
+                core.reap(target)
+
+    def _exchange(self, inode: Inode, target: Inode) -> None:
+        core = self._core
+        here, there = (inode.parent, inode.name), (target.parent, target.name)
+        with core.transaction():
+            core.tree.move(inode, inode.parent, f"/{inode.ino}")  # a name nobody can have
+            self._place(target, core.tree.get(here[0]), here[1])
+            self._place(inode, core.tree.get(there[0]), there[1])
+
+    async def _bring_bytes(self, inode: Inode, target: Inode) -> None:
+        """Before one file of the service replaces another: have its bytes here, if they are.
+
+        Then they become the target's next version, and its history goes on.
+        """
+        core = self._core
+        if inode.is_new or target.is_new or inode.is_folder or inode.generation:
+            return
+        if not core.cache.is_complete(inode.ino, inode.revision):
+            return
+        generation = core.next_generation()
+        path = core.spool.path(inode.ino, generation)
+        file = await core.cache.export(
+            inode.ino, inode.revision, inode.size, core.source(inode), path
+        )
+        file.close()
+        with core.transaction():
+            core.tree.update(inode, generation=generation)
+
+    def _give_up_identity(self, inode: Inode) -> None:
+        """The entry the inode stood for is deleted on the service; the inode is a new file."""
+        core = self._core
+        identity = {
+            name: getattr(inode, name)
+            for name in ("zone", "remote_id", "remote_parent", "remote_name", "revision")
+        }
+        core.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+        core.journal.drop(inode.ino)
+        ghost = core.tree.add(NOWHERE, inode.name, Kind.FILE, **identity)
+        core.journal.gone(ghost.ino, core.due())
+
+    def _replace(self, inode: Inode, target: Inode) -> None:
+        """Make way at the target's name; a new file becomes the target's next version."""
+        core = self._core
+        files = not inode.is_folder and not target.is_folder
+        if files and inode.generation and not inode.is_new and not target.is_new:
+            self._give_up_identity(inode)
+        opened = core.opened.get(inode.ino)
+        intent = core.journal.get(target.ino)
+        takes_over = (
+            inode.is_new and not inode.is_folder and not target.is_new and not target.is_folder
+        )
+        if not takes_over:
+            self._names.remove(target)
+            return
+        identity = {
+            "remote_id": target.remote_id,
+            "remote_parent": target.remote_parent,
+            "remote_name": target.remote_name,
+            "revision": target.revision,
+            "modified_by": target.modified_by,
+            "type": target.type,
+            "sync": target.sync,
+            "attributes": target.attributes,
+        }
+        base = intent.base if intent is not None and intent.generation else target.revision
+        moved = intent is not None and intent.place
+        if intent is not None:
+            core.journal.drop(target.ino)
+            if not self._files.is_open(target.ino):
+                core.discard_bytes(target, intent)
+                core.tree.update(target, generation=0)
+        core.tree.unlink(target)
+        core.tree.update(inode, **identity)
+        if opened is not None and opened.session is not None:
+            opened.session.base = base
+        if inode.generation:
+            core.journal.content(
+                inode.ino,
+                inode.generation,
+                inode.size,
+                base=base,
+                held=opened is not None and opened.session is not None,
+                due_ns=core.due(),
+            )
+            core.journal.rebase(inode.ino, base)
+        if moved:
+            core.journal.place(inode.ino, core.due())
+
+    def _place(self, inode: Inode, folder: Inode, name: str) -> None:
+        """Move, and note what the service must hear of it."""
+        core = self._core
+        was_local = inode.local
+        local = core.stays_local(folder, name) and inode.is_new
+        core.tree.move(inode, folder.ino, name)
+        core.tree.update(inode, local=local, ctime_ns=time.time_ns())
+        if not inode.is_new:
+            above = folder.remote_id
+            if above == inode.remote_parent and core.remote_name(inode) == inode.remote_name:
+                intent = core.journal.get(inode.ino)
+                if intent is not None and intent.place:  # back where the service has it
+                    core.journal.done(intent, place=True)
+            else:
+                core.journal.place(inode.ino, core.due())
+        elif local and not was_local:
+            core.journal.drop(inode.ino)
+            for child in core.tree.below(inode.ino):
+                core.tree.update(child, local=True)
+                core.journal.drop(child.ino)
+        elif was_local and not local:
+            for child in core.tree.below(inode.ino):
+                self._publish(child)
+
+    def _publish(self, inode: Inode) -> None:
+        """What was local until now goes to the service after all."""
+        core = self._core
+        core.tree.update(inode, local=False)
+        if inode.is_folder:
+            core.journal.place(inode.ino, core.due())
+        elif inode.generation:
+            opened = core.opened.get(inode.ino)
+            core.journal.content(
+                inode.ino,
+                inode.generation,
+                inode.size,
+                base=None,
+                held=opened is not None and opened.session is not None,
+                due_ns=core.due(),
+            )
+
+    # ---- refusals ----
+
+    def _require_movable(self, inode: Inode, folder: Inode) -> None:
+        if inode.kind is Kind.ZONE or folder.ino == ROOT:
+            raise PermissionError(errno.EPERM, "zones stay where they are")
+        if folder.zone != inode.zone or (inode.is_folder and folder.local != inode.local):
+            # Programs then copy and delete, which is what it takes.
+            raise OSError(errno.EXDEV, "zones are separate compartments")
+        if not inode.is_new and not self._core.service.can("move"):
+            raise NotSupported("the deployment's profile cannot rename or move")
+        above = folder
+        while inode.is_folder and above.ino != ROOT:
+            if above.ino == inode.ino:
+                raise OSError(errno.EINVAL, "a folder cannot be moved into itself")
+            above = self._core.tree.get(above.parent)
+
+    async def _require_replaceable(self, inode: Inode, target: Inode) -> None:
+        if target.is_folder:
+            if not inode.is_folder:
+                raise IsADirectoryError(errno.EISDIR, "the target is a folder")
+            self._names.require_removable(target)
+            await self._names.require_empty(target)
+        elif inode.is_folder:
+            raise NotADirectoryError(errno.ENOTDIR, "the target is not a folder")
+        elif not inode.is_new or target.is_new:
+            self._names.require_removable(target)
+        if target.attributes.write_protected:
+            raise PermissionError(errno.EACCES, "write-protected on the service")

@@ -79,6 +79,8 @@ class Dispatcher:
     def stuck(self) -> bool:
         """Whether nothing will move for now: all that is left was refused, or waits for that."""
         now = time.time_ns()
+        if any(intent.held for intent in self._journal.all()):
+            return False  # a program is still writing
         return not self._running and all(
             step.after or (step.intent.failed and step.intent.due_ns > now)
             for step in self._steps()

@@ -107,6 +107,8 @@ class Report:
         def over() -> bool:
             # What was refused before gets one more try: it is over when it is postponed again.
             now = time.time_ns()
+            if any(self._core.journal.get(ino) is None for ino in self._dispatcher.running):
+                return False  # removed here while on its way: its end may leave something to undo
             return self._dispatcher.stuck() or all(
                 intent.failed and intent.due_ns > now and intent.ino not in self._dispatcher.running
                 for intent in self._below(roots)

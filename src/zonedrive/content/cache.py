@@ -43,7 +43,7 @@ class Cache:
         *,
         identity: str = "",
         connections: int = 8,
-        stall: float = 20.0,
+        stall: float = 10.0,
     ) -> None:
         """Use `directory`, sealed under `key` where there is one, for at most `limit` bytes.
 

@@ -59,6 +59,23 @@ GUARD = (
 )
 
 
+# From, to; a day and more would be a mistake.
+LIMITS = {
+    "settle": (0, 86_400),
+    "refresh": (0, 86_400),
+    "cache_size": (0, 1 << 60),
+    "upload_limit": (0, 1 << 40),
+    "download_limit": (0, 1 << 40),
+    "connections": (1, 64),
+}
+KINDS: dict[object, str] = {
+    int: "a whole number",
+    float: "a number of seconds",
+    bool: "true or false",
+    tuple[str, ...]: "a list of texts",
+}
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every setting with its default."""
 
@@ -74,13 +91,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     local_only: tuple[str, ...] = LOCAL_ONLY  # names that never leave this machine
     guard: tuple[str, ...] = GUARD  # programs whose reads cause no download
     profile: str | None = None  # None: the one given at logon, else `published`
-
-    def __post_init__(self) -> None:
-        for name in ("settle", "refresh", "cache_size", "upload_limit", "download_limit"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} cannot be negative")
-        if not 1 <= self.connections <= 64:
-            raise ValueError("connections must be from 1 to 64")
 
 
 NAMES = Settings.__struct_fields__
@@ -102,17 +112,37 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
     if not isinstance(accounts, dict) or not isinstance(accounts.get(account, {}), dict):
         raise ConfigError(f"{path}: account must be tables such as [account.default]")
     for source in (document, accounts.get(account, {})):
-        for name in source:
-            _known(name, f"{path}")
-        values.update(source)
+        for name, value in source.items():
+            where = f"{path}{_line(path, name)}"
+            _known(name, where)
+            values[name] = _checked(name, value, where)
     for name, text in (options or {}).items():
         _known(name, "-o")
-        values[name] = _from_text(name, text)
+        values[name] = _checked(name, _from_text(name, text), "-o")
+    return Settings(**values)  # type: ignore[arg-type]
+
+
+def _checked(name: str, value: object, where: str) -> object:
+    """The value in its type.  Raises ConfigError, which says what it may be."""
+    kind = typing.get_type_hints(Settings)[name]
     try:
-        return msgspec.convert(values, Settings, strict=True)
+        found = msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as wrong:
-        where = f"-o or {path}" if options else f"{path}"
-        raise ConfigError(f"a setting in {where} is wrong: {wrong}", remedy="mend it") from wrong
+        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+        names = " or ".join(choices) or KINDS.get(kind, "a text")
+        raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"give {names}") from wrong
+    low, high = LIMITS.get(name, (None, None))
+    if low is not None and not low <= found <= high:  # what is not a number is in no range
+        raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"give {low} to {high}")
+    return found
+
+
+def _line(path: Path, name: str) -> str:
+    """The line that sets `name`, as `:12`; nothing where it cannot be found."""
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if line.split("=", 1)[0].strip().strip("\"'") == name:
+            return f":{number}"
+    return ""
 
 
 def _known(name: str, where: str) -> None:

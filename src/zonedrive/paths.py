@@ -29,7 +29,7 @@ def runtime_dir() -> Path:
     """
     if base := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(base) / "zonedrive"
-    return Path(platformdirs.user_state_dir("zonedrive")) / "run"
+    return Path(platformdirs.user_state_dir("zonedrive")) / ".run"  # no account's name
 
 
 @dataclass(frozen=True)

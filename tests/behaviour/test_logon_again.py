@@ -56,3 +56,13 @@ def test_an_ended_session_is_a_state_and_a_new_logon_ends_it(with_session: Mount
     with_session.deployment.forget_people()
     zone = with_session.deployment.person("bob").zone(with_session.root.name)
     assert zone.read("new.txt") == b"written without a logon\n"
+
+
+def test_a_mount_with_an_ended_logon_says_so_by_itself(with_session: Mounted) -> None:
+    """Mounted again after the session ended, the state shows before anybody touches a file."""
+    with_session.unmount()
+    with_session.deployment.tell({"expire_sessions": True})
+    with_session.mount()
+    eventually(
+        lambda: with_session.status()["state"] == "logon-required", 20, what="the state shows"
+    )

@@ -4,6 +4,7 @@ See `sessions` for the way of a write.
 """
 
 import errno
+import logging
 import os
 import time
 
@@ -20,6 +21,8 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.open_file import Handle, Opened, OpenFile
 from zonedrive.vfs.sessions import Sessions
+
+log = logging.getLogger(__name__)
 
 PAGED = 10_000  # files whose kernel pages are known; of others they are dropped at open
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
@@ -81,7 +84,8 @@ class Files:
         try:
             if opened.writers == 0 and opened.session is not None:
                 self._sessions.end(opened)
-        except Exception:
+        except Exception as wrong:
+            log.error("what was written last to inode %d is not kept: %s", opened.ino, wrong)
             self._sessions.abandon(opened)
             raise
         finally:

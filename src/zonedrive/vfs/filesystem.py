@@ -1,5 +1,6 @@
 """The facade: the verbs that `fuse` calls, and the work that goes on beside them."""
 
+import contextlib
 import errno
 import shutil
 import time
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import trio
 
+from zonedrive.errors import ZonedriveError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import NOWHERE, ROOT
 from zonedrive.vfs import xattrs
@@ -62,7 +64,13 @@ class FileSystem:
             nursery.start_soon(self._core.service.link.run, self._core.service)
             nursery.start_soon(self._dispatcher.run)
             nursery.start_soon(self._watch_link)
+            nursery.start_soon(self._look_once)
             task_status.started()
+
+    async def _look_once(self) -> None:
+        """List the zones at the start: so the state is known before anybody asks for a file."""
+        with contextlib.suppress(ZonedriveError, OSError):
+            await self._folders.refresh(self._core.tree.get(ROOT), time.monotonic_ns())
 
     async def _watch_link(self) -> None:
         """Who waits for a delivery hears when the service goes away or comes back."""

@@ -29,7 +29,7 @@ def state_of(core: Core, inode: Inode) -> str:
 
 
 def values(core: Core, inode: Inode) -> dict[str, str]:
-    """All attributes of an inode, by full name; those without a value are left out."""
+    """All attributes of an inode, by full name; empty where the service gives none."""
     known = {
         "id": inode.remote_id or "",
         "zone": inode.zone,
@@ -38,7 +38,7 @@ def values(core: Core, inode: Inode) -> dict[str, str]:
         "type": inode.type,
         "sync": inode.sync,
     }
-    return {PREFIX + name: value for name, value in known.items() if value}
+    return {PREFIX + name: value for name, value in known.items()}
 
 
 def get(core: Core, inode: Inode, name: bytes) -> bytes:

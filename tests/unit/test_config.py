@@ -1,0 +1,73 @@
+"""The settings: what is wrong is refused in one line that names place, setting and remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from zonedrive import config
+from zonedrive.config import Settings
+from zonedrive.errors import ConfigError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.toml"
+
+
+def test_without_a_file_the_defaults_hold(file: Path) -> None:
+    """Nothing has to be set."""
+    assert config.load(file, "default") == Settings()
+
+
+def test_the_file_an_account_and_an_option_override_in_this_order(file: Path) -> None:
+    """An option counts more than the account's table, and that more than the top level."""
+    file.write_text('settle = 5\nrefresh = 7\nclose = "wait"\n[account.work]\nrefresh = 8\n')
+    found = config.load(file, "work", {"settle": "6"})
+    assert (found.settle, found.refresh, found.close) == (6.0, 8.0, "wait")
+    assert config.load(file, "default").refresh == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("settle", "inf"),
+        ("settle", "nan"),
+        ("settle", "1e12"),
+        ("settle", "-1"),
+        ("settle", "soon"),
+        ("refresh", "nan"),
+        ("cache_size", "-5"),
+        ("cache_size", "1e3"),
+        ("connections", "0"),
+        ("connections", "999"),
+        ("upload_limit", "x"),
+        ("encrypt", "perhaps"),
+        ("close", "maybe"),
+        ("fsync", "never"),
+        ("setle", "1"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(file: Path, name: str, text: str) -> None:
+    """No setting can make writing fail later on: it is refused at the start."""
+    with pytest.raises(ConfigError, match=name) as refused:
+        config.load(file, "default", {name: text})
+    assert "\n" not in refused.value.line()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("settle = inf\n", "config.toml:1: settle"),
+        ('\nclose = "maybe"\n', "config.toml:2: close cannot be 'maybe'; give background or wait"),
+        ("sttle = 1\n", "did you mean settle"),
+        ("settle = \n", "cannot be read"),
+        ('account = "x"\n', "account must be tables"),
+        ("local_only = 3\n", "a list of texts"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_line(file: Path, text: str, said: str) -> None:
+    """Who made the mistake finds it."""
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        config.load(file, "default")
+    assert said in refused.value.line()

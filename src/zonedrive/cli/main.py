@@ -15,6 +15,7 @@ import click
 
 from zonedrive import __version__
 from zonedrive.cli.exits import INTERRUPTED, USAGE, exit_code
+from zonedrive.daemon import streams
 from zonedrive.errors import ZonedriveError
 
 # Name -> (module, attribute, what the list of commands says), by section.
@@ -82,6 +83,7 @@ def program() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
+    streams.complete()
     given = list(sys.argv[1:] if arguments is None else arguments)
     code = _run(given)
     # What is left in the buffers may meet a reader that has gone (`zonedrive zones | head -1`).

@@ -6,12 +6,14 @@ Not for people: there is no help, and what is wrong is said on the pipe.
 import argparse
 import sys
 
+from zonedrive.daemon import streams
 from zonedrive.daemon.ready import Pipe
 from zonedrive.paths import AccountPaths
 
 
 def main() -> int:
     """Serve; 0 after an unmount, 1 where it failed (the reason was said)."""
+    streams.complete()
     parser = argparse.ArgumentParser(prog="zonedrive.daemon")
     parser.add_argument("--account", required=True)
     parser.add_argument("--option", action="append", default=[])

@@ -12,6 +12,7 @@ from tests.unit.cli.stand_in import ZONES, StandIn, command, log_on, run
 from zonedrive import __version__, errors
 from zonedrive.cli import main as main_module
 from zonedrive.cli.exits import exit_code
+from zonedrive.cli.logon import Terminal
 from zonedrive.cli.main import COMMANDS
 from zonedrive.errors import ZonedriveError
 
@@ -132,6 +133,44 @@ def test_a_reader_that_has_gone_is_no_error(stand_in: StandIn) -> None:
         writing.stdout.close()
         assert writing.stderr.read() == b""
     assert writing.returncode == 0
+
+
+def closed(streams: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the program with these streams closed, as in `zonedrive … <&- >&-`."""
+    return subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {streams}', "sh", *command(*arguments)],
+        capture_output=True, encoding="utf-8", timeout=30, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "<&- >&-"])
+def test_closed_streams_are_no_obstacle(streams: str, home: Path) -> None:
+    """A mount from a script without stdin and stdout ends with its one line; nothing hangs."""
+    (home / "m").mkdir()
+    log_on(url="https://127.0.0.1:1")
+    for arguments, code, said in (
+        (["status"], 0, ""),
+        (["mount", "missing"], 1, "does not exist"),
+        (["mount", "m", "-o", "profile=/nowhere.toml"], 1, "/nowhere.toml"),
+    ):
+        done = closed(streams, *arguments)
+        assert done.returncode == code, done.stderr
+        assert done.stderr.count("\n") == (1 if said else 0), done.stderr
+        assert said in done.stderr
+    assert closed("<&- >&- 2>&-", "status").returncode == 0
+
+
+def test_a_logon_with_closed_input_says_what_is_missing() -> None:
+    """No password, or nobody to ask: one line for each."""
+    url = ["logon", "https://127.0.0.1:1"]
+    failed = closed("<&-", *url)
+    assert failed.returncode == 2 and "no terminal" in failed.stderr
+    assert failed.stderr.count("\n") == 1
+    terminal = Terminal(password_stdin=True, code=None)
+    with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch:  # noqa: PTH123
+        patch.setattr("sys.stdin", nothing)
+        with pytest.raises(errors.CredentialsRefused, match="no password on the standard input"):
+            terminal.password()
 
 
 def test_what_nobody_foresaw_is_one_line_and_a_file(

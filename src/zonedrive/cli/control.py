@@ -11,7 +11,7 @@ import platformdirs
 
 from zonedrive.daemon import lock, protocol
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import ConfigError, ZonedriveError
+from zonedrive.errors import ConfigError, NotLoggedOn, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths
 
@@ -39,11 +39,14 @@ def stream(
 ) -> Iterator[Message]:
     """Every line that the account's daemon answers; the last one has "done".
 
-    `timeout` is the longest silence, in seconds.  Raises NoDaemon, or what the daemon raised.
+    `timeout` is the longest silence, in seconds.  Raises NoDaemon (NotLoggedOn where the account
+    has no logon either), or what the daemon raised.
     """
     try:
         connection = protocol.connect(paths.control, CONNECT_SECONDS)
     except OSError as wrong:
+        if not paths.account_file.exists():
+            raise _not_logged_on(paths.account) from wrong
         raise NoDaemon(paths.account) from wrong
     with connection, connection.makefile("rb") as answers:
         connection.settimeout(timeout)
@@ -61,6 +64,12 @@ def stream(
         except ConnectionError as wrong:
             raise _ended(paths) from wrong
     raise _ended(paths)
+
+
+def _not_logged_on(account: str) -> NotLoggedOn:
+    return NotLoggedOn(
+        f"the account {account!r} is not logged on", remedy="run zonedrive logon URL"
+    )
 
 
 def _ended(paths: AccountPaths) -> ZonedriveError:
@@ -110,6 +119,14 @@ def serving(folder: Path) -> AccountPaths | None:
     return None
 
 
+def require_logon(account: str | None) -> None:
+    """Raise NotLoggedOn where `account`, or for None every account, has no logon."""
+    if not any(
+        paths.account_file.exists() and account in (None, paths.account) for paths in accounts()
+    ):
+        raise _not_logged_on(account or DEFAULT_ACCOUNT)
+
+
 def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, list[str]]:
     """The account that PATH arguments are about, and the paths as a daemon takes them.
 
@@ -122,6 +139,7 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
         mount = mountpoint.holding(path)
         paths = serving(mount.path) if mount else None
         if paths is None:
+            require_logon(account)
             raise ZonedriveError(f"{path} is not in a mount of zonedrive")
         if found is not None and paths.account != found.account:
             raise ZonedriveError(f"{path} belongs to account {paths.account}, not {found.account}")

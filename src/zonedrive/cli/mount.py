@@ -104,6 +104,7 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     path = mountpoint.absolute(folder)
     found = mountpoint.at(path)
     if found is None or not found.ours:
+        control.require_logon(None)
         raise MountError(f"{path} is not a mount of zonedrive")
     paths = control.serving(path)
     if paths is None:

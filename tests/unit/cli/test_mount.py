@@ -82,6 +82,7 @@ def test_the_form_of_mount_8_is_understood(home: Path) -> None:
 
 def test_unmounting_what_is_no_mount_is_one_line(home: Path) -> None:
     """A mistyped folder, a plain one and a foreign mount: exit 1, nothing touched."""
+    log_on()
     for path in ("missing", ".", "/proc"):
         failed = run("unmount", path)
         assert (failed.returncode, failed.stdout) == (1, "")

@@ -90,7 +90,22 @@ def test_exit_codes_follow_the_kind_of_error() -> None:
             assert exit_code(kind("x")) == expected, kind
 
 
-@pytest.mark.parametrize("arguments", [["mount", "."], ["zones"], ["status"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["mount", "."],
+        ["unmount", "."],
+        ["zones"],
+        ["status"],
+        ["sync"],
+        ["sync", "x"],
+        ["conflicts"],
+        ["trash"],
+        ["restore", "x"],
+        ["versions", "x"],
+        ["logoff"],
+    ],
+)
 def test_without_a_logon_it_says_so_and_exits_with_3(arguments: list[str], home: Path) -> None:
     """Before the first logon every command names the remedy."""
     failed = run(*arguments)

@@ -83,6 +83,8 @@ def logon(
     if session_only and token_days is not None:
         raise click.UsageError("--session-only and --token-days exclude each other.")
     url = checked(base_url)
+    if not password_stdin and not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
     wish = Wish(
         url=url,
         username=_username(username, url, password_stdin),
@@ -127,7 +129,7 @@ class Terminal:
             if not text:
                 raise CredentialsRefused("there is no password on the standard input")
             return Secret(text)
-        return Secret(click.prompt("Password", hide_input=True, err=True))
+        return Secret(_prompt("Password", hidden=True))
 
     def code(self, kind: str) -> "Secret":
         """Typed, where somebody is there to type."""
@@ -138,7 +140,7 @@ class Terminal:
             raise CredentialsRefused(
                 f"the service wants a one-time code{how}", remedy="give it with --code"
             )
-        return Secret(click.prompt(f"One-time code{how}", err=True).strip())
+        return Secret(_prompt(f"One-time code{how}").strip())
 
     def given_code(self) -> "Secret | None":
         """What --code holds."""
@@ -184,9 +186,19 @@ def _username(given: str | None, url: str, password_stdin: bool) -> str:
         return given
     if password_stdin:
         raise click.UsageError("--password-stdin needs --username.")
-    if not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal to ask at: use --username, --password-stdin.")
-    return str(click.prompt(f"User name at {url}", err=True)).strip()
+    return _prompt(f"User name at {url}").strip()
+
+
+def _prompt(text: str, *, hidden: bool = False) -> str:
+    """What a person types.  Raises ZonedriveError for Ctrl-D, click.Abort for Ctrl-C."""
+    try:
+        return str(click.prompt(text, hide_input=hidden, err=True))
+    except click.Abort as given_up:
+        if not isinstance(given_up.__context__, EOFError):
+            raise
+        if not hidden:  # there click has ended the line
+            click.echo(err=True)
+        raise ZonedriveError("no answer") from None
 
 
 def _tell(line: str) -> None:

@@ -325,6 +325,45 @@ def test_a_person_at_a_terminal(machine: Machine) -> None:
         machine.done("zones")
 
 
+@pytest.mark.parametrize("asked", ["User name", "Password"])
+def test_no_answer_at_a_prompt(machine: Machine, deployment: Deployment, asked: str) -> None:
+    """Ctrl-D is one line and exit 1; nothing is left behind."""
+    user = ["--username", ALICE] if asked == "Password" else []
+    terminal = Terminal(
+        machine, "logon", deployment.base_url, "--ca-file", str(deployment.ca_file), *user
+    )
+    terminal.until(asked)
+    terminal.until(": ")
+    os.write(terminal._ours, b"\x04")
+    assert terminal.end() == 1
+    assert "\r\nzonedrive: no answer\r\n" in terminal.shown
+    assert "Traceback" not in terminal.shown
+    assert not machine.state.exists()
+
+
+def test_ctrl_c_at_a_prompt_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 130 as anywhere else."""
+
+    def interrupted(_: str) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", interrupted)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    with pytest.raises(SystemExit) as ended:
+        main(["logon", "https://zones.invalid"])
+    assert ended.value.code == 130
+    assert "no answer" not in capsys.readouterr().err
+
+
+def test_a_pipe_is_no_terminal(here: Here, recwarn: pytest.WarningsRecorder) -> None:
+    """Without --password-stdin nothing is read from a pipe: usage error, before any request."""
+    ended = here.run("logon", "https://zones.invalid", "--username", ALICE, text=f"{PASSWORD}\n")
+    one_line(ended, 2, "there is no terminal to ask at: use --password-stdin")
+    assert not recwarn.list
+
+
 def intend(here: Here, size: int) -> None:
     """Leave a file in the outbox, as a daemon that was killed does."""
     here.done("status")  # makes the database

@@ -168,17 +168,12 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     found = Account.load(paths)
     left = _wait(paths, timeout)
     if left.files and not discard:
-        raise ZonedriveError(
-            f"{left} are not on the service yet",
-            remedy="mount and run 'zonedrive sync', or drop them with --discard",
-        )
+        raise _refusal(left, mounted=control.running(paths))
     _stop_daemon(paths)
     store = open_store(paths)
     trio.run(_end_at_service, found.base_url, found.ca_file, store)
     local.destroy(paths, store)
-    click.echo(
-        f"logged off from {found.base_url}" + (f"; {left} were dropped" if left.files else "")
-    )
+    click.echo(f"logged off from {found.base_url}" + (f"; dropped {left}" if left.files else ""))
 
 
 def _username(given: str | None, url: str, password_stdin: bool) -> str:
@@ -216,6 +211,20 @@ def _wait(paths: AccountPaths, timeout: float) -> "Backlog":
     except control.NoDaemon:
         return backlog.at_rest(paths)
     return Backlog(int(left["files"]), int(left["bytes"]))
+
+
+def _refusal(left: "Backlog", *, mounted: bool) -> ZonedriveError:
+    are, them = ("is", "it") if left.files == 1 else ("are", "them")
+    if mounted:
+        return ZonedriveError(
+            f"{left} {are} not on the service yet",
+            remedy="see 'zonedrive status', give it more time with --timeout, or drop"
+            f" {them} with --discard",
+        )
+    return ZonedriveError(
+        f"{left} {are} not on the service yet, and nothing is sent while it is not mounted",
+        remedy=f"mount it first, or drop {them} with --discard",
+    )
 
 
 def _stop_daemon(paths: AccountPaths) -> None:

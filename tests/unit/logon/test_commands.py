@@ -20,7 +20,9 @@ import trustme
 from tests.harness import world
 from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine
+from zonedrive.cli.logon import _refusal
 from zonedrive.cli.main import main
+from zonedrive.logon.local import Backlog
 
 ALICE = f"alice@{world.DOMAIN}"
 PASSWORD = world.PASSWORDS["alice"]
@@ -380,7 +382,11 @@ def test_a_logoff_keeps_what_is_not_uploaded(here: Here, deployment: Deployment)
     """It refuses and says how much there is; --discard drops it."""
     assert logon(here, deployment).returncode == 0
     intend(here, 77)
-    one_line(here.run("logoff"), 1, "1 file (77 bytes)", "--discard")
+    one_line(
+        here.run("logoff"), 1,
+        "1 file (77 bytes) is not on the service yet, and nothing is sent while it is not mounted;"
+        " mount it first, or drop it with --discard",
+    )  # fmt: skip
     assert (here.state / "tree.db").exists()
     one_line(
         logon(here, deployment, username=f"bob@{world.DOMAIN}",
@@ -390,6 +396,13 @@ def test_a_logoff_keeps_what_is_not_uploaded(here: Here, deployment: Deployment)
     assert logon(here, deployment).returncode == 0
     here.done("logoff", "--discard")
     assert not here.state.exists()
+
+
+def test_a_logoff_of_a_mount_says_what_is_left() -> None:
+    """Where a daemon has tried in vain, nobody is told to mount."""
+    said = _refusal(Backlog(2, 77), mounted=True).line()
+    assert said.startswith("2 files (77 bytes) are not on the service yet; see 'zonedrive status'")
+    assert "drop them with --discard" in said and "mount it" not in said
 
 
 def test_a_logoff_works_without_the_service(here: Here, deployment: Deployment) -> None:

@@ -58,6 +58,9 @@ def mount_helper(url: str, folder: str, foreground: bool, texts: tuple[str, ...]
 
 
 def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground: bool) -> None:
+    from zonedrive.logon.account import Account
+
+    Account.load(paths)  # before a lock or a log makes folders for an account that is none
     if not foreground:
         options.parse(texts)  # a mistyped word need not wait for a process to start
         ready.start(paths, Path(os.path.abspath(folder)), texts)  # noqa: PTH100 - links stay

@@ -46,6 +46,16 @@ def test_a_wrong_option_is_one_line(home: Path, option: str, cause: str, foregro
     assert mountpoint.at(home / "Z") is None
 
 
+@pytest.mark.parametrize("foreground", [True, False])
+def test_an_account_that_is_none_leaves_nothing_behind(home: Path, foreground: bool) -> None:
+    """A mistyped --account: exit 3, and no folder of that name."""
+    (home / "Z").mkdir()
+    failed = run("mount", "Z", "--account", "nosuch", *(["-f"] if foreground else []))
+    assert failed.returncode == 3 and failed.stderr.count("\n") == 1
+    assert "'nosuch' is not logged on" in failed.stderr
+    assert [found.name for found in home.rglob("*")] == ["Z"]
+
+
 def test_a_wrong_setting_names_its_file(home: Path) -> None:
     """A mistake in config.toml is found at mount."""
     log_on()

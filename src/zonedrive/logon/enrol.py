@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from zonedrive.errors import (
+    AlreadyExists,
     BadAnswer,
     ConfigError,
     NotFound,
@@ -23,6 +24,7 @@ from zonedrive.errors import (
     RemoteError,
     StoreError,
     Unreachable,
+    Untrusted,
 )
 from zonedrive.logon import session
 from zonedrive.logon.access import Access, open_access
@@ -89,7 +91,7 @@ class Enrolment:
             self._refuse_takeover(former)
         store = self._usable_store()
         async with self._open_access(base, ca_file) as access:
-            needs = await self._requirements(access, base)
+            needs = await self._requirements(access, base, ca_file)
             signed_on = await Flow(access, self._wish.username, needs, self._ask).run()
             account = Account(
                 name=self._paths.account,
@@ -169,9 +171,27 @@ class Enrolment:
                 store = FileStore(self._paths.secrets_file)
         return store
 
-    async def _requirements(self, access: Access, base: str) -> Requirements:
+    async def _requirements(self, access: Access, base: str, ca_file: str | None) -> Requirements:
         try:
             return await access.requirements()
+        except (NotLoggedOn, AlreadyExists) as wrong:
+            # The words for these are about a logon and about names; there are none yet.
+            code = f" {wrong.code}" if wrong.code else ""
+            raise BadAnswer(
+                f"{base} does not answer like a deployment of the service (asking how to log on:"
+                f" HTTP {wrong.status}{code})",
+                remedy="check the base URL",
+                status=wrong.status,
+                code=wrong.code,
+            ) from wrong
+        except Untrusted as wrong:
+            if ca_file is None:
+                raise
+            raise Untrusted(
+                wrong.message,
+                remedy=f"{ca_file} does not contain the authority of that certificate, or the"
+                " certificate is not for this host; give the right one with --ca-file",
+            ) from wrong
         except (NotFound, BadAnswer) as wrong:
             raise BadAnswer(
                 f"{base} does not answer like a deployment of the service ({wrong.message})",

@@ -175,7 +175,10 @@ def test_a_host_of_another_authority(here: Here, deployment: Deployment, tmp_pat
     """Exit 4, and the line names --ca-file; nothing was sent."""
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     deployment.tell({"stats": "reset"})
-    one_line(logon(here, deployment, ca_file=tmp_path / "other.pem"), 4, "--ca-file")
+    one_line(
+        logon(here, deployment, ca_file=tmp_path / "other.pem"), 4,
+        "other.pem does not contain the authority", "--ca-file",
+    )  # fmt: skip
     assert deployment.stats()["requests"] == {}
 
 
@@ -253,6 +256,17 @@ def test_a_service_in_trouble(
     with deployment.faulty(path="^/api/access/logon$", **fault):
         one_line(logon(here, deployment), code, "logging on")
     assert not here.state.exists()
+
+
+@pytest.mark.parametrize("fault", [{"status": 401}, {"status": 409, "error": "ALREADY_EXISTS"}])
+def test_an_odd_answer_to_the_first_question(
+    here: Here, deployment: Deployment, fault: dict[str, object]
+) -> None:
+    """Who is just logging on is not told to log on, nor that a name is taken."""
+    with deployment.faulty(path="^/api/access/authorizationrequirements", **fault):
+        ended = logon(here, deployment)
+    one_line(ended, 1, "asking how to log on", f"HTTP {fault['status']}", "check the base URL")
+    assert "zonedrive logon" not in ended.stderr and "taken" not in ended.stderr
 
 
 def test_a_code_from_a_device(here: Here) -> None:

@@ -104,6 +104,8 @@ def parse(texts: tuple[str, ...] | list[str]) -> Options:
             account = value
         elif word == "debug":
             debug = True
+        elif name == "max_read" and not re.fullmatch(r"[0-9]+", value):
+            raise ConfigError(f"-o max_read: {value!r} is not a number of bytes")
         elif name in REFUSED:
             raise ConfigError(f"-o {name} cannot be set: {REFUSED[name]}")
         elif name not in IGNORED and not name.startswith(("x-", "X-")):

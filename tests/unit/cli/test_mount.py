@@ -31,6 +31,7 @@ def test_a_mounting_point_that_cannot_be_used_is_one_line(home: Path) -> None:
         ("settel=1", "-o settel is unknown"),
         ("settle=soon", "-o settle: 'soon'"),
         ("close=never", "close"),
+        ("max_read=x", "-o max_read: 'x' is not a number of bytes"),
         ("profile=/nowhere.toml", "/nowhere.toml"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 
 import pytest
@@ -127,3 +128,43 @@ def test_appending_to_a_version_that_was_not_heard_of(mounted: Mounted) -> None:
     found = {mounted.zone.read(name) for name in names if name.startswith("notes")}
     assert b"Bob's longer version of the notes\n" in {each[:34] for each in found}
     assert any(each.endswith(b"and Alice's line\n") for each in found)
+
+
+@pytest.mark.mount("close=wait")
+def test_close_does_not_wait_for_ever_on_a_conflict(mounted: Mounted) -> None:
+    """With close=wait, too, a version that came in between is kept beside, and close returns."""
+    mounted.allow(SAID)
+    with (mounted.root / "notes.txt").open("r+b", buffering=0) as file:
+        file.write(b"Alice")
+        mounted.zone.write("notes.txt", b"Bob's version\n")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"Bob's version\n"
+    assert len(copies(mounted)) == 1
+
+
+def test_one_of_two_entries_of_a_name_is_not_sent_over_the_other(mounted: Mounted) -> None:
+    """The service takes versions by name: where that is ambiguous an edit waits, and says so."""
+    mounted.allow("refused")
+    for content in ("AAAA", "BBBBBB"):
+        mounted.deployment.tell(
+            {"plant": {"zone": mounted.root.name, "name": "twice", "content": content}}
+        )
+    names = [name for name in os.listdir(mounted.root) if name.startswith("twice")]
+    assert len(names) == 2
+    for name in names:
+        (mounted.root / name).write_bytes(b"edited " + name.encode())
+    assert mounted.machine.run("sync", "--timeout", "20").returncode == 1
+    entries = mounted.zone.entries()
+    found = [mounted.zone.read_id(each["id"]) for each in entries if each["name"] == "twice"]
+    assert sorted(found) == [b"AAAA", b"BBBBBB"]
+
+
+def test_a_deletion_spares_a_version_that_was_not_seen(mounted: Mounted) -> None:
+    """Who deletes a file does not delete what a coworker wrote into it a moment before."""
+    mounted.allow("somebody else")
+    assert (mounted.root / "notes.txt").exists()
+    mounted.zone.write("notes.txt", b"Bob's version\n")
+    (mounted.root / "notes.txt").unlink()
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"Bob's version\n"
+    eventually((mounted.root / "notes.txt").exists, what="the file shows again")

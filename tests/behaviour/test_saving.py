@@ -1,5 +1,6 @@
 """One save makes one version, whichever way a program saves."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -201,3 +202,82 @@ def test_a_change_during_the_upload_is_not_lost(mounted: Mounted, change: str) -
     here = {path.name: path.read_bytes() for path in mounted.root.iterdir() if path.is_file()}
     there = {name: data for name, data in mounted.zone.tree().items() if data is not None}
     assert here == {name: data for name, data in there.items() if "/" not in name}
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2", profile="published")
+@pytest.mark.parametrize("change", ["rename", "unlink"])
+def test_published_a_name_changed_during_the_upload(mounted: Mounted, change: str) -> None:
+    """Where names cannot be changed on the service: done in time, or refused; never half."""
+    new = mounted.root / "new.bin"
+    with mounted.deployment.faulty(stall=1.5, times=1, method="POST", path="^/api/zones/"):
+        new.write_bytes(b"n" * 300_000)
+        eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        with contextlib.suppress(PermissionError):
+            if change == "rename":
+                new.rename(mounted.root / "renamed.bin")
+            else:
+                new.unlink()
+        mounted.sync()
+    assert set(os.listdir(mounted.root)) == set(mounted.zone.listing())
+
+
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+def test_a_lost_reply_and_a_newer_edit_are_no_conflict(mounted: Mounted, name: str) -> None:
+    """An upload arrived, its answer was lost, and the file was saved again: one file, in order."""
+    path = mounted.root / name
+    faults = {"drop_reply": True, "times": 1, "method": "POST", "path": "^/api/zones/"}
+    with mounted.deployment.faulty(**faults):
+        path.write_bytes(b"one\n")
+        eventually(
+            lambda: mounted.zone.find(name) is not None and mounted.zone.read(name) == b"one\n",
+            what="it arrived",
+        )
+        path.write_bytes(b"two!!\n")
+        mounted.sync()
+    assert mounted.zone.read(name) == b"two!!\n"
+    assert not [each for each in mounted.zone.listing() if "conflict" in each]
+
+
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("way", ["over", "again"])
+def test_a_new_file_replaced_during_its_upload(mounted: Mounted, way: str) -> None:
+    """Replaced by rename, or removed and written anew, while it is on its way: one file."""
+    new = mounted.root / "new.txt"
+    with mounted.deployment.faulty(stall=1.5, times=1, method="POST", path="^/api/zones/"):
+        new.write_bytes(b"one\n")
+        eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        if way == "over":
+            (mounted.root / "other").write_bytes(b"two!!\n")
+            (mounted.root / "other").rename(new)
+        else:
+            new.unlink()
+            new.write_bytes(b"two!!\n")
+        mounted.sync()
+    assert mounted.zone.read("new.txt") == b"two!!\n"
+    assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt", "new.txt"}
+
+
+@pytest.mark.mount("settle=0")
+def test_renamed_there_and_back_during_the_move(mounted: Mounted) -> None:
+    """A rename that is taken back while the service carries it out is taken back there, too."""
+    notes, other = mounted.root / "notes.txt", mounted.root / "other.txt"
+    with mounted.deployment.faulty(stall=1.5, times=1, method="PUT", path="^/api/sandbox/"):
+        notes.rename(other)
+        eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        other.rename(notes)
+        mounted.sync()
+    assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
+
+
+@pytest.mark.mount("settle=0")
+def test_a_folder_renamed_while_it_is_made(mounted: Mounted) -> None:
+    """A folder renamed before the service has made it arrives under its last name."""
+    with mounted.deployment.faulty(stall=1.5, times=1, method="POST", path="^/api/sandbox/"):
+        (mounted.root / "new").mkdir()
+        eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        (mounted.root / "new").rename(mounted.root / "final")
+        (mounted.root / "final/x").write_bytes(b"x\n")
+        mounted.sync()
+    assert mounted.zone.find("new") is None
+    assert mounted.zone.read("final/x") == b"x\n"

@@ -190,6 +190,17 @@ class RemoteZone:
         entries = self._json("GET", f"/api/zones/{self.id}/folder/{self.entry_id(path)}")
         return {entry["name"]: entry for entry in entries if not entry["deleted"]}
 
+    def entries(self) -> list[dict[str, Any]]:
+        """The entries of the zone's root, also where several have one name."""
+        found: list[dict[str, Any]] = self._json(
+            "GET", f"/api/zones/{self.id}/folder/{self.root_id}"
+        )
+        return found
+
+    def read_id(self, entry_id: str) -> bytes:
+        """The content of the file with that id."""
+        return self._person.http.get(f"/api/zones/{self.id}/files/{entry_id}/content").content
+
     def find(self, path: str) -> dict[str, Any] | None:
         """The entry at a path, or None."""
         here = PurePosixPath(path)

@@ -70,12 +70,14 @@ def _bind(host: str, port: int, memory: Path) -> socket.socket:
         raise SandboxError(f"the host {host!r} has no address here: {wrong}") from wrong
     where = str(address[0])
     try:
-        if port == 0 and memory.exists() and (last := _number(memory)):
+        if port:
+            return _bound(family, where, port)
+        if memory.exists() and (last := _number(memory)):
             try:
                 return _bound(family, where, last)
             except OSError:
                 pass  # taken meanwhile; any other port will do
-        first = _bound(family, where, port)
+        first = _bound(family, where, 0)
         # Bound a second time by its number: only then the binding outlives `shutdown`.
         with first:
             return _bound(family, where, first.getsockname()[1])

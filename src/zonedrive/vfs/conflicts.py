@@ -5,6 +5,7 @@ import os
 import time
 from datetime import datetime
 
+from zonedrive.errors import Unavailable
 from zonedrive.model import Entry
 from zonedrive.outbox.journal import Conflict, Intent
 from zonedrive.outbox.verdict import copy_mark
@@ -36,8 +37,11 @@ class Conflicts:
     def set_aside(self, intent: Intent, inode: Inode, found: Entry) -> None:
         """Keep both: theirs under its name, ours beside it."""
         core = self._core
-        if core.outdated(intent) or (inode.ino in core.opened and core.opened[inode.ino].session):
+        if core.outdated(intent):
             return  # there is a newer edit; the verdict will be on that
+        opened = core.opened.get(inode.ino)
+        if opened is not None and opened.session is not None and not opened.session.frozen:
+            raise Unavailable("somebody else's version came in between, and it is still open here")
         mark = copy_mark(core.user, core.host, datetime.now())
         name = with_mark(inode.name, mark.replace("/", "_"))
         log.warning(

@@ -5,7 +5,7 @@ import fnmatch
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -26,6 +26,10 @@ from zonedrive.vfs.open_file import OpenFile
 from zonedrive.vfs.source import ServiceSource
 
 
+async def _nothing(ino: int) -> None:
+    """Nothing is ever under way before there is a dispatcher."""
+
+
 @dataclass
 class Core:
     """The shared ground; made once by the daemon."""
@@ -42,6 +46,8 @@ class Core:
     host: str = field(default_factory=socket.gethostname)
     invalidations: Invalidations = field(default_factory=Invalidations)
     in_flight: Callable[[int], bool] = lambda ino: False  # whether a step for it is under way
+    landed: Callable[[int], Awaitable[None]] = _nothing  # until no step for it is under way
+    called_back: set[int] = field(default_factory=set)  # uploads to be broken off
     opened: dict[int, OpenFile] = field(default_factory=dict)  # by ino
 
     def __post_init__(self) -> None:

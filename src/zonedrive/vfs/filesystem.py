@@ -50,6 +50,7 @@ class FileSystem:
         # Metadata and content have pools of their own; a step uses one connection at a time.
         self._dispatcher = Dispatcher(core.journal, self._delivery, core.settings.connections)
         core.in_flight = lambda ino: ino in self._dispatcher.running
+        core.landed = self._landed
         self._files = Files(core, self._folders, self._dispatcher)
         self._names = Namespace(core, self._folders, self._files)
         self._renaming = Renaming(core, self._names, self._files)
@@ -71,6 +72,9 @@ class FileSystem:
         """List the zones at the start: so the state is known before anybody asks for a file."""
         with contextlib.suppress(ZonedriveError, OSError):
             await self._folders.refresh(self._core.tree.get(ROOT), time.monotonic_ns())
+
+    async def _landed(self, ino: int) -> None:
+        await self._dispatcher.wait_until(lambda: ino not in self._dispatcher.running)
 
     async def _watch_link(self) -> None:
         """Who waits for a delivery hears when the service goes away or comes back."""

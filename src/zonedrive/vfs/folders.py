@@ -106,6 +106,10 @@ class Folders:
         """What is known of a folder is out of date."""
         self._asked_ns.pop(ino, None)
 
+    def forget_all(self) -> None:
+        """What is known of any folder is out of date."""
+        self._asked_ns.clear()
+
     def hidden(self, folder: int, name: str) -> Entry | None:
         """The service's entry behind a new file of ours of the same name."""
         return self._hidden.get(folder, {}).get(name)

@@ -9,6 +9,8 @@ import errno
 import time
 from collections.abc import Iterator
 
+import trio
+
 from zonedrive.errors import NotSupported
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.vfs.attributes import Attr
@@ -16,6 +18,8 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.open_file import Opened
+
+CALL_BACK_S = 10.0  # how long a change of name waits for the upload of the file to end
 
 
 class Namespace:
@@ -145,11 +149,29 @@ class Namespace:
         inode = self.named(folder, core.checked_name(name))
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
+        await self.call_back(inode, "delete")
         self.require_removable(inode)
         with core.transaction():
             self.remove(inode)
             self.touch(folder)
         core.reap(inode)
+
+    async def call_back(self, inode: Inode, operation: str) -> None:
+        """Break off the upload of a new file whose name could not be changed once it is there.
+
+        Where it is too late the file is the service's, and what follows is refused.
+        """
+        core = self._core
+        if not inode.is_new or core.service.can(operation) or not core.in_flight(inode.ino):
+            return
+        core.called_back.add(inode.ino)
+        try:
+            with trio.move_on_after(CALL_BACK_S):
+                await core.landed(inode.ino)
+        finally:
+            core.called_back.discard(inode.ino)
+        if core.in_flight(inode.ino):
+            raise OSError(errno.EBUSY, "it is just being uploaded")
 
     async def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty folder."""

@@ -1,6 +1,7 @@
 """Names on their way: folders made, entries moved and deleted on the service."""
 
 import contextlib
+import logging
 
 from zonedrive.errors import AlreadyExists, NotFound, Rejected, StoreError
 from zonedrive.model import Entry
@@ -9,6 +10,8 @@ from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
+
+log = logging.getLogger(__name__)
 
 
 class Placement:
@@ -109,6 +112,13 @@ class Placement:
         core = self._core
         if inode.is_folder and await self._others_in(inode):
             raise Rejected("others have put something into the folder", code="NOT_EMPTY")
+        if not inode.is_folder and await self._changed_by_others(inode):
+            log.warning("a file that was deleted here has a new version by somebody else: it stays")
+            with core.transaction():
+                core.tree.unlink(inode)
+                core.journal.drop(inode.ino)
+            self._folders.forget_all()
+            return
         with contextlib.suppress(NotFound):
             await core.service.delete(inode.zone, inode.remote_id or "")
         core.tree.settle(inode.zone, inode.remote_id or "")
@@ -117,6 +127,14 @@ class Placement:
             core.journal.drop(inode.ino)
         core.discard_bytes(inode, intent)
         core.reap(inode)
+
+    async def _changed_by_others(self, inode: Inode) -> bool:
+        """Whether the service has a version that was not seen here when it was deleted."""
+        try:
+            entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
+        except NotFound:
+            return False
+        return entry.revision != inode.revision and entry.modified_by != self._core.user
 
     async def _others_in(self, folder: Inode) -> bool:
         """Whether the service has something in the folder that was not removed here."""

@@ -45,6 +45,7 @@ class Renaming:
             self._require_movable(target, old_folder)
             self._exchange(inode, target)
         elif target is not inode:
+            await self._names.call_back(inode, "move")
             self._require_movable(inode, new_folder)
             if target is not None:
                 await self._require_replaceable(inode, target)
@@ -156,14 +157,8 @@ class Renaming:
         local = core.stays_local(folder, name) and inode.is_new
         core.tree.move(inode, folder.ino, name)
         core.tree.update(inode, local=local, ctime_ns=time.time_ns())
-        if not inode.is_new:
-            above = folder.remote_id
-            if above == inode.remote_parent and core.remote_name(inode) == inode.remote_name:
-                intent = core.journal.get(inode.ino)
-                if intent is not None and intent.place:  # back where the service has it
-                    core.journal.done(intent, place=True)
-            else:
-                core.journal.place(inode.ino, core.due())
+        if not inode.is_new or (inode.is_folder and not local and not was_local):
+            self._note_place(inode, folder)
         elif local and not was_local:
             core.journal.drop(inode.ino)
             for child in core.tree.below(inode.ino):
@@ -172,6 +167,20 @@ class Renaming:
         elif was_local and not local:
             for child in core.tree.below(inode.ino):
                 self._publish(child)
+
+    def _note_place(self, inode: Inode, folder: Inode) -> None:
+        """The service is to hear of the new place, unless it is where it has the inode."""
+        core = self._core
+        intent = core.journal.get(inode.ino)
+        back = (
+            not inode.is_new
+            and folder.remote_id == inode.remote_parent
+            and core.remote_name(inode) == inode.remote_name
+        )
+        if not back or core.in_flight(inode.ino):  # a move under way may end anywhere
+            core.journal.place(inode.ino, core.due())
+        elif intent is not None and intent.place:
+            core.journal.done(intent, place=True)
 
     def _publish(self, inode: Inode) -> None:
         """What was local until now goes to the service after all."""

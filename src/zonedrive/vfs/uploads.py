@@ -5,14 +5,16 @@ edit began from; so neither a lost reply nor somebody else's version is ever sen
 INVARIANT: an answer of the service and the end of its intent are one transaction.
 """
 
+import hashlib
 import logging
 import time
 from collections.abc import Iterator
 
 import trio
+from cachetools import LRUCache
 
 from zonedrive.content.file import ContentFile
-from zonedrive.errors import NotFound, StoreError
+from zonedrive.errors import AlreadyExists, NotFound, StoreError, Unreachable
 from zonedrive.model import Entry
 from zonedrive.outbox.journal import Intent
 from zonedrive.outbox.verdict import Verdict, on_new_name, on_version
@@ -45,6 +47,14 @@ class Body:
             yield piece
 
 
+def digest(file: ContentFile) -> bytes:
+    """SHA-256 of a content.  Blocking."""
+    known = hashlib.sha256()
+    for piece in file.blocks():
+        known.update(piece)
+    return known.digest()
+
+
 class Uploads:
     """Sends generations as versions."""
 
@@ -53,6 +63,9 @@ class Uploads:
         self._folders = folders
         self._conflicts = conflicts
         self._bodies: dict[int, Body] = {}
+        self._places: dict[tuple[str, str], trio.Event] = {}  # folder id and name, under way
+        # Digest of what may have arrived there: of the newest upload without an answer.
+        self._doubts: LRUCache[tuple[str, str], bytes] = LRUCache(1000)
 
     def sent(self, ino: int) -> int:
         """Bytes of an upload under way that have been handed over."""
@@ -61,8 +74,9 @@ class Uploads:
 
     async def upload(self, intent: Intent, inode: Inode) -> None:
         """Make the intent's content the next version, or a new file."""
-        core = self._core
         identity = inode.remote_id
+        if inode.is_new and await self._overtook(inode):
+            return
         if inode.is_new:
             folder_id, name, found = await self._look_for_name(intent, inode)
             verdict = on_new_name(intent.size, found)
@@ -71,6 +85,13 @@ class Uploads:
             verdict = on_version(intent.base, intent.size, found)
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = found.name if found else ""
+            self._require_only_one(inode, name)
+        place = (folder_id, name)
+        if verdict in (Verdict.COMPARE, Verdict.CONFLICT) and place in self._doubts:
+            assert found is not None
+            if await self._was_ours(inode, found, place):
+                self._follow(inode, found)
+                return
         if verdict is Verdict.COMPARE:
             assert found is not None
             if await self._same_content(inode, intent, found):
@@ -83,25 +104,67 @@ class Uploads:
             assert found is not None
             self._conflicts.set_aside(intent, inode, found)
         else:
-            file = core.spool.open(inode.ino, intent.generation)
-            body = self._bodies[inode.ino] = Body(file, intent.size)
+            if place in self._places:  # another one was faster; look again after it
+                await self._places[place].wait()
+                return
+            landed = self._places[place] = trio.Event()
             try:
-                entry = await trio.to_thread.run_sync(
-                    lambda: core.service.transfer.upload(
-                        inode.zone,
-                        folder_id,
-                        name,
-                        body,
-                        intent.size,
-                        cancelled=lambda: core.outdated(intent) or inode.remote_id != identity,
-                    )
-                )
+                entry = await self._send(intent, inode, place, identity)
             except Cancelled:
                 return
             finally:
-                del self._bodies[inode.ino]
-                file.close()
+                del self._places[place]
+                landed.set()
             await self._sent(intent, inode, entry, identity)
+
+    async def _overtook(self, inode: Inode) -> bool:
+        """Whether another upload to the same name was under way: see first what came of it."""
+        folder = self._core.tree.get(inode.parent)
+        landed = self._places.get((folder.remote_id or "", self._core.remote_name(inode)))
+        if landed is not None:
+            await landed.wait()
+        return landed is not None
+
+    async def _send(
+        self, intent: Intent, inode: Inode, place: tuple[str, str], identity: str | None
+    ) -> Entry:
+        core = self._core
+        file = core.spool.open(inode.ino, intent.generation)
+        body = self._bodies[inode.ino] = Body(file, intent.size)
+
+        def cancelled() -> bool:
+            return (
+                core.outdated(intent)
+                or inode.remote_id != identity
+                or inode.ino in core.called_back
+            )
+
+        try:
+            return await trio.to_thread.run_sync(
+                lambda: core.service.transfer.upload(
+                    inode.zone, *place, body, intent.size, cancelled=cancelled
+                )
+            )
+        except Unreachable:
+            # It may have arrived.  Should these bytes be replaced before we can look, they are
+            # still to be recognised as ours.
+            self._doubts[place] = await trio.to_thread.run_sync(digest, file)
+            raise
+        finally:
+            del self._bodies[inode.ino]
+            file.close()
+
+    def _require_only_one(self, inode: Inode, name: str) -> None:
+        """A version is sent under its file's name, so the folder may have that name only once."""
+        siblings = self._core.tree.inodes_in(inode.parent) if inode.parent != NOWHERE else []
+        if any(
+            each is not inode and each.remote_name == name and each.remote_id is not None
+            for each in siblings
+        ):
+            raise AlreadyExists(
+                "the service has two entries of this name in one folder",
+                remedy="rename one of them there",
+            )
 
     async def _look_at(self, inode: Inode) -> Entry | None:
         """The file as the service has it now."""
@@ -144,6 +207,41 @@ class Uploads:
             return await trio.to_thread.run_sync(compare)
         finally:
             file.close()
+
+    async def _was_ours(self, inode: Inode, found: Entry, place: tuple[str, str]) -> bool:
+        """Whether the service's version is what an upload without an answer was about."""
+        core = self._core
+        doubt = self._doubts.pop(place)
+        if found.folder or found.modified_by != core.user:
+            return False
+
+        def theirs() -> bytes:
+            known = hashlib.sha256()
+            with core.service.transfer.download(inode.zone, found.id) as download:
+                for piece in download:
+                    known.update(piece)
+            return known.digest()
+
+        return await trio.to_thread.run_sync(theirs) == doubt
+
+    def _follow(self, inode: Inode, found: Entry) -> None:
+        """What is to be sent follows the version that arrived without our knowing."""
+        core = self._core
+        with core.transaction():
+            core.claim(inode, found.id)
+            core.tree.update(
+                inode,
+                remote_id=found.id,
+                remote_parent=found.parent_id or inode.remote_parent,
+                remote_name=found.name,
+                revision=found.revision,
+            )
+            core.tree.settle(inode.zone, found.id)
+            core.journal.rebase(inode.ino, found.revision)
+            self._note_place(inode)
+        opened = core.opened.get(inode.ino)
+        if opened is not None and opened.session is not None:
+            opened.session.base = found.revision
 
     async def _sent(self, intent: Intent, inode: Inode, entry: Entry, identity: str | None) -> None:
         """The service has the generation as its newest version.

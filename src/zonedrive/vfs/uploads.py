@@ -87,17 +87,17 @@ class Uploads:
             name = found.name if found else ""
             self._require_only_one(inode, name)
         place = (folder_id, name)
-        if verdict in (Verdict.COMPARE, Verdict.CONFLICT) and place in self._doubts:
-            assert found is not None
-            if await self._was_ours(inode, found, place):
-                self._follow(inode, found)
-                return
         if verdict is Verdict.COMPARE:
             assert found is not None
             if await self._same_content(inode, intent, found):
                 await self._sent(intent, inode, found, identity)
                 return
             verdict = Verdict.CONFLICT
+        if verdict is Verdict.CONFLICT and place in self._doubts:
+            assert found is not None
+            if await self._was_ours(inode, found, place):
+                self._follow(inode, found)
+                return
         if verdict is Verdict.LOST:
             self._conflicts.make_anew(intent, inode)
         elif verdict is Verdict.CONFLICT:

@@ -86,6 +86,16 @@ class Core:
         """Where the bytes of the service's present version come from."""
         return ServiceSource(self.service.transfer, inode.zone, inode.remote_id or "")
 
+    async def keep_bytes(self, inode: Inode) -> None:
+        """Bring the bytes of the service's version into the spool, as a generation of ours."""
+        generation = self.next_generation()
+        path = self.spool.path(inode.ino, generation)
+        source = self.source(inode)
+        file = await self.cache.export(inode.ino, inode.revision, inode.size, source, path)
+        file.close()
+        with self.transaction():
+            self.tree.update(inode, generation=generation)
+
     def due(self) -> int:
         """When a change made now may be sent."""
         return due_in(self.settings.settle)

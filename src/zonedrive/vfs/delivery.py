@@ -81,7 +81,7 @@ class Delivery:
             return
         stays = not old_intent.gone
         if stays and not old.generation:
-            await self._keep_bytes(old)
+            await core.keep_bytes(old)
         if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
             return
         base = old_intent.base if old_intent.generation else old.revision
@@ -108,15 +108,3 @@ class Delivery:
                         old.ino, old.generation, old.size, base=None, held=False, due_ns=core.due()
                     )
         core.reap(old)
-
-    async def _keep_bytes(self, inode: Inode) -> None:
-        """Bring the service's bytes into the spool: the entry is about to become another's."""
-        core = self._core
-        generation = core.next_generation()
-        path = core.spool.path(inode.ino, generation)
-        file = await core.cache.export(
-            inode.ino, inode.revision, inode.size, core.source(inode), path
-        )
-        file.close()
-        with core.transaction():
-            core.tree.update(inode, generation=generation)

@@ -81,14 +81,7 @@ class Renaming:
             return
         if not core.cache.is_complete(inode.ino, inode.revision):
             return
-        generation = core.next_generation()
-        path = core.spool.path(inode.ino, generation)
-        file = await core.cache.export(
-            inode.ino, inode.revision, inode.size, core.source(inode), path
-        )
-        file.close()
-        with core.transaction():
-            core.tree.update(inode, generation=generation)
+        await core.keep_bytes(inode)
 
     def _give_up_identity(self, inode: Inode) -> None:
         """The entry the inode stood for is deleted on the service; the inode is a new file."""

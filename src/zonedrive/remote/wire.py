@@ -2,7 +2,8 @@
 
 The only place that knows the wire's names.  Must not know requests or where an answer came from.
 Unknown members are passed over; a missing, null or odd member takes a harmless value; an item
-that cannot be named (no id, no name) is dropped with a warning rather than lose its neighbours.
+that cannot be addressed is dropped with a warning rather than lose its neighbours: an entry
+without id, a zone without id or name.  An entry without a name is there, named "".
 
 INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
 """
@@ -111,16 +112,16 @@ def items_of(value: object, kind: type[WireT], doing: str) -> list[WireT]:
 
 
 def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
-    """The entry, or None where id or name are missing; the keywords fill what is not told."""
-    found_id, found_name = text(wire.id), text(wire.name) or name
-    if not found_id or not found_name:
+    """The entry, or None where the id is missing; the keywords fill what is not told."""
+    found_id = text(wire.id)
+    if not found_id:
         return None
     size, modified, author = count(wire.size), moment(wire.lastModified), text(wire.lastModifiedBy)
     return Entry(
         id=found_id,
         zone_id=text(wire.zoneId) or zone_id,
         parent_id=text(wire.parentId) or parent_id,
-        name=found_name,
+        name=text(wire.name) or name,
         folder=wire.folder is True,
         size=0 if wire.folder is True else size,
         modified_ns=modified,
@@ -142,15 +143,15 @@ def one_entry(
         wire = msgspec.convert(value, WireEntry)
         if found := entry(wire, zone_id=zone_id, parent_id=parent_id, name=name):
             return found
-    raise BadAnswer(f"{doing}: the answer is not an entry with id and name")
+    raise BadAnswer(f"{doing}: the answer is not an entry with an id")
 
 
 def entries(
     wires: list[WireEntry], doing: str, *, zone_id: str, parent_id: str = ""
 ) -> list[Entry]:
-    """All entries that can be named, in their order."""
+    """All entries that have an id, in their order."""
     found = [entry(wire, zone_id=zone_id, parent_id=parent_id) for wire in wires]
-    return _named(found, doing)
+    return _kept(found, "id", doing)
 
 
 def zones(wires: list[WireZone], doing: str) -> list[Zone]:
@@ -172,7 +173,7 @@ def zones(wires: list[WireZone], doing: str) -> list[Zone]:
             if zone_id and name
             else None
         )
-    return _named(found, doing)
+    return _kept(found, "id or name", doing)
 
 
 def versions(wires: list[WireVersion], doing: str) -> list[Version]:
@@ -191,7 +192,7 @@ def versions(wires: list[WireVersion], doing: str) -> list[Version]:
             if version
             else None
         )
-    return sorted(_named(found, doing), key=lambda version: version.modified_ns, reverse=True)
+    return sorted(_kept(found, "id", doing), key=lambda version: version.modified_ns, reverse=True)
 
 
 def text(value: object) -> str:
@@ -288,9 +289,9 @@ _NO_ATTRIBUTES = Attributes()
 ModelT = TypeVar("ModelT", Entry, Zone, Version)
 
 
-def _named(found: list[ModelT | None], doing: str) -> list[ModelT]:
+def _kept(found: list[ModelT | None], lacking: str, doing: str) -> list[ModelT]:
     kept = [item for item in found if item is not None]
     if len(kept) < len(found):
-        logger.warning("%s: %d of %d items have no id or name", doing, len(found) - len(kept),
-                       len(found))  # fmt: skip
+        logger.warning("%s: %d of %d items have no %s", doing, len(found) - len(kept),
+                       len(found), lacking)  # fmt: skip
     return kept

@@ -67,10 +67,10 @@ def test_an_odd_member_costs_nothing_else(member: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     "item",
-    ["null", "5", "[]", "{}", '{"id":"a"}', '{"name":"a"}', '{"id":null,"name":"a"}',
-     '{"id":"a","name":""}', '{"id":"a","name":{}}'],
+    ["null", "5", "[]", "{}", '{"name":"a"}', '{"id":null,"name":"a"}', '{"id":"","name":"a"}',
+     '{"id":{},"name":"a"}', '{"id":true,"name":"a"}'],
 )  # fmt: skip
-def test_an_item_without_id_or_name_does_not_hide_its_neighbours(
+def test_an_item_without_id_does_not_hide_its_neighbours(
     item: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The listing goes on, and the log says once that something is missing."""
@@ -79,8 +79,21 @@ def test_an_item_without_id_or_name_does_not_hide_its_neighbours(
         found = wire.entries(wire.items(body, wire.WireEntry, "listing"), "listing", zone_id="z")
     assert [entry.id for entry in found] == ["b"]
     assert [record.getMessage() for record in caplog.records] == [
-        "listing: 1 of 2 items have no id or name"
+        "listing: 1 of 2 items have no id"
     ]
+
+
+@pytest.mark.parametrize(
+    "item", ['{"id":"a","name":""}', '{"id":"a"}', '{"id":"a","name":null}', '{"id":"a","name":{}}']
+)
+def test_an_entry_without_a_name_is_there(item: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It has content like any other: it arrives with an empty name, not at all as a loss."""
+    body = f'[{item},{{"id":"b","name":"m"}}]'.encode()
+    found = wire.entries(wire.items(body, wire.WireEntry, "listing"), "listing", zone_id="z")
+    assert [(entry.id, entry.name) for entry in found] == [("a", ""), ("b", "m")]
+    assert caplog.records == []
+    alone = wire.one_entry(wire.parse(item.encode(), "x"), "x", zone_id="z")
+    assert (alone.id, alone.name) == ("a", "")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +205,7 @@ def test_versions_are_given_newest_first() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [None, [], "text", {}, {"id": "a"}, {"name": "n"}])
+@pytest.mark.parametrize("value", [None, [], "text", {}, {"id": ""}, {"name": "n"}])
 def test_an_answer_that_is_no_entry_is_an_error(value: object) -> None:
     """It is not made into an entry with an empty id."""
     with pytest.raises(BadAnswer):

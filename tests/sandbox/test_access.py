@@ -154,16 +154,17 @@ def test_without_valid_credentials_nothing_is_served(service: Service, header: s
     assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/api/zones"), ("GET", "/api/zones/z/folder/f"), ("GET", "/api/zones/z/files/f"),
-        ("GET", "/api/zones/z/files/f/content"), ("POST", "/api/zones/z/files/f"),
-        ("GET", "/api/tokens"), ("POST", "/api/tokens"), ("GET", "/api/users"),
-        ("POST", "/api/groups"), ("PUT", "/api/groups/g"), ("DELETE", "/api/groups/g"),
-        ("PUT", "/api/groups/g/members/m"), ("GET", "/api/sandbox/zones/z/deleted"),
-    ],
-)  # fmt: skip
+ASKING = [
+    ("GET", "/api/zones"), ("GET", "/api/zones/z/folder/f"), ("GET", "/api/zones/z/files/f"),
+    ("GET", "/api/zones/z/files/f/content"), ("POST", "/api/zones/z/files/f"),
+    ("GET", "/api/tokens"), ("POST", "/api/tokens"), ("GET", "/api/users"),
+    ("POST", "/api/groups"), ("PUT", "/api/groups/g"), ("DELETE", "/api/groups/g"),
+    ("PUT", "/api/groups/g/members/m"), ("GET", "/api/sandbox/zones/z/deleted"),
+]  # fmt: skip
+AUTHENTICATED = [("GET", "/api/access/logoff"), *ASKING]
+
+
+@pytest.mark.parametrize(("method", "path"), ASKING)
 def test_nobody_is_refused_everywhere(service: Service, method: str, path: str) -> None:
     """No endpoint forgets to ask."""
     assert refusal(service.client().request(method, path)) == (401, "AUTHORIZATION_FAILED")
@@ -213,7 +214,8 @@ def test_only_the_password_can_be_changed_where_that_is_required(service: Servic
     first = logon(client, "newbie@acme.example", "first day").json()
     assert first["passwordChangeIsRequired"] is True
     client.headers["Authorization"] = "Bearer " + first["sessionId"]
-    assert refusal(client.get("/api/zones")) == (403, "NOT_ALLOWED")
+    for method, path in AUTHENTICATED:
+        assert refusal(client.request(method, path)) == (403, "NOT_ALLOWED")
     change = {"password": list("wrong"), "newPassword": list("second day")}
     assert refusal(client.post("/api/sandbox/password", json=change)) == (403, "WRONG_PASSWORD")
     change["password"] = change["newPassword"] = list("first day")
@@ -221,6 +223,7 @@ def test_only_the_password_can_be_changed_where_that_is_required(service: Servic
     change["newPassword"] = list("second day")
     assert client.post("/api/sandbox/password", json=change).status_code == 204
     assert client.get("/api/zones").json() == []
+    assert client.get("/api/access/logoff").status_code == 204
     again = logon(service.client(), "newbie@acme.example", "second day")
     assert again.json()["passwordChangeIsRequired"] is False
 

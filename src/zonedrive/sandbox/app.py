@@ -18,6 +18,7 @@ from zonedrive.sandbox.errors import (
     answer_api_error,
     answer_crash,
     answer_http_exception,
+    must_change_password,
 )
 from zonedrive.sandbox.identity import Caller, Doorkeeper
 from zonedrive.sandbox.routes import access, groups, logon, own, signon, tokens, uploads, users
@@ -109,7 +110,7 @@ def _guard(doorkeeper: Doorkeeper, endpoint: Guarded, resource: str, action: str
     async def guarded(request: Request) -> Response:
         caller = await doorkeeper.identify(request)
         if caller.user.change_required and resource != "password":
-            raise ApiError(403, "NOT_ALLOWED", "The password must be changed first")
+            raise must_change_password()
         if caller.scope is not None and not caller.scope.allows(resource, action):
             raise ApiError(403, "NOT_ALLOWED", "The scope of this session or token forbids this")
         return await endpoint(request, caller)

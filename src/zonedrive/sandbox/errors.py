@@ -95,3 +95,8 @@ async def answer_crash(_request: Request, error: Exception) -> Response:
 def bad_argument(message: str) -> ApiError:
     """The refusal for a parameter or body that does not fit."""
     return ApiError(400, "ILLEGAL_ARGUMENT", message)
+
+
+def must_change_password() -> ApiError:
+    """The refusal of everything else for one who has to change the password."""
+    return ApiError(403, "NOT_ALLOWED", "The password must be changed first")

@@ -10,7 +10,12 @@ from starlette.responses import Response
 from zonedrive.sandbox import intake
 from zonedrive.sandbox.answers import json_response
 from zonedrive.sandbox.deployment import Deployment
-from zonedrive.sandbox.errors import ApiError, bad_argument, error_response
+from zonedrive.sandbox.errors import (
+    ApiError,
+    bad_argument,
+    error_response,
+    must_change_password,
+)
 from zonedrive.sandbox.identity import COOKIE, presented_secret
 from zonedrive.sandbox.settings import Named
 
@@ -83,8 +88,15 @@ def belongs(given: str, name: str, domain: str) -> bool:
 
 
 async def logoff(request: Request) -> Response:
-    """GET /api/access/logoff: 204, or 404 where there is no session to end."""
+    """GET /api/access/logoff: 204, or 404 where there is no session to end.
+
+    Raises ApiError 403 for one who must change the password first.
+    """
     secret = presented_secret(request)
+    grant = None if secret is None else deployment(request).sessions.resolve(secret)
+    user = None if grant is None else deployment(request).users.find(grant.user_id)
+    if user is not None and user.change_required:
+        raise must_change_password()
     headers = {"Set-Cookie": FORGET_COOKIE} if COOKIE in request.cookies else {}
     if secret is None or not deployment(request).sessions.end(secret):
         return error_response(

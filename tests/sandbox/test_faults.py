@@ -82,6 +82,22 @@ def test_a_stall_holds_the_answer_back(service: Service, zone: Zone, folder: str
     assert time.monotonic() - before >= 1
 
 
+@pytest.mark.parametrize("order", [{"latency_ms": 3_600_000, "status": 503}, {"stall": 3600}])
+def test_clearing_lets_those_go_who_are_held_back(service: Service, order: dict[str, Any]) -> None:
+    """A request that waits for an hour is answered, as if the fault had never been."""
+    service.tell({"stats": "reset"})
+    service.fault(**order)
+    with service.connect() as connection:
+        connection.settimeout(10)
+        connection.sendall(f"GET {REQUIREMENTS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        eventually(
+            lambda: service.tell({"stats": True})["requests"] == {f"GET {REQUIREMENTS}": 1},
+            "it is waiting",
+        )
+        service.fault()
+        assert connection.recv(12) == b"HTTP/1.1 200"
+
+
 def ssl_request(service: Service, zone: Zone, folder: str, name: str) -> ssl.SSLSocket:
     """An upload of nothing, sent but not yet answered."""
     connection = service.connect()

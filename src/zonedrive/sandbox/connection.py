@@ -9,7 +9,6 @@ import os
 import socket
 import struct
 import termios
-from contextlib import suppress
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -46,10 +45,14 @@ class Connection(HttpToolsProtocol):
         self.transport.write(head.encode() + body)
         self.transport.close()
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait, but not for one who is gone."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._lost.wait(), seconds)
+    async def sleep(self, seconds: float, released: asyncio.Event) -> None:
+        """Wait, but not for one who is gone, and not longer than until `released` is set."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._lost, released)]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def reset(self, *, flush: bool) -> None:
         """End the connection with a TCP reset; with `flush`, what was written arrives first."""

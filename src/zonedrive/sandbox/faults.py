@@ -4,6 +4,7 @@ Must not know how a fault is carried out.  Each effect of an object is a fault o
 own count; faults add up until they are cleared.
 """
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -64,12 +65,13 @@ class Faults:
     def __init__(self) -> None:
         self._faults: list[Fault] = []
         self.down = False
+        # Set at the next clearing; whoever is being held back waits for it.
+        self.cleared = asyncio.Event()
 
     def order(self, order: FaultOrder | None) -> None:
         """Add an order's faults, or clear all (None).  Raises ValueError for one that cannot be."""
         if order is None:
-            self._faults.clear()
-            self.down = False
+            self._clear()
             return
         effects = _effects(order)
         if not effects and order.down is None:
@@ -88,6 +90,15 @@ class Faults:
             self._faults.append(Fault(kind, amount, error, method, path, order.times))
         if order.down is not None:
             self.down = order.down
+
+    def _clear(self) -> None:
+        """End all faults, also for the requests that have met them already."""
+        for fault in self._faults:
+            fault.left = 0
+        self._faults.clear()
+        self.down = False
+        self.cleared.set()
+        self.cleared = asyncio.Event()
 
     def meeting(self, method: str, path: str) -> list[Fault]:
         """The faults that a request meets; their times are not taken yet."""

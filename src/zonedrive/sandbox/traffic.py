@@ -4,6 +4,7 @@ Must not know endpoints.  The order of faults: latency before anything, status i
 drop and stall after the work and before the answer's first byte, cut while bytes pass.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -60,11 +61,11 @@ class Traffic:
         if self._faults.down:
             await connection_of(scope).reset(flush=False)
             return
-        met = self._faults.meeting(scope["method"], scope["path"])
-        passage = Passage(scope, receive, send, met, self._stats)
+        met, cleared = self._faults.meeting(scope["method"], scope["path"]), self._faults.cleared
+        passage = Passage(scope, receive, send, met, cleared, self._stats)
         delay = sum(fault.amount for fault in met if fault.kind == "latency" and fault.use())
         if delay:
-            await connection_of(scope).sleep(delay / 1000)
+            await connection_of(scope).sleep(delay / 1000, cleared)
         for fault in met:
             if fault.kind == "status" and fault.use():
                 text = "This answer was asked for over the control socket"
@@ -93,11 +94,18 @@ class Passage:
     """One request on its way through: its bytes are counted, and its faults happen here."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, met: list[Fault], stats: Stats
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        met: list[Fault],
+        cleared: asyncio.Event,
+        stats: Stats,
     ) -> None:
         self._connection = connection_of(scope)
         self._receive, self._send = receive, send
         self._met = met
+        self._cleared = cleared
         self._cuts = [fault for fault in met if fault.kind == "cut"]
         self._stats = stats
         self._drop = False
@@ -128,7 +136,7 @@ class Passage:
             return
         if message["type"] == "http.response.start":
             if self._stall:
-                await self._connection.sleep(self._stall)
+                await self._connection.sleep(self._stall, self._cleared)
         else:
             body = message.get("body", b"")
             for fault in self._cuts:

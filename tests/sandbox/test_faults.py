@@ -246,6 +246,10 @@ def test_faults_add_up_until_cleared(service: Service, alice: Person) -> None:
 WRONG: list[Any] = [
     5, [], {}, {"colour": "red"}, {"status": 200}, {"status": "503"}, {"cut_after": -1},
     {"stall": 1, "times": 0}, {"status": 503, "path": "("}, {"times": 3},
+    {"status": 503, "error": "NO_SUCH_NAME"}, {"status": 503, "error": ""},
+    {"stall": 1, "error": "FAILED"}, {"error": "FAILED"}, {"status": 503, "method": "FETCH"},
+    {"down": True, "times": 1}, {"down": True, "method": "GET"}, {"down": True, "path": "x"},
+    {"down": True, "status": 503, "times": 1},
 ]  # fmt: skip
 
 

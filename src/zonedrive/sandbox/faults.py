@@ -11,9 +11,11 @@ from typing import Literal
 
 import msgspec
 
-from zonedrive.sandbox.errors import code_of
+from zonedrive.sandbox.errors import NAMES, code_of
 
 Kind = Literal["latency", "status", "cut", "drop", "stall"]
+
+METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
 
 
 class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -74,12 +76,7 @@ class Faults:
             self._clear()
             return
         effects = _effects(order)
-        if not effects and order.down is None:
-            raise ValueError(
-                "a fault needs latency_ms, status, cut_after, drop_reply, stall or down"
-            )
-        if order.times is not None and order.times < 1:
-            raise ValueError("times must be 1 or more")
+        _check(order, effects)
         try:
             path = None if order.path is None else re.compile(order.path)
         except re.error as wrong:
@@ -103,6 +100,25 @@ class Faults:
     def meeting(self, method: str, path: str) -> list[Fault]:
         """The faults that a request meets; their times are not taken yet."""
         return [fault for fault in self._faults if fault.meets(method, path)]
+
+
+def _check(order: FaultOrder, effects: list[tuple[Kind, float]]) -> None:
+    """Raise ValueError for an order whose fields make no sense together."""
+    if not effects and order.down is None:
+        raise ValueError("a fault needs latency_ms, status, cut_after, drop_reply, stall or down")
+    if order.times is not None and order.times < 1:
+        raise ValueError("times must be 1 or more")
+    if order.down is not None and (order.times, order.method, order.path) != (None, None, None):
+        raise ValueError(
+            "down does not go with times, method or path: connections are refused before there"
+            " is a request to count or to look at; end it with false or null"
+        )
+    if order.error is not None and order.status is None:
+        raise ValueError("error needs a status to come with")
+    if order.error is not None and order.error not in NAMES:
+        raise ValueError(f"there is no error named {order.error!r} in the interface")
+    if order.method is not None and order.method.upper() not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}")
 
 
 def _effects(order: FaultOrder) -> list[tuple[Kind, float]]:

@@ -261,7 +261,7 @@ def test_an_order_that_cannot_be_is_refused(service: Service, alice: Person, ord
 
 
 @pytest.mark.parametrize(
-    "line", [b"nonsense", b"[]", b"{}", b'{"no": 1}', b'{"stats": 5}', b"\xff"]
+    "line", [b"", b"  ", b"nonsense", b"[]", b"{}", b'{"no": 1}', b'{"stats": 5}', b"\xff"]
 )
 def test_the_control_socket_answers_every_line(service: Service, line: bytes) -> None:
     """A line that is no command gets an error, and the connection goes on."""

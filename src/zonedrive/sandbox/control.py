@@ -74,16 +74,17 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                if line.strip():
-                    answer = await self._answer(line)
-                    writer.write(msgspec.json.encode(answer) + b"\n")
-                    await writer.drain()
+                answer = await self._answer(line)
+                writer.write(msgspec.json.encode(answer) + b"\n")
+                await writer.drain()
         except (ConnectionError, ValueError):
             pass  # the client went away, or sent a line without end
         finally:
             writer.close()
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
+        if not line.strip():
+            return {"error": "an empty line is no command"}
         try:
             command = msgspec.json.decode(line, type=dict[str, Any])
             if len(command) != 1 or (name := next(iter(command))) not in self._commands:

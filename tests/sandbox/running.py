@@ -125,6 +125,7 @@ class Service:
         self.data = folder / "data"
         self._ready = folder / "ready.json"
         self._world = folder / "world.toml"
+        self._filled_from_file = world_text is not None
         if world_text is not None:
             self._world.write_text(world_text)
         self._clients: list[httpx.Client] = []
@@ -133,7 +134,7 @@ class Service:
 
     def command(self, *more: str) -> list[str]:
         """The command line of this sandbox."""
-        chosen = ["--world", str(self._world)] if self._world.exists() else []
+        chosen = ["--world", str(self._world)] if self._filled_from_file else []
         return [
             sys.executable, "-m", "zonedrive.sandbox", "--data", str(self.data),
             "--ready-file", str(self._ready), *chosen, *more,

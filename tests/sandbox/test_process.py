@@ -142,11 +142,14 @@ def test_a_restart_keeps_everything(start: Start, number: int) -> None:
     assert service.client(Authorization=f"Bearer {token}").get("/api/zones").status_code == 200
 
 
-def test_the_world_is_read_once(start: Start) -> None:
-    """A world file that changed, or is broken, does not matter to a restart."""
+@pytest.mark.parametrize("then", ["broken", None])
+def test_the_world_is_read_once(start: Start, then: str | None) -> None:
+    """A world file that changed, is broken or gone does not matter to a restart."""
     service = start(world())
     service.stop()
-    (service.folder / "world.toml").write_text("broken")
+    (service.folder / "world.toml").unlink()
+    if then is not None:
+        (service.folder / "world.toml").write_text(then)
     service.start()
     assert service.person().zones().keys() == {"Project X", "Closed", "Alice alone"}
 

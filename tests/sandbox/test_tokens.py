@@ -65,6 +65,7 @@ def test_a_token_needs_the_password(alice: Person) -> None:
         {"validity": 0}, {"validity": -1}, {"validity": "60"}, {"validity": 10**12},
         {"tokenName": ""}, {"tokenName": None}, {"password": "correct horse"}, {"password": None},
         {"password": ["cor", "rect"]}, {"scope": "SCIM"}, {"scope": {"permissions": []}},
+        {"scope": {"permissions": {"files": {"list": True, "fly": True}}}},
     ],
 )  # fmt: skip
 def test_a_malformed_request_for_a_token_is_refused(alice: Person, more: dict[str, Any]) -> None:
@@ -123,6 +124,14 @@ def test_a_scope_limits_a_session(service: Service, alice: Person) -> None:
     token = bearer(service, create(reader).json()["token"])
     assert refusal(token.get("/api/users")) == (403, "NOT_ALLOWED")
     assert reader.get("/api/tokens").json()[-1]["scope"]["name"] == "reader"
+
+
+def test_a_scope_with_an_unknown_permission_is_refused(service: Service, alice: Person) -> None:
+    """A misspelt permission is said at the logon, not found out about later."""
+    scope = {"name": "typo", "permissions": {"files": {"list": True, "reed": False}}}
+    answer = logon(service.client(), alice.id, PASSWORDS[alice.id], scope=scope)
+    assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+    assert "files.reed" in answer.json()["message"]
 
 
 def test_a_token_ends_with_the_password_it_was_made_with(service: Service) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from zonedrive.sandbox.errors import ApiError, bad_argument
+from zonedrive.sandbox.sessions import ACTIONS, Scope
 
 LARGEST_BODY = 1 << 20
 
@@ -93,6 +94,15 @@ def entry_name(name: str) -> str:
     if not name or "/" in name or "\0" in name:
         raise ApiError(400, "ILLEGAL_NAME", "A name must not be empty nor contain '/' or NUL")
     return name
+
+
+def known_permissions(scope: Scope | None) -> None:
+    """Raises ApiError 400 for a scope with a permission that there is not."""
+    if scope is not None and (unknown := scope.unknown_actions()):
+        raise bad_argument(
+            f"The scope has unknown permissions: {', '.join(unknown)}; there are"
+            f" {', '.join(ACTIONS)}"
+        )
 
 
 def characters(password: list[str] | None, *, code: str = "ILLEGAL_ARGUMENT") -> str | None:

@@ -14,6 +14,9 @@ import msgspec
 from zonedrive.sandbox.clock import now_us
 from zonedrive.sandbox.database import Database, Row
 
+# What a permission can be about; `all` stands for the others.
+ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
+
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     """A limit on what a session or token may do."""
@@ -24,6 +27,15 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     permissions: dict[str, dict[str, bool]] = {}
     limitations: dict[str, Any] = {}
     extensions: dict[str, Any] = {}
+
+    def unknown_actions(self) -> list[str]:
+        """The permissions that there are not, as 'resource.action', in their order."""
+        return [
+            f"{resource}.{action}"
+            for resource, flags in self.permissions.items()
+            for action in flags
+            if action not in ACTIONS
+        ]
 
     def allows(self, resource: str, action: str) -> bool:
         """Whether the scope lets through `action` (create, list, get, …) on a resource.

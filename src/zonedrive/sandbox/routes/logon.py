@@ -61,6 +61,7 @@ class Attempt:
         self._service = service
         self._body = body
         self._life_ms = self._life()
+        intake.known_permissions(body.scope)
         self._password = intake.characters(body.password, code="INVALID_DATA")
         if body.password_as_string is not None:
             if self._password not in (None, body.password_as_string):

@@ -31,6 +31,7 @@ async def create(request: Request, caller: Caller) -> Response:
         raise bad_argument("tokenName is empty")
     if not 0 < body.validity <= LONGEST_SECONDS:
         raise bad_argument(f"validity must be from 1 to {LONGEST_SECONDS} seconds")
+    intake.known_permissions(body.scope)
     password = intake.characters(body.password) or ""
     if not await run_in_threadpool(passwords.matches, password, caller.user.password):
         raise ApiError(403, "WRONG_PASSWORD", "The password is wrong")

@@ -245,7 +245,15 @@ USER = '[[users]]\nid = "u"\nname = "U"\npassword = "p"\n'
 GROUP = '[[groups]]\nname = "G"\n'
 MISTAKES = [
     ("organization =\n" + HEAD, "line 1"),
-    ("users = []", "organization"),
+    (USER, "world.toml: [organization] is missing"),
+    (HEAD, "world.toml: [[users]] is missing"),
+    ("", "world.toml: [organization] is missing"),
+    (HEAD + USER + "[[zone]]\n", "world.toml, line 8: 'zone' is not known here; there are [org"),
+    ("\ncolour = 1\n" + HEAD + USER, "world.toml, line 2: 'colour' is not known here"),
+    ('folder = "x"\n' + HEAD + USER, "world.toml, line 1: 'folder' is not known here"),
+    (HEAD + "[users.x]\n", "users"),
+    (HEAD + USER.replace("password", "pass"), "line 4, users[0]: 'pass"),
+    ("[organization]\n" + USER, "line 1, organization: 'name' is missing"),
     (HEAD + 'otp = "SMS"\n' + USER, "line 1, organization.otp"),
     (HEAD + "colour = 1\n" + USER, "colour"),
     (HEAD + "session_seconds = 0\n" + USER, "organization.session_seconds"),

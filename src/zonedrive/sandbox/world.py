@@ -9,7 +9,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, Never
+from typing import Any, Literal, Never
 
 import msgspec
 
@@ -88,6 +88,15 @@ class World(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     folder: str = "."
 
 
+# The tables of a world file, as one writes them.
+TABLES = {
+    "organization": "[organization]",
+    "users": "[[users]]",
+    "groups": "[[groups]]",
+    "zones": "[[zones]]",
+}
+
+
 def load(path: Path) -> World:
     """Read and check a world file; raises SandboxError."""
     try:
@@ -97,16 +106,45 @@ def load(path: Path) -> World:
     except UnicodeDecodeError as wrong:
         raise SandboxError(f"{path} is not UTF-8 (byte {wrong.start})") from wrong
     try:
-        world = msgspec.convert(tomllib.loads(text), World)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as wrong:
         raise SandboxError(f"{path}: {wrong}") from wrong
+    _check_tables(path, text, tables)
+    try:
+        world = msgspec.convert(tables, World)
     except msgspec.ValidationError as wrong:
         sentence, _, place = str(wrong).partition(" - at `$")
         place = place.strip("`.")
+        sentence = _plain(sentence)
         raise SandboxError(f"{path}{_line(text, place)}: {sentence}") from wrong
     world = msgspec.structs.replace(world, folder=str(path.absolute().parent))
     _Check(path, text, world).all()
     return world
+
+
+def _check_tables(path: Path, text: str, tables: dict[str, Any]) -> None:
+    """What there is at the top of the file; raises SandboxError."""
+    for name in tables:
+        if name not in TABLES:
+            known = ", ".join(TABLES.values())
+            place = _first_line(text, name)
+            raise SandboxError(f"{path}{place}: {name!r} is not known here; there are {known}")
+    for name in ("organization", "users"):
+        if name not in tables:
+            raise SandboxError(f"{path}: {TABLES[name]} is missing")
+
+
+def _first_line(text: str, name: str) -> str:
+    """', line 12' where a key or table of that name begins, as well as it can be found."""
+    quoted = rf"""["']?{re.escape(name)}["']?"""
+    head = re.search(rf"^[ \t]*\[*[ \t]*{quoted}[ \t]*[].=]", text, re.MULTILINE)
+    return "" if head is None else f", line {text.count(chr(10), 0, head.start()) + 1}"
+
+
+def _plain(sentence: str) -> str:
+    """msgspec's sentence about a field, in words for whoever wrote the file."""
+    sentence = re.sub(r"^Object missing required field `(.*)`$", r"'\1' is missing", sentence)
+    return re.sub(r"^Object contains unknown field `(.*)`$", r"'\1' is not known here", sentence)
 
 
 def _line(text: str, place: str) -> str:

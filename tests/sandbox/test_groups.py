@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.sandbox.running import Person, Service, Zone, refusal
@@ -291,3 +292,21 @@ def test_a_groups_id_is_found_by_name(service: Service) -> None:
     """Over the control socket, for groups of the world file have ids that nobody knows."""
     assert service.tell({"group": "Engineering"})["id"].startswith("group.")
     assert "error" in service.tell({"group": "No such"})
+
+
+def test_a_zone_keeps_a_manager(alice: Person, service: Service) -> None:
+    """The last one cannot step down, by any level; with a second one it is possible."""
+    zone = alice.zone("Alice alone")
+
+    def give(member: str, level: str, by: Person = alice) -> httpx.Response:
+        return by.put(f"{zone.own}/members/{member}", params={"accesslevel": level})
+
+    for level in ("None", "Add", "Modify"):
+        assert refusal(give(ALICE.upper(), level)) == (409, "WRONG_STATE")
+    assert give(ALICE, "Manage").status_code == 204
+    assert give(BOB, "Manage").status_code == 204
+    bob = service.regular("bob")
+    assert give(ALICE, "Modify").status_code == 204
+    assert refusal(give(BOB, "None", bob)) == (409, "WRONG_STATE")
+    assert give(ALICE, "Manage", bob).status_code == 204
+    assert give(BOB, "None").status_code == 204

@@ -67,9 +67,16 @@ class Zones:
         return zone_id
 
     def set_member(self, zone_id: str, member_id: str, level: Level, *, is_group: bool) -> None:
-        """Give, change or (NONE) take away a member's own level."""
+        """Give, change or (NONE) take away a member's own level.
+
+        Raises ApiError: 400 for a group that would manage; 409 WRONG_STATE where nobody would.
+        """
         if is_group and level == Level.MANAGE:
             raise bad_argument("A group cannot manage a zone")
+        if level < Level.MANAGE and self._managers(zone_id) == {member_id}:
+            raise ApiError(
+                409, "WRONG_STATE", "A zone keeps at least one manager: name another first", zone_id
+            )
         if level == Level.NONE:
             self._database.run(
                 "DELETE FROM zone_members WHERE zone_id = ? AND member_id = ?", zone_id, member_id
@@ -158,6 +165,14 @@ class Zones:
             zone_id,
         )
         return size
+
+    def _managers(self, zone_id: str) -> set[str]:
+        rows = self._database.all(
+            "SELECT member_id FROM zone_members WHERE zone_id = ? AND level = ?",
+            zone_id,
+            Level.MANAGE,
+        )
+        return {row["member_id"] for row in rows}
 
     def _people(self, zone_id: str) -> set[str]:
         """Everybody with access, through groups too."""

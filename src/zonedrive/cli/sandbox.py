@@ -20,7 +20,7 @@ from zonedrive.errors import ConfigError
 )
 @click.option(
     "--world",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="TOML file with users, groups and zones for the first start.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")

@@ -43,7 +43,7 @@ class Placement:
                 inode,
                 remote_id=entry.id,
                 remote_parent=parent.remote_id,
-                remote_name=entry.name,
+                remote_name=entry.name or name,
                 revision=entry.revision,
                 modified_by=entry.modified_by,
                 listed=made,
@@ -80,7 +80,7 @@ class Placement:
                     core.journal.done(intent, place=True)
             return
         with core.transaction():
-            self._moved(inode, parent.remote_id, entry)
+            self._moved(inode, parent.remote_id, entry, name)
             core.journal.done(intent, place=True)
 
     async def step_aside(self, intent: Intent, inode: Inode) -> None:
@@ -94,12 +94,12 @@ class Placement:
         name = f".zonedrive-{inode.ino}-{intent.seq}"
         entry = await core.service.move(inode.zone, inode.remote_id or "", above, name)
         with core.transaction():
-            self._moved(inode, above, entry)
+            self._moved(inode, above, entry, name)
 
-    def _moved(self, inode: Inode, above: str, entry: Entry) -> None:
+    def _moved(self, inode: Inode, above: str, entry: Entry, name: str) -> None:
         core = self._core
         core.tree.settle(inode.zone, entry.id)
-        core.tree.update(inode, remote_parent=above, remote_name=entry.name)
+        core.tree.update(inode, remote_parent=above, remote_name=entry.name or name)
         edited = core.journal.get(inode.ino)
         if inode.revision != entry.revision and inode.size == entry.size:
             if edited is not None and edited.generation:

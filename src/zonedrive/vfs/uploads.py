@@ -84,7 +84,7 @@ class Uploads:
             found = await self._look_at(inode)
             verdict = on_version(intent.base, intent.size, found)
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
-            name = found.name if found else ""
+            name = (found.name or inode.remote_name or "") if found else ""
             self._require_only_one(inode, name)
         place = (folder_id, name)
         if verdict is Verdict.COMPARE:
@@ -259,7 +259,7 @@ class Uploads:
                 inode,
                 remote_id=entry.id,
                 remote_parent=entry.parent_id or inode.remote_parent,
-                remote_name=entry.name,
+                remote_name=entry.name or core.remote_name(inode),
                 revision=entry.revision,
                 modified_by=entry.modified_by,
                 type=entry.type,

@@ -13,7 +13,7 @@ from tests.harness.waiting import eventually
 
 NEW = b"written in a bad hour\n" * 1000
 
-# The stall deadline is 20 seconds, and the kernel asks a second time for a page that failed.
+# The stall deadline is 10 seconds, and the kernel asks a second time for a page that failed.
 PATIENCE_SECONDS = 30.0
 
 

@@ -42,11 +42,11 @@ HOMES: dict[str, frozenset[str]] = {
 }
 
 # The modules that may speak SQL; the sandbox has a store of its own.
-STORES = frozenset({"db", "tree.store", "outbox.journal", "content.index"})
+STORES = frozenset({"db", "tree.store", "outbox.journal", "outbox.doubts", "content.index"})
 # Names sqlite3 only to turn its exceptions into errno.
 SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})
 
-SYNCHRONOUS = frozenset({"tree", "outbox.journal"})
+SYNCHRONOUS = frozenset({"tree", "outbox.journal", "outbox.doubts"})
 VAGUE = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "misc"})
 LONGEST = 400  # lines
 

@@ -12,21 +12,21 @@ import msgspec
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
-from zonedrive.db import Connection, Database
+from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.logon.account import Account
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import SecretStore, open_store
 from zonedrive.logon.session import BearerAuth
-from zonedrive.outbox import journal
+from zonedrive.outbox.doubts import Doubts
 from zonedrive.outbox.journal import Journal
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote import Service, load_profile, open_service
-from zonedrive.tree import store
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Owner
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.filesystem import FileSystem
+from zonedrive.vfs.schema import SCHEMAS
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     database = open_database(paths)
     try:
         tree = Tree(database, box)
+        in_doubt = Doubts(database, box)
     except (Damaged, msgspec.DecodeError) as wrong:
         database.close()
         raise StoreError(
@@ -78,6 +79,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
         database=database,
         tree=tree,
         journal=Journal(database),
+        doubts=in_doubt,
         spool=Spool(private_dir(paths.outgoing), key),
         cache=Cache(
             private_dir(paths.content),
@@ -103,9 +105,4 @@ def connect(account: Account, settings: Settings, secrets: SecretStore) -> Servi
 def open_database(paths: AccountPaths) -> Database:
     """The one file of tree and journal: a change and its intent are one transaction."""
     private_dir(paths.state)
-    return Database(paths.database, [_first_schema])
-
-
-def _first_schema(connection: Connection) -> None:
-    store.create_table(connection)
-    journal.create_tables(connection)
+    return Database(paths.database, SCHEMAS)

@@ -9,7 +9,7 @@ INVARIANT: an intent is dropped only by the carrier, on success; a failure postp
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 import trio
@@ -20,7 +20,7 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
-from zonedrive.outbox.fold import Step, Subject, fold
+from zonedrive.outbox.fold import Place, Step, Subject, fold
 from zonedrive.outbox.journal import Intent, Journal, due_in
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 BIG = 4 << 20  # bytes; more is a long upload, and such never take every place
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
-REFUSED_RETRY_S = 300.0  # after a refusal: the cause may have gone
+FIRST_REFUSED_RETRY_S = 4.0  # after a refusal: the cause may have gone
+LONGEST_REFUSED_RETRY_S = 300.0
+BIG_REFUSED_RETRY_S = 60.0  # at least: such a file is not sent in vain every few seconds
 FAR_NS = 86_400_000_000_000  # due a day ahead: the clock was set back, and nothing waits for that
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
 
@@ -38,6 +40,9 @@ class Carrier(Protocol):
 
     def describe(self, ino: int) -> Subject | None:
         """What folding needs; None where the inode is no more."""
+
+    def being_written(self) -> Collection[Place]:
+        """The places of new files that programs have open for writing."""
 
     async def ready(self) -> bool:
         """Wait while the service cannot be reached or asks for a logon; True if that was so."""
@@ -102,7 +107,7 @@ class Dispatcher:
         async with trio.open_nursery() as nursery:
             while True:
                 if await self._carrier.ready():
-                    self.hurry(intent.ino for intent in self._journal.all() if not intent.failed)
+                    self.hurry(intent.ino for intent in self._journal.all())
                 self._wake = trio.Event()
                 steps = self._steps()
                 now = time.time_ns()
@@ -121,15 +126,19 @@ class Dispatcher:
                     self._journal.drop(intent.ino)
             else:
                 subjects[intent.ino] = subject
-        return fold(intents, subjects)
+        return fold(intents, subjects, self._carrier.being_written())
+
+    def _busy(self) -> set[int]:
+        """Inodes that a step under way works on."""
+        return {ino for step in self._running.values() for ino in (step.ino, step.other)} - {0}
 
     def _startable(self, steps: list[Step], now: int) -> list[Step]:
         """Due, waiting for nothing, within the places: small ones first."""
+        busy = self._busy()
         due = [
             step
             for step in steps
-            if step.ino not in self._running
-            and step.other not in self._running
+            if busy.isdisjoint((step.ino, step.other))
             and not now < step.intent.due_ns < now + FAR_NS
             and not step.after
         ]
@@ -171,11 +180,14 @@ class Dispatcher:
 
     def _failed(self, intent: Intent, wrong: Exception) -> None:
         """Decide whether and when to try again; nothing is ever given up for good."""
-        wait = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(intent.attempts, 10))
-        wait *= random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
         failed = not isinstance(wrong, NotLoggedOn | Unreachable | Unavailable)
+        first, longest = FIRST_RETRY_S, LONGEST_RETRY_S
         if failed:
-            wait = REFUSED_RETRY_S
+            first, longest = FIRST_REFUSED_RETRY_S, LONGEST_REFUSED_RETRY_S
+            if intent.size > BIG:
+                first = BIG_REFUSED_RETRY_S
+        wait = min(longest, first * 2 ** min(intent.attempts, 10))
+        wait *= random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
         if not isinstance(wrong, ZonedriveError | OSError):
             log.error("a delivery of inode %d failed", intent.ino, exc_info=wrong)
         self._failures[intent.ino] = wrong

@@ -8,12 +8,17 @@ that came and went is nothing.  Two things need a closer look:
 
 * A file of the service that was deleted or renamed away, and a new file at the place it had: the
   way many editors save.  The new file takes over the old one's identity (ADOPT), so that the
-  service sees one new version and the history goes on.
+  service sees one new version and the history goes on.  While that new file is still being
+  written, the old one's entry stays as it is.
+* A file of the service that got a name of this machine only (a backup): it is parked.  Its entry
+  stays as it is, until somebody takes over the identity, or the file gets another name.
+* A new file that may have arrived under an earlier name, or was removed since: whoever wants that
+  name waits until it is known.
 * A place that must be free before something else can take it (a before b), up to circles such as
   two names exchanged, where one of them steps aside first (ASIDE).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 
 import msgspec
@@ -31,7 +36,7 @@ class Subject(msgspec.Struct, frozen=True):
     folder: bool
     new: bool  # the service has no id for it
     place: Place  # where it is to be; meaningless once it is gone
-    origin: Place | None  # where the service has it
+    origin: Place | None  # where the service has it (of a new one: may have it)
     inside: tuple[int, ...] = ()  # the folders it is in there, up to the zone's root
 
 
@@ -56,19 +61,27 @@ class Step(msgspec.Struct, frozen=True):
     after: frozenset[int] = frozenset()  # inos whose steps must be over first
 
 
-def fold(intents: Iterable[Intent], subjects: Mapping[int, Subject]) -> list[Step]:
-    """The next step of every intent that has one, those that must wait included."""
+def fold(
+    intents: Iterable[Intent],
+    subjects: Mapping[int, Subject],
+    being_written: Collection[Place] = frozenset(),
+) -> list[Step]:
+    """The next step of every intent that has one, those that must wait included.
+
+    `being_written` are the places of new files that programs have open for writing.
+    """
     items = [(intent, subjects[intent.ino]) for intent in intents if intent.ino in subjects]
     leaving = {
         subject.origin: subject
         for intent, subject in items
-        if subject.origin is not None and (intent.gone or intent.place)
+        if subject.origin is not None and _leaves(intent, subject)
     }
     wanted = {
-        subject.place: intent
+        subject.place
         for intent, subject in items
         if subject.new and not subject.folder and intent.generation
     }
+    wanted.update(being_written)
     steps = [
         step
         for intent, subject in items
@@ -79,20 +92,29 @@ def fold(intents: Iterable[Intent], subjects: Mapping[int, Subject]) -> list[Ste
     return _ordered(steps, subjects, leaving)
 
 
+def _leaves(intent: Intent, subject: Subject) -> bool:
+    """Whether the service is to have it elsewhere than at its origin, or not at all."""
+    return intent.gone or intent.place or (subject.new and subject.origin != subject.place)
+
+
 def _step(
     intent: Intent,
     subject: Subject,
     leaving: Mapping[Place, Subject],
-    wanted: Mapping[Place, Intent],
+    wanted: Collection[Place],
 ) -> Step | None:
     """What is to be done for this intent alone."""
+    if intent.parked:
+        return None
+    if subject.new and intent.gone:
+        return Step(Action.DELETE, intent.ino, intent)  # should it have arrived
     if subject.new:
         if subject.folder:
             return Step(Action.MAKE, intent.ino, intent) if intent.place else None
         if not intent.generation or intent.held:
             return None
         former = leaving.get(subject.place)
-        if former is not None and not former.folder:
+        if former is not None and not former.folder and former.ino != intent.ino:
             return Step(Action.ADOPT, intent.ino, intent, other=former.ino)
         return Step(Action.UPLOAD, intent.ino, intent)
     if (intent.gone or intent.place) and not subject.folder and subject.origin in wanted:
@@ -169,7 +191,9 @@ def _folders_first(
 
 
 def _takes_a_place(step: Step, subject: Subject) -> bool:
-    return step.action is Action.MOVE or (subject.new and step.action is not Action.ADOPT)
+    if step.action is Action.MOVE:
+        return True
+    return subject.new and step.action in (Action.MAKE, Action.UPLOAD)
 
 
 def _circle(waits: Mapping[int, set[int]]) -> list[int]:

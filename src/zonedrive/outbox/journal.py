@@ -23,7 +23,10 @@ from zonedrive.db import Database
 from zonedrive.errors import StoreError
 from zonedrive.model import Revision
 
-_COLUMNS = "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error"
+_COLUMNS = (
+    "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
+)
+_FLAGS = (5, 6, 7, 10, 12)  # columns that are true or false
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -41,6 +44,7 @@ class Intent(msgspec.Struct, frozen=True):
     attempts: int = 0  # failed so far
     failed: bool = False  # refused; a person may have to act
     error: str = ""  # why, in one line
+    parked: bool = False  # its name never leaves this machine: nothing is to be told for now
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -84,6 +88,11 @@ def create_tables(connection: sqlite3.Connection) -> None:
     )
 
 
+def add_parked(connection: sqlite3.Connection) -> None:
+    """The second schema: files of the service that have a name of this machine only."""
+    connection.execute("ALTER TABLE intents ADD COLUMN parked INTEGER NOT NULL DEFAULT 0")
+
+
 class Journal:
     """The intents, in memory and in their table."""
 
@@ -95,7 +104,7 @@ class Journal:
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
             values = list(row)
-            for flag in (5, 6, 7, 10):
+            for flag in _FLAGS:
                 values[flag] = bool(values[flag])
             intent = Intent(*values)
             self._intents[intent.ino] = intent
@@ -112,6 +121,10 @@ class Journal:
     def all(self) -> list[Intent]:
         """Every intent, oldest change first."""
         return sorted(self._intents.values(), key=lambda intent: intent.seq)
+
+    def pending(self) -> list[Intent]:
+        """Those that the service is to hear of, oldest change first."""
+        return [intent for intent in self.all() if not intent.parked]
 
     def __len__(self) -> int:
         return len(self._intents)
@@ -133,7 +146,7 @@ class Journal:
         The base of an earlier intent stays: the edit began from it.
         """
         old = self._intents.get(ino)
-        if old is not None and old.generation:
+        if old is not None and (old.generation or old.parked):
             base = old.base
         return self._change(
             ino,
@@ -152,12 +165,31 @@ class Journal:
 
     def place(self, ino: int, due_ns: int) -> Intent:
         """Its folder or name changed here (or it is a folder that is to be made)."""
-        return self._change(ino, place=True, due_ns=due_ns)
+        return self._change(ino, place=True, parked=False, due_ns=due_ns)
+
+    def park(self, ino: int, base: Revision) -> None:
+        """It got a name that never leaves this machine: the service keeps what it has, as it is.
+
+        Its content is only kept here from now on; `base` is the version that one began from.
+        """
+        old = self._intents.get(ino)
+        if old is not None and (old.generation or old.parked):
+            base = old.base or base
+        self._change(
+            ino, generation=0, size=0, base=base, place=True, gone=False, held=False, parked=True
+        )
 
     def gone(self, ino: int, due_ns: int) -> Intent:
         """It was deleted here."""
         return self._change(
-            ino, generation=0, size=0, place=False, gone=True, held=False, due_ns=due_ns
+            ino,
+            generation=0,
+            size=0,
+            place=False,
+            gone=True,
+            held=False,
+            parked=False,
+            due_ns=due_ns,
         )
 
     def rebase(self, ino: int, base: Revision | None) -> None:
@@ -173,7 +205,7 @@ class Journal:
             self._remember(ino)
             self._database.execute("DELETE FROM intents WHERE ino = ?", (ino,))
             del self._intents[ino]
-            self.changed()
+        self.changed()  # also without an intent: others may have waited for its place
 
     # ---- the way out ----
 
@@ -243,7 +275,7 @@ class Journal:
         self._remember(intent.ino)
         self._database.execute(
             f"INSERT OR REPLACE INTO intents ({_COLUMNS})"  # noqa: S608 - constants only
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             msgspec.structs.astuple(intent),
         )
         self._intents[intent.ino] = intent
@@ -274,10 +306,10 @@ def waiting(path: Path) -> tuple[int, int]:
     sums = "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0) FROM intents"
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
-            (known,) = database.execute(
-                "SELECT count(*) FROM sqlite_master WHERE name = 'intents'"
-            ).fetchone()
-            files, size = database.execute(sums).fetchone() if known else (0, 0)
+            columns = {row[1] for row in database.execute("PRAGMA table_info(intents)")}
+            if "parked" in columns:
+                sums += " WHERE NOT parked"
+            files, size = database.execute(sums).fetchone() if columns else (0, 0)
     except sqlite3.DatabaseError as wrong:
         raise StoreError(f"{path} cannot be read ({wrong})") from wrong
     return int(files), int(size)

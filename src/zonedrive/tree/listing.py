@@ -171,7 +171,7 @@ class Merge:
     def _update(self, inode: Inode, entry: Entry) -> None:
         tree, local = self._tree, self._local(inode.ino)
         tree.update(inode, remote_parent=self._folder.remote_id, remote_name=entry.name)
-        if local & (Local.CONTENT | Local.GONE):
+        if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             return  # what the edit began from stays, so that a version in between is noticed
         if inode.revision != entry.revision:
             tree.update(

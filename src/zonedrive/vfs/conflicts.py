@@ -13,7 +13,7 @@ from zonedrive.tree.inode import Inode, Kind
 from zonedrive.tree.names import with_mark
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.invalidation import EntryChanged, InodeChanged
+from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged
 
 log = logging.getLogger(__name__)
 
@@ -42,51 +42,105 @@ class Conflicts:
         opened = core.opened.get(inode.ino)
         if opened is not None and opened.session is not None and not opened.session.frozen:
             raise Unavailable("somebody else's version came in between, and it is still open here")
-        mark = copy_mark(core.user, core.host, datetime.now())
-        name = with_mark(inode.name, mark.replace("/", "_"))
         log.warning(
             "a version by %s came in between: ours is kept as a conflict copy", found.modified_by
         )
+        if inode.is_new:
+            self.give_way(inode, found)
+            return
+        name = self._copy_name(inode)
         now = time.time_ns()
         with core.transaction():
-            if inode.is_new:
-                old = inode.name
-                core.tree.move(inode, inode.parent, name)
-                core.journal.add_conflict(Conflict(inode.ino, 0, found.modified_by, now))
-                core.journal.content(
-                    inode.ino, intent.generation, intent.size, base=None, held=False, due_ns=now
-                )
-                self._folders.forget(inode.parent)
-                core.invalidations.put(EntryChanged(inode.parent, old.encode()))
-            else:
-                copy = core.tree.add(
-                    inode.parent,
-                    name,
-                    Kind.FILE,
-                    zone=inode.zone,
-                    size=intent.size,
-                    mtime_ns=inode.mtime_ns,
-                    mode=inode.mode,
-                    generation=intent.generation,
-                )
-                os.link(
-                    core.spool.path(inode.ino, intent.generation),
-                    core.spool.path(copy.ino, intent.generation),
-                )
-                core.journal.content(
-                    copy.ino, intent.generation, intent.size, base=None, held=False, due_ns=now
-                )
-                core.journal.add_conflict(Conflict(copy.ino, inode.ino, found.modified_by, now))
-                core.journal.done(intent, content=True)
-                core.tree.update(
-                    inode,
-                    generation=0,
-                    revision=found.revision,
-                    size=found.size,
-                    mtime_ns=found.modified_ns,
-                    modified_by=found.modified_by,
-                )
+            copy = core.tree.add(
+                inode.parent,
+                name,
+                Kind.FILE,
+                zone=inode.zone,
+                size=intent.size,
+                mtime_ns=inode.mtime_ns,
+                mode=inode.mode,
+                generation=intent.generation,
+            )
+            os.link(
+                core.spool.path(inode.ino, intent.generation),
+                core.spool.path(copy.ino, intent.generation),
+            )
+            core.journal.content(
+                copy.ino, intent.generation, intent.size, base=None, held=False, due_ns=now
+            )
+            core.journal.add_conflict(Conflict(copy.ino, inode.ino, found.modified_by, now))
+            core.journal.done(intent, content=True)
+            core.tree.update(
+                inode,
+                generation=0,
+                revision=found.revision,
+                size=found.size,
+                mtime_ns=found.modified_ns,
+                modified_by=found.modified_by,
+            )
         core.invalidations.put(EntryChanged(inode.parent, name.encode()))
-        if not inode.is_new:
-            core.spool.delete(inode.ino, intent.generation)
-            core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+        core.drop_bytes(inode.ino, intent.generation)
+        core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+
+    def give_way(self, inode: Inode, found: Entry) -> None:
+        """Somebody took the name on the service meanwhile: ours gets the name of a copy."""
+        core = self._core
+        old, name = inode.name, self._copy_name(inode)
+        with core.transaction():
+            core.tree.move(inode, inode.parent, name)
+            theirs = self._show(found, inode.parent, old)
+            core.journal.add_conflict(
+                Conflict(inode.ino, theirs.ino, found.modified_by, time.time_ns())
+            )
+            intent = core.journal.get(inode.ino)
+            if intent is not None and inode.is_new and not inode.is_folder:
+                core.journal.content(
+                    inode.ino,
+                    intent.generation,
+                    intent.size,
+                    base=None,
+                    held=intent.held,
+                    due_ns=time.time_ns(),
+                )
+            elif intent is not None:
+                core.journal.place(inode.ino, time.time_ns())
+        self._folders.forget(inode.parent)
+        for changed in (old, name):
+            core.invalidations.put(EntryChanged(inode.parent, changed.encode()))
+
+    def _show(self, found: Entry, parent: int, name: str) -> Inode:
+        """Let the name lead to what the service has under it.  In a transaction."""
+        core = self._core
+        zone = core.tree.get(parent).zone
+        theirs = core.tree.by_remote(zone, found.id)
+        if theirs is None:
+            return core.tree.add(
+                parent,
+                name,
+                Kind.FOLDER if found.folder else Kind.FILE,
+                zone=zone,
+                remote_id=found.id,
+                remote_parent=found.parent_id,
+                remote_name=found.name,
+                revision=found.revision,
+                size=0 if found.folder else found.size,
+                mtime_ns=found.modified_ns,
+                modified_by=found.modified_by,
+                type=found.type,
+                sync=found.sync,
+                attributes=found.attributes,
+            )
+        if theirs.parent == parent:  # it could only be shown under a marked name so far
+            core.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
+            core.tree.move(theirs, parent, name)
+        return theirs
+
+    def _copy_name(self, inode: Inode) -> str:
+        """A free name that says who, where and when."""
+        core = self._core
+        mark = copy_mark(core.user, core.host, datetime.now()).replace("/", "_")
+        taken, name, number = core.tree.children(inode.parent), with_mark(inode.name, mark), 1
+        while name in taken:
+            number += 1
+            name = with_mark(inode.name, f"{mark} {number}")
+        return name

@@ -9,11 +9,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from cachetools import LRUCache
+
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
+from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, Inode
@@ -24,6 +27,13 @@ from zonedrive.vfs.attributes import Attr, Owner, attr_of
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
 from zonedrive.vfs.open_file import OpenFile
 from zonedrive.vfs.source import ServiceSource
+
+NAMES_SETTLE_S = 2.0
+"""At least so long after a removal or a rename of what the service has, it is not told: many
+programs save by removing or renaming a file and writing another in its place."""
+
+
+ATIMES = 100_000
 
 
 async def _nothing(ino: int) -> None:
@@ -37,6 +47,7 @@ class Core:
     database: Database
     tree: Tree
     journal: Journal
+    doubts: Doubts
     spool: Spool
     cache: Cache
     service: Service
@@ -49,6 +60,8 @@ class Core:
     landed: Callable[[int], Awaitable[None]] = _nothing  # until no step for it is under way
     called_back: set[int] = field(default_factory=set)  # uploads to be broken off
     opened: dict[int, OpenFile] = field(default_factory=dict)  # by ino
+    # Times of access that a program has set, by ino; of others they are those of the change.
+    atimes: LRUCache[int, int] = field(default_factory=lambda: LRUCache(ATIMES))
 
     def __post_init__(self) -> None:
         patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
@@ -100,13 +113,19 @@ class Core:
         """When a change made now may be sent."""
         return due_in(self.settings.settle)
 
+    def due_for_names(self) -> int:
+        """When the service may hear that something it has was removed or renamed."""
+        return due_in(max(self.settings.settle, NAMES_SETTLE_S))
+
     def attr(self, inode: Inode, timeout: float) -> Attr:
         """The stat fields, those of bytes that are just being written included."""
         attr = attr_of(inode, self.owner, timeout, timeout)
         opened = self.opened.get(inode.ino)
         if opened is not None and opened.session is not None:
             attr.size = opened.session.size
-            attr.mtime_ns = attr.ctime_ns = attr.atime_ns = opened.session.mtime_ns
+            attr.mtime_ns = attr.atime_ns = opened.session.mtime_ns
+            attr.ctime_ns = max(inode.ctime_ns, opened.session.ctime_ns)
+        attr.atime_ns = self.atimes.get(inode.ino, attr.atime_ns)
         return attr
 
     def remote_name(self, inode: Inode) -> str:
@@ -130,6 +149,11 @@ class Core:
         now = self.journal.get(intent.ino)
         return now is None or now.generation != intent.generation
 
+    def overtaken(self, intent: Intent) -> bool:
+        """Whether anything about the inode has changed here since the intent was taken up."""
+        now = self.journal.get(intent.ino)
+        return now is None or now.seq != intent.seq
+
     def claim(self, inode: Inode, remote_id: str) -> None:
         """Let no other inode stand for an entry that is this one's.  In a transaction.
 
@@ -139,10 +163,14 @@ class Core:
         other = self.tree.by_remote(inode.zone, remote_id)
         if other is None or other is inode:
             return
-        if other.generation or self.journal.get(other.ino) is not None:
+        if self.in_use(other):
             raise StoreError("another file here stands for the same entry of the service")
         self.invalidations.put(EntryGone(other.parent, other.name.encode(), other.ino))
         self.tree.unlink(other)
+
+    def in_use(self, inode: Inode) -> bool:
+        """Whether there is more to the inode than what a listing said of it."""
+        return bool(inode.generation or self.local(inode.ino))
 
     def announce(self, merged: Merged) -> None:
         """Tell the kernel what a listing changed."""
@@ -158,7 +186,34 @@ class Core:
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
         """Delete local bytes that nothing refers to any more."""
         for generation in {inode.generation, intent.generation if intent else 0} - {0}:
-            self.spool.delete(inode.ino, generation)
+            self.drop_bytes(inode.ino, generation)
+
+    def drop_bytes(self, ino: int, generation: int) -> None:
+        """Delete a generation, unless a request that sent it is still in doubt."""
+        if not self.doubts.keeps(ino, generation):
+            self.spool.delete(ino, generation)
+
+    def resolved(self, doubt: Doubt) -> None:
+        """It is known what came of a request: nothing is kept for it any longer."""
+        with self.transaction():
+            self.doubts.drop(doubt.ino)
+        ino, generation = doubt.bytes_ino, doubt.generation
+        inode, intent, opened = self.tree.find(ino), self.journal.get(ino), self.opened.get(ino)
+        needed = {0, inode.generation if inode else 0, intent.generation if intent else 0}
+        if opened is not None and opened.session is not None:
+            needed.add(opened.session.generation)
+        if generation not in needed:
+            self.drop_bytes(ino, generation)
+
+    def disown(self, inode: Inode) -> None:
+        """The inode becomes something else: what may have arrived for it is removed again.
+
+        In a transaction.  A ghost, an inode without a name, sees to that.
+        """
+        if self.doubts.get(inode.ino) is not None:
+            ghost = self.tree.add(NOWHERE, inode.name, inode.kind, zone=inode.zone)
+            self.doubts.pass_on(inode.ino, ghost.ino)
+            self.journal.gone(ghost.ino, self.due())
 
     def reap(self, inode: Inode) -> None:
         """Let go of an unlinked inode once neither a program nor the kernel holds it."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from zonedrive.outbox.fold import Action, Step, Subject
+from zonedrive.outbox.fold import Action, Place, Step, Subject
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.placement import Placement
+from zonedrive.vfs.resolution import Resolution
 from zonedrive.vfs.uploads import Uploads
 
 
@@ -17,17 +18,22 @@ class Delivery:
     def __init__(self, core: Core, folders: Folders) -> None:
         conflicts = Conflicts(core, folders)
         self._core = core
-        self._placement = Placement(core, folders, conflicts)
-        self.uploads = Uploads(core, folders, conflicts)
+        self._resolution = Resolution(core, folders)
+        self._placement = Placement(core, folders, conflicts, self._resolution)
+        self.uploads = Uploads(core, folders, conflicts, self._resolution)
 
     def describe(self, ino: int) -> Subject | None:
         """What folding needs to know of an inode."""
         core = self._core
         inode = core.tree.find(ino)
-        if inode is None or (inode.parent == NOWHERE and inode.is_new):
+        doubt = core.doubts.get(ino)
+        if inode is None or (inode.parent == NOWHERE and inode.is_new and doubt is None):
             return None
         inside = [folder.ino for folder in self._remote_folders(inode)]
         origin = (inside[0], inode.remote_name) if inside and inode.remote_name else None
+        if inode.is_new and doubt is not None:
+            folder = core.tree.by_remote(doubt.zone, doubt.folder)
+            origin = (folder.ino, doubt.name) if folder is not None else None
         return Subject(
             ino=ino,
             folder=inode.is_folder,
@@ -36,6 +42,17 @@ class Delivery:
             origin=origin,
             inside=tuple(inside),
         )
+
+    def being_written(self) -> set[Place]:
+        """The places of new files that programs have open for writing."""
+        core, places = self._core, set()
+        for opened in core.opened.values():
+            if opened.session is None:
+                continue
+            inode = core.tree.find(opened.ino)
+            if inode is not None and inode.is_new and inode.parent != NOWHERE and not inode.local:
+                places.add((inode.parent, core.remote_name(inode)))
+        return places
 
     def _remote_folders(self, inode: Inode) -> Iterator[Inode]:
         """The folders that an inode is in on the service, nearest first."""
@@ -58,6 +75,9 @@ class Delivery:
         inode = self._core.tree.find(step.ino)
         if inode is None or self._core.journal.get(step.ino) is None:
             return
+        for ino in (step.other, step.ino):
+            if ino and await self._resolution.settle(ino):
+                return  # what is to be done is decided anew
         match step.action:
             case Action.ADOPT:
                 await self._adopt(step, inode)
@@ -84,7 +104,8 @@ class Delivery:
             await core.keep_bytes(old)
         if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
             return
-        base = old_intent.base if old_intent.generation else old.revision
+        edited = old_intent.generation or old_intent.parked
+        base = old_intent.base if edited else old.revision
         identity = {
             name: getattr(old, name)
             for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
@@ -98,12 +119,12 @@ class Delivery:
             core.tree.update(new, **identity)
             core.journal.rebase(new.ino, base)
             if stays:
-                core.journal.done(old_intent, place=True)
                 local = core.stays_local(core.tree.get(old.parent), old.name)
                 core.tree.update(old, local=local)
                 if local:
                     core.journal.drop(old.ino)
                 else:
+                    core.journal.done(old_intent, place=True)
                     core.journal.content(
                         old.ino, old.generation, old.size, base=None, held=False, due_ns=core.due()
                     )

@@ -54,7 +54,7 @@ class Folders:
     def trusted_for(self, ino: int) -> float:
         """Seconds for which the kernel may keep what it was told about a folder's content."""
         folder = self._core.tree.find(ino)
-        if folder is None or folder.is_new or folder.local:
+        if folder is None or folder.is_new:
             return self._core.settings.refresh
         return max(0.0, self._core.settings.refresh - self._age(ino))
 
@@ -64,7 +64,7 @@ class Folders:
         Raises the service's error where no listing was ever seen.
         """
         core = self._core
-        if folder.is_new or folder.local or folder.parent == NOWHERE:
+        if folder.is_new or folder.parent == NOWHERE:
             return
         if folder.listed and self._age(folder.ino) < core.settings.refresh:
             return

@@ -9,17 +9,28 @@ import errno
 import time
 from collections.abc import Iterator
 
+import msgspec
 import trio
 
 from zonedrive.errors import NotSupported
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.vfs.attributes import Attr
+from zonedrive.vfs.attributes import MODE_BITS, Attr
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.open_file import Opened
 
 CALL_BACK_S = 10.0  # how long a change of name waits for the upload of the file to end
+
+
+DOTS = (".", "..")
+
+
+class Listing(msgspec.Struct):
+    """A folder open for reading."""
+
+    folder: int
+    names: list[str] | None = None  # as they were when reading began
 
 
 class Namespace:
@@ -29,8 +40,7 @@ class Namespace:
         self._core = core
         self._folders = folders
         self._files = files
-        self._listings: dict[int, list[tuple[str, int]]] = {}  # by handle
-        self._folder_of: dict[int, int] = {}
+        self._listings: dict[int, Listing] = {}  # by handle
         self._next_handle = 1
 
     # ---- finding ----
@@ -71,32 +81,37 @@ class Namespace:
     # ---- listing ----
 
     async def opendir(self, ino: int) -> int:
-        """A handle on the names the folder has now: they stay those while it is read."""
+        """A handle to read the folder's names by."""
         folder = await self.folder(ino)
         handle, self._next_handle = self._next_handle, self._next_handle + 1
-        self._listings[handle] = [
-            (".", folder.ino),
-            ("..", folder.parent),
-            *self._core.tree.children(folder.ino).items(),
-        ]
-        self._folder_of[handle] = folder.ino
+        self._listings[handle] = Listing(folder.ino)
         return handle
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
-        """(name, stat fields, where to go on) from the entry number `start` on."""
+        """(name, stat fields, where to go on) from the entry number `start` on.
+
+        From 0 on the names are taken anew, as rewinddir(3) wants it.  What is removed while they
+        are read is left out; what took a name over stands for it.
+        """
         tree, core = self._core.tree, self._core
-        timeout = self._folders.trusted_for(self._folder_of[handle])
-        names = self._listings[handle]
-        for number in range(start, len(names)):
-            name, ino = names[number]
-            inode = tree.find(ino)
-            if inode is not None and inode.parent != NOWHERE:
-                yield name.encode(), core.attr(inode, timeout), number + 1
+        listing = self._listings[handle]
+        folder = tree.get(listing.folder)
+        present = tree.children(folder.ino) if folder.parent != NOWHERE else {}
+        if start == 0 or listing.names is None:
+            listing.names = [*DOTS, *present]
+        timeout = self._folders.trusted_for(folder.ino)
+        for number in range(start, len(listing.names)):
+            name = listing.names[number]
+            if number < len(DOTS):
+                ino: int | None = folder.ino if number == 0 else folder.parent or folder.ino
+            else:
+                ino = present.get(name)
+            if ino is not None:
+                yield name.encode(), core.attr(tree.get(ino), timeout), number + 1
 
     def releasedir(self, handle: int) -> None:
         """The handle is closed."""
         self._listings.pop(handle, None)
-        self._folder_of.pop(handle, None)
 
     # ---- making ----
 
@@ -110,7 +125,7 @@ class Namespace:
                 wanted,
                 Kind.FILE,
                 zone=folder.zone,
-                mode=mode & 0o700 if mode & 0o100 else None,
+                mode=mode & MODE_BITS,
                 local=core.stays_local(folder, wanted),
             )
             self.touch(folder)
@@ -132,7 +147,13 @@ class Namespace:
             raise NotSupported("the deployment's profile cannot make folders")
         with core.transaction():
             inode = core.tree.add(
-                folder.ino, wanted, Kind.FOLDER, zone=folder.zone, local=local, listed=True
+                folder.ino,
+                wanted,
+                Kind.FOLDER,
+                zone=folder.zone,
+                mode=mode & MODE_BITS,
+                local=local,
+                listed=True,
             )
             self.touch(folder)
             if not local:
@@ -194,14 +215,15 @@ class Namespace:
         core = self._core
         intent = core.journal.get(inode.ino)
         core.journal.drop_conflict(inode.ino)
-        if inode.is_new:
+        if inode.is_new and core.doubts.get(inode.ino) is None:
             core.tree.unlink(inode)
             core.journal.drop(inode.ino)
         else:
+            due = core.due() if inode.is_new else core.due_for_names()
             core.tree.unlink(inode, tombstone=True)
-            core.journal.gone(inode.ino, core.due())
+            core.journal.gone(inode.ino, due)
             if self._files.is_open(inode.ino):
-                core.journal.hold(inode.ino, True, core.due())
+                core.journal.hold(inode.ino, True, due)
         if intent is not None and intent.generation and not self._files.is_open(inode.ino):
             core.discard_bytes(inode, intent)
             core.tree.update(inode, generation=0)

@@ -5,11 +5,13 @@ import logging
 
 from zonedrive.errors import AlreadyExists, NotFound, Rejected, StoreError
 from zonedrive.model import Entry
+from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent
-from zonedrive.tree.inode import NOWHERE, ROOT, Inode
+from zonedrive.tree.inode import ROOT, Inode
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
+from zonedrive.vfs.resolution import MAY_HAVE_ARRIVED, Resolution
 
 log = logging.getLogger(__name__)
 
@@ -17,48 +19,77 @@ log = logging.getLogger(__name__)
 class Placement:
     """Brings the service's names in step with the tree's."""
 
-    def __init__(self, core: Core, folders: Folders, conflicts: Conflicts) -> None:
+    def __init__(
+        self, core: Core, folders: Folders, conflicts: Conflicts, resolution: Resolution
+    ) -> None:
         self._core = core
         self._folders = folders
         self._conflicts = conflicts
+        self._resolution = resolution
 
     async def make(self, intent: Intent, inode: Inode) -> None:
         """Make a folder."""
-        core = self._core
+        core, resolution = self._core, self._resolution
         parent = core.tree.get(inode.parent)
         if parent.remote_id is None:
             raise StoreError("its folder is not on the service yet")
         name = core.remote_name(inode)
-        made = True
+        if await resolution.wait_for(parent.remote_id, name):
+            return
+        doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, parent.remote_id, name, None)
+        resolution.begin(doubt)
         try:
             entry = await core.service.make_folder(inode.zone, parent.remote_id, name)
-        except AlreadyExists:
-            found = await self._folder_named(parent, name)
-            if found is None:
-                raise
-            entry, made = found, False
+            await resolution.arrived(doubt, entry)
+            self._folders.known_empty(inode)
+        except MAY_HAVE_ARRIVED:
+            raise
+        except AlreadyExists as taken:
+            resolution.without_effect(doubt)
+            await self._meet(intent, inode, await self._in_the_way(inode, name, taken))
+        except Exception:
+            resolution.without_effect(doubt)
+            raise
+        finally:
+            resolution.end(doubt)
+
+    async def _meet(self, intent: Intent, inode: Inode, found: Entry) -> None:
+        """The name is taken: by a folder, which is ours from now on, or by a file."""
+        core = self._core
+        if core.overtaken(intent):
+            return
+        if not found.folder:
+            self._conflicts.give_way(inode, found)
+            return
         with core.transaction():
-            core.claim(inode, entry.id)
+            core.claim(inode, found.id)
             core.tree.update(
                 inode,
-                remote_id=entry.id,
-                remote_parent=parent.remote_id,
-                remote_name=entry.name or name,
-                revision=entry.revision,
-                modified_by=entry.modified_by,
-                listed=made,
+                remote_id=found.id,
+                remote_parent=core.tree.get(inode.parent).remote_id,
+                remote_name=found.name,
+                revision=found.revision,
+                modified_by=found.modified_by,
+                listed=False,
             )
-            core.tree.settle(inode.zone, entry.id)
+            core.tree.settle(inode.zone, found.id)
             core.journal.done(intent, place=True)
-            if core.journal.get(inode.ino) is None and inode.parent == NOWHERE:
-                core.journal.gone(inode.ino, core.due())
-        if made:
-            self._folders.known_empty(inode)
 
-    async def _folder_named(self, parent: Inode, name: str) -> Entry | None:
-        """A folder the service has already: a lost reply, or somebody was faster."""
-        entries = await self._core.service.listing(parent.zone, parent.remote_id or "")
-        return next((each for each in entries if each.folder and each.name == name), None)
+    async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
+        """What the service has under the name that the inode is to have.
+
+        Raises `taken` where that is nothing, or something of ours that is about to leave.
+        """
+        core = self._core
+        parent = core.tree.get(inode.parent)
+        entries = await core.service.listing(inode.zone, parent.remote_id or "")
+        found = next((each for each in entries if each.name == name), None)
+        other = None if found is None else core.tree.by_remote(inode.zone, found.id)
+        if found is None or (
+            other is not None and other is not inode and core.journal.get(other.ino) is not None
+        ):
+            raise taken
+        return found
 
     async def move(self, intent: Intent, inode: Inode) -> None:
         """Rename, or move to another folder."""
@@ -68,9 +99,17 @@ class Placement:
             raise StoreError("its folder is not on the service yet")
         name = core.remote_name(inode)
         try:
+            unchanged = await self._is_unchanged(intent, inode)
             entry = await core.service.move(
                 inode.zone, inode.remote_id or "", parent.remote_id, name
             )
+        except AlreadyExists as taken:
+            entry = await self._in_the_way(inode, name, taken)
+            if core.overtaken(intent):
+                return
+            if entry.id != inode.remote_id:
+                self._conflicts.give_way(inode, entry)
+                return
         except NotFound:
             self._folders.forget(inode.parent)
             if intent.generation:
@@ -80,8 +119,15 @@ class Placement:
                     core.journal.done(intent, place=True)
             return
         with core.transaction():
-            self._moved(inode, parent.remote_id, entry, name)
+            self._moved(inode, parent.remote_id, entry, name, unchanged=unchanged)
             core.journal.done(intent, place=True)
+
+    async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
+        """Whether the service still has the version that an edit that waits began from."""
+        if not intent.generation:
+            return False
+        found = await self._core.service.entry(inode.zone, inode.remote_id or "")
+        return found.revision == intent.base
 
     async def step_aside(self, intent: Intent, inode: Inode) -> None:
         """Leave the name to another; the move to the final one follows."""
@@ -92,15 +138,20 @@ class Placement:
             zone = next(each for each in core.tree.inodes_in(ROOT) if each.zone == inode.zone)
             above = zone.remote_id or ""
         name = f".zonedrive-{inode.ino}-{intent.seq}"
+        unchanged = await self._is_unchanged(intent, inode)
         entry = await core.service.move(inode.zone, inode.remote_id or "", above, name)
         with core.transaction():
-            self._moved(inode, above, entry, name)
+            self._moved(inode, above, entry, name, unchanged=unchanged)
 
-    def _moved(self, inode: Inode, above: str, entry: Entry, name: str) -> None:
+    def _moved(self, inode: Inode, above: str, entry: Entry, name: str, *, unchanged: bool) -> None:
         core = self._core
         core.tree.settle(inode.zone, entry.id)
         core.tree.update(inode, remote_parent=above, remote_name=entry.name or name)
         edited = core.journal.get(inode.ino)
+        if unchanged and edited is not None and edited.generation:
+            core.journal.rebase(inode.ino, entry.revision)  # what else is new is our own move
+            core.tree.update(inode, revision=entry.revision)
+            return
         if inode.revision != entry.revision and inode.size == entry.size:
             if edited is not None and edited.generation:
                 return  # the verdict before the upload compares

@@ -35,11 +35,15 @@ def recover(core: Core) -> None:
                     core.journal.drop(intent.ino)
             elif intent.held:
                 core.journal.hold(intent.ino, False, time.time_ns())
+        for doubt in core.doubts.all():
+            if core.tree.find(doubt.ino) is None:
+                core.doubts.drop(doubt.ino)
         for inode in core.tree.unlinked():
             if core.journal.get(inode.ino) is None:
                 core.tree.unlink(inode)
     named = set(core.tree.with_bytes().items())
     named |= {(each.ino, each.generation) for each in core.journal.all() if each.generation}
+    named |= {(each.bytes_ino, each.generation) for each in core.doubts.all()}
     for ino, generation in stored - named:
         core.spool.delete(ino, generation)
     with core.transaction():

@@ -8,6 +8,7 @@ import errno
 import time
 
 from zonedrive.errors import NotSupported
+from zonedrive.model import Revision
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.files import Files
@@ -93,7 +94,8 @@ class Renaming:
         core.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
         core.journal.drop(inode.ino)
         ghost = core.tree.add(NOWHERE, inode.name, Kind.FILE, **identity)
-        core.journal.gone(ghost.ino, core.due())
+        core.doubts.pass_on(inode.ino, ghost.ino)
+        core.journal.gone(ghost.ino, core.due_for_names())
 
     def _replace(self, inode: Inode, target: Inode) -> None:
         """Make way at the target's name; a new file becomes the target's next version."""
@@ -119,8 +121,11 @@ class Renaming:
             "sync": target.sync,
             "attributes": target.attributes,
         }
-        base = intent.base if intent is not None and intent.generation else target.revision
+        edited = intent is not None and (intent.generation or intent.parked)
+        base = intent.base if intent is not None and edited else target.revision
         moved = intent is not None and intent.place
+        core.disown(inode)
+        core.doubts.pass_on(target.ino, inode.ino)
         if intent is not None:
             core.journal.drop(target.ino)
             if not self._files.is_open(target.ino):
@@ -131,35 +136,46 @@ class Renaming:
         if opened is not None and opened.session is not None:
             opened.session.base = base
         if inode.generation:
-            core.journal.content(
-                inode.ino,
-                inode.generation,
-                inode.size,
-                base=base,
-                held=opened is not None and opened.session is not None,
-                due_ns=core.due(),
-            )
-            core.journal.rebase(inode.ino, base)
+            self._send_content(inode, base)
         if moved:
-            core.journal.place(inode.ino, core.due())
+            core.journal.place(inode.ino, core.due_for_names())
 
     def _place(self, inode: Inode, folder: Inode, name: str) -> None:
         """Move, and note what the service must hear of it."""
         core = self._core
         was_local = inode.local
-        local = core.stays_local(folder, name) and inode.is_new
+        local = core.stays_local(folder, name)
         core.tree.move(inode, folder.ino, name)
         core.tree.update(inode, local=local, ctime_ns=time.time_ns())
-        if not inode.is_new or (inode.is_folder and not local and not was_local):
+        if not inode.is_new and local:
+            core.journal.park(inode.ino, inode.revision)
+        elif not inode.is_new:
+            self._unpark(inode)
+            self._note_place(inode, folder)
+        elif inode.is_folder and not local and not was_local:
             self._note_place(inode, folder)
         elif local and not was_local:
-            core.journal.drop(inode.ino)
             for child in core.tree.below(inode.ino):
+                core.disown(child)
                 core.tree.update(child, local=True)
                 core.journal.drop(child.ino)
         elif was_local and not local:
             for child in core.tree.below(inode.ino):
                 self._publish(child)
+
+    def _unpark(self, inode: Inode) -> None:
+        """A file of the service has a name again that the service may hear of."""
+        core = self._core
+        intent = core.journal.get(inode.ino)
+        if intent is None or not intent.parked:
+            return
+        core.journal.place(inode.ino, core.due_for_names())
+        if inode.is_folder:
+            for child in core.tree.below(inode.ino):
+                if child.is_new:
+                    self._publish(child)
+        elif inode.generation:
+            self._send_content(inode, intent.base)
 
     def _note_place(self, inode: Inode, folder: Inode) -> None:
         """The service is to hear of the new place, unless it is where it has the inode."""
@@ -171,37 +187,48 @@ class Renaming:
             and core.remote_name(inode) == inode.remote_name
         )
         if not back or core.in_flight(inode.ino):  # a move under way may end anywhere
-            core.journal.place(inode.ino, core.due())
+            due = core.due() if inode.is_new else core.due_for_names()
+            core.journal.place(inode.ino, due)
         elif intent is not None and intent.place:
             core.journal.done(intent, place=True)
 
     def _publish(self, inode: Inode) -> None:
-        """What was local until now goes to the service after all."""
+        """What was local until now goes to the service after all, unless its own name forbids."""
         core = self._core
+        if core.stays_local(core.tree.get(inode.parent), inode.name):
+            return
         core.tree.update(inode, local=False)
         if inode.is_folder:
             core.journal.place(inode.ino, core.due())
         elif inode.generation:
-            opened = core.opened.get(inode.ino)
-            core.journal.content(
-                inode.ino,
-                inode.generation,
-                inode.size,
-                base=None,
-                held=opened is not None and opened.session is not None,
-                due_ns=core.due(),
-            )
+            self._send_content(inode, None)
+
+    def _send_content(self, inode: Inode, base: Revision | None) -> None:
+        """The bytes that are here are to follow the version `base`."""
+        core = self._core
+        opened = core.opened.get(inode.ino)
+        core.journal.content(
+            inode.ino,
+            inode.generation,
+            inode.size,
+            base=base,
+            held=opened is not None and opened.session is not None,
+            due_ns=core.due(),
+        )
+        core.journal.rebase(inode.ino, base)
 
     # ---- refusals ----
 
     def _require_movable(self, inode: Inode, folder: Inode) -> None:
         if inode.kind is Kind.ZONE or folder.ino == ROOT:
             raise PermissionError(errno.EPERM, "zones stay where they are")
-        if folder.zone != inode.zone or (inode.is_folder and folder.local != inode.local):
+        if folder.zone != inode.zone or (inode.is_folder and folder.local and not inode.local):
             # Programs then copy and delete, which is what it takes.
             raise OSError(errno.EXDEV, "zones are separate compartments")
         if not inode.is_new and not self._core.service.can("move"):
             raise NotSupported("the deployment's profile cannot rename or move")
+        if inode.is_folder and inode.is_new and not self._core.service.can("make_folder"):
+            raise OSError(errno.EXDEV, "the deployment's profile cannot make folders")
         above = folder
         while inode.is_folder and above.ino != ROOT:
             if above.ino == inode.ino:

@@ -55,7 +55,7 @@ class Report:
 
     def left(self) -> dict[str, int]:
         """files and bytes that are not on the service; also when the stores are closed."""
-        intents = self._core.journal.all()
+        intents = self._core.journal.pending()
         return {"files": len(intents), "bytes": sum(intent.size for intent in intents)}
 
     def state(self, ino: int) -> str:
@@ -126,7 +126,7 @@ class Report:
 
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
         """The intents about these inodes and what is in them."""
-        intents = self._core.journal.all()
+        intents = self._core.journal.pending()
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:
             return intents

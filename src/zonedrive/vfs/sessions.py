@@ -37,7 +37,7 @@ class Sessions:
         generation = self._core.next_generation()
         file = self._core.spool.create(opened.ino, generation)
         opened.session = Session(generation, file, None, time.time_ns())
-        opened.session.dirty = True
+        opened.session.changed()
 
     async def begin(self, opened: OpenFile, *, truncate: bool) -> None:
         """Give the file a session to write in."""
@@ -93,8 +93,7 @@ class Sessions:
         session = opened.session
         assert session is not None
         session.file.truncate(size)
-        session.dirty = True
-        session.mtime_ns = time.time_ns()
+        session.changed()
 
     def commit(self, opened: OpenFile, *, held: bool) -> None:
         """Bytes first, then, in one transaction, the record that names them."""
@@ -109,7 +108,7 @@ class Sessions:
                 generation=session.generation,
                 size=session.size,
                 mtime_ns=session.mtime_ns,
-                ctime_ns=time.time_ns(),
+                ctime_ns=max(inode.ctime_ns, session.ctime_ns),
             )
             if not inode.local and inode.parent != NOWHERE:
                 core.journal.content(
@@ -122,7 +121,7 @@ class Sessions:
                 )
         session.dirty = False
         if former and former != session.generation:
-            core.spool.delete(inode.ino, former)
+            core.drop_bytes(inode.ino, former)
 
     def end(self, opened: OpenFile) -> None:
         """The last writer is gone: from now on the generation never changes."""
@@ -145,7 +144,7 @@ class Sessions:
         with contextlib.suppress(OSError):
             session.file.close()
         if self._core.tree.get(opened.ino).generation != session.generation:
-            self._core.spool.delete(opened.ino, session.generation)
+            self._core.drop_bytes(opened.ino, session.generation)
 
     async def delivered(self, opened: OpenFile) -> None:
         """Wait until the service has what was committed.  Raises its refusal."""

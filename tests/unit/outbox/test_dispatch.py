@@ -11,8 +11,8 @@ import trio.testing
 from zonedrive.db import Database
 from zonedrive.errors import Forbidden, Unavailable
 from zonedrive.outbox.dispatch import BIG, Dispatcher
-from zonedrive.outbox.fold import Step, Subject
-from zonedrive.outbox.journal import Journal, create_tables
+from zonedrive.outbox.fold import Place, Step, Subject
+from zonedrive.outbox.journal import Journal, add_parked, create_tables
 
 PATIENCE = 10
 
@@ -32,6 +32,9 @@ class Carrier:
 
     def describe(self, ino: int) -> Subject | None:
         return Subject(ino, folder=False, new=False, place=(1, f"{ino}"), origin=(1, f"{ino}"))
+
+    def being_written(self) -> set[Place]:
+        return set()
 
     async def ready(self) -> bool:
         waited = not self.online.is_set()
@@ -56,7 +59,7 @@ class Carrier:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    database = Database(tmp_path / "journal.db", [create_tables])
+    database = Database(tmp_path / "journal.db", [create_tables, add_parked])
     yield Journal(database)
     database.close()
 

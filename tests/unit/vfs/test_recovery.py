@@ -1,7 +1,6 @@
 """What a killed daemon left behind is found, finished or named."""
 
 import logging
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -13,20 +12,15 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
-from zonedrive.outbox import journal
+from zonedrive.outbox.doubts import Doubts
 from zonedrive.outbox.journal import Journal
 from zonedrive.remote.service import Service
-from zonedrive.tree import store
 from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Owner
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.recovery import recover
-
-
-def first_schema(connection: sqlite3.Connection) -> None:
-    store.create_table(connection)
-    journal.create_tables(connection)
+from zonedrive.vfs.schema import SCHEMAS
 
 
 class Disk:
@@ -38,12 +32,13 @@ class Disk:
 
     def start(self) -> Core:
         """As a daemon does, without a service: recovery needs none."""
-        database = Database(self.path / "tree.db", [first_schema])
+        database = Database(self.path / "tree.db", SCHEMAS)
         self.databases.append(database)
         return Core(
             database=database,
             tree=Tree(database, Clear()),
             journal=Journal(database),
+            doubts=Doubts(database, Clear()),
             spool=Spool(self.path / "outgoing", None),
             cache=Cache(self.path / "cache", None, 1 << 20),
             service=cast(Service, None),

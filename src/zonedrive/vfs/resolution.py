@@ -1,0 +1,244 @@
+"""What came of requests without an answer: looked up before anything else is told of the inode.
+
+A reply that was lost, or a daemon that died, leaves a doubt (`outbox.doubts`).  What the service
+has is compared with what was sent: if it is that, it is noted as if the answer had come, also
+for a file that was renamed or removed here since.
+
+INVARIANT: an answer of the service, the end of its doubt and the end of its intent are one
+transaction.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import trio
+
+from zonedrive.content.file import ContentFile
+from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreachable
+from zonedrive.model import Entry
+from zonedrive.outbox.doubts import Doubt
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.folders import Folders
+
+log = logging.getLogger(__name__)
+
+MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
+"""Errors after which a request may have taken effect; after all others it has not."""
+
+
+class Resolution:
+    """Ends doubts: by an answer, or by looking."""
+
+    def __init__(self, core: Core, folders: Folders) -> None:
+        self._core = core
+        self._folders = folders
+        self._under_way: dict[tuple[str, str], trio.Event] = {}  # by folder id and name
+
+    # ---- one request to one place at a time ----
+
+    async def wait_for(self, folder: str, name: str) -> bool:
+        """Wait while a request to that place is under way; False if there was none."""
+        landed = self._under_way.get((folder, name))
+        if landed is None:
+            return False
+        await landed.wait()
+        return True
+
+    def begin(self, doubt: Doubt) -> None:
+        """The request is about to be sent.  Nothing else is under way to its place."""
+        with self._core.transaction():
+            self._core.doubts.note(doubt)
+        self._under_way[doubt.folder, doubt.name] = trio.Event()
+
+    def end(self, doubt: Doubt) -> None:
+        """The request is over, one way or another."""
+        self._under_way.pop((doubt.folder, doubt.name)).set()
+
+    def without_effect(self, sent: Doubt) -> None:
+        """The request was refused, or broken off before its end."""
+        doubt = self.present(sent)
+        if doubt is not None:
+            self._core.resolved(doubt)
+
+    def present(self, sent: Doubt) -> Doubt | None:
+        """The doubt as it is now: it may have become another inode's matter."""
+        doubts = self._core.doubts
+        if sent.generation:
+            return doubts.of(sent.bytes_ino, sent.generation)
+        return next((each for each in doubts.all() if each.bytes_ino == sent.bytes_ino), None)
+
+    # ---- looking ----
+
+    async def settle(self, ino: int) -> bool:
+        """Find out what came of the inode's last request; True if that may change what to do."""
+        core = self._core
+        doubt = core.doubts.get(ino)
+        if doubt is None:
+            return False
+        await self.wait_for(doubt.folder, doubt.name)
+        inode = core.tree.find(ino)
+        if core.doubts.get(ino) != doubt:
+            return True
+        found = None if inode is None else await self._find(inode, doubt)
+        if core.doubts.get(ino) != doubt:
+            return True
+        if inode is None or found is None:
+            core.resolved(doubt)
+            if inode is not None and inode.is_new and inode.parent == NOWHERE:
+                self._let_go(inode)
+            return inode is not None and inode.is_new
+        await self.arrived(doubt, found)
+        return True
+
+    async def _find(self, inode: Inode, doubt: Doubt) -> Entry | None:
+        """The entry that the request made, or made a version of."""
+        core = self._core
+        if doubt.remote_id is not None:
+            try:
+                found = await core.service.entry(doubt.zone, doubt.remote_id)
+            except NotFound:
+                return None
+            intent = core.journal.get(inode.ino)
+            known = {inode.revision} | ({intent.base} if intent is not None else set())
+            if found.deleted or found.revision in known:
+                return None
+        else:
+            entries = await core.service.listing(doubt.zone, doubt.folder)
+            named = [each for each in entries if each.name == doubt.name]
+            if len(named) != 1:
+                return None
+            found = named[0]
+            other = core.tree.by_remote(doubt.zone, found.id)
+            if other is not None and other is not inode and core.in_use(other):
+                return None  # somebody works with it here: it is a file of its own
+        if found.folder != inode.is_folder or found.modified_by != core.user:
+            return None
+        if inode.is_folder:
+            return found
+        return found if await self._is_what_was_sent(doubt, found) else None
+
+    async def _is_what_was_sent(self, doubt: Doubt, found: Entry) -> bool:
+        if found.size != doubt.size:
+            return False
+        try:
+            file = self._core.spool.open(doubt.bytes_ino, doubt.generation)
+        except (FileNotFoundError, Damaged):
+            return False
+        try:
+            return await self.same_bytes(file, doubt.zone, found.id)
+        except Damaged:
+            return False
+        finally:
+            file.close()
+
+    async def same_bytes(self, file: ContentFile, zone: str, file_id: str) -> bool:
+        """Whether the service's present version is exactly the content of `file`."""
+        transfer = self._core.service.transfer
+
+        def pieces() -> Iterator[bytes]:
+            with transfer.download(zone, file_id) as download:
+                yield from download
+
+        def compare() -> bool:
+            offset = 0
+            for piece in pieces():
+                if file.pread(offset, len(piece)) != piece:
+                    return False
+                offset += len(piece)
+            return offset == file.size
+
+        return await trio.to_thread.run_sync(compare)
+
+    # ---- noting ----
+
+    async def arrived(self, sent: Doubt, entry: Entry) -> None:
+        """The service has what was sent: as its newest version, as a new file, as a folder."""
+        core = self._core
+        doubt = self.present(sent)
+        inode = None if doubt is None else core.tree.find(doubt.ino)
+        if doubt is None or inode is None:
+            return
+        with core.transaction():
+            core.doubts.drop(doubt.ino)
+            self._identify(inode, doubt, entry)
+            intent = core.journal.get(inode.ino)
+            if intent is not None and not intent.gone:
+                core.journal.rebase(inode.ino, entry.revision)
+                if doubt.bytes_ino == inode.ino and intent.generation == doubt.generation:
+                    core.journal.done(intent, content=True)
+                if inode.is_folder:
+                    core.journal.done(intent, place=True)
+                self.note_place(inode)
+            elif intent is None and inode.parent == NOWHERE:
+                core.journal.gone(inode.ino, core.due())
+            left = core.journal.get(inode.ino)
+            settled = (
+                doubt.bytes_ino == inode.ino
+                and doubt.generation != 0
+                and inode.generation == doubt.generation
+                and not (left and left.generation)
+            )
+            if settled and not inode.local:
+                core.tree.update(inode, generation=0)
+        opened = core.opened.get(inode.ino)
+        if opened is not None and opened.session is not None:
+            opened.session.base = entry.revision
+        if inode.parent == NOWHERE and not core.service.can("delete"):
+            self._let_go(inode)
+        if settled and not inode.local:
+            await self._to_cache(doubt, inode, entry)
+        else:
+            core.resolved(doubt)
+
+    def _identify(self, inode: Inode, doubt: Doubt, entry: Entry) -> None:
+        """The inode stands for the entry."""
+        core = self._core
+        core.claim(inode, entry.id)
+        core.tree.update(
+            inode,
+            remote_id=entry.id,
+            remote_parent=entry.parent_id or doubt.folder,
+            remote_name=entry.name or doubt.name,
+            revision=entry.revision,
+            modified_by=entry.modified_by,
+            type=entry.type,
+            sync=entry.sync,
+            attributes=entry.attributes,
+        )
+        core.tree.settle(inode.zone, entry.id)
+
+    def note_place(self, inode: Inode) -> None:
+        """Renamed while the request was under way: that is still to be told."""
+        core = self._core
+        intent = core.journal.get(inode.ino)
+        if inode.parent == NOWHERE or (intent is not None and intent.parked):
+            return
+        folder = core.tree.get(inode.parent)
+        if folder.remote_id != inode.remote_parent or core.remote_name(inode) != inode.remote_name:
+            core.journal.place(inode.ino, core.due())
+
+    def _let_go(self, inode: Inode) -> None:
+        """Of something removed here nothing is left to be done on the service, or can be."""
+        core = self._core
+        if inode.remote_id is not None:
+            log.warning("a file that was removed during its upload stays on the service")
+            self._folders.forget_all()
+        intent = core.journal.get(inode.ino)
+        with core.transaction():
+            core.tree.unlink(inode)
+            core.journal.drop(inode.ino)
+        core.discard_bytes(inode, intent)
+        core.reap(inode)
+
+    async def _to_cache(self, doubt: Doubt, inode: Inode, entry: Entry) -> None:
+        """The bytes that were sent are those of the service's version: read them from here."""
+        core = self._core
+        opened = core.opened.get(inode.ino)
+        path = core.spool.path(inode.ino, doubt.generation)
+        if opened is None:
+            await core.cache.take(path, inode.ino, entry.revision, doubt.size)
+            return
+        async with opened.preparing:  # nobody is copying these bytes just now
+            opened.close_local()
+            await core.cache.take(path, inode.ino, entry.revision, doubt.size)

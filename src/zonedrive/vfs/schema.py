@@ -1,0 +1,22 @@
+"""How the one database of an account, tree and outbox together, came to look as it does.
+
+A schema, once released, never changes; the next one is a step more.
+"""
+
+from zonedrive.db import Connection
+from zonedrive.outbox import doubts, journal
+from zonedrive.tree import store
+
+
+def _first(connection: Connection) -> None:
+    store.create_table(connection)
+    journal.create_tables(connection)
+
+
+def _second(connection: Connection) -> None:
+    journal.add_parked(connection)
+    doubts.create_table(connection)
+
+
+SCHEMAS = (_first, _second)
+"""`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""

@@ -7,6 +7,7 @@ import msgspec
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
 
 BLOCK = 512
+MODE_BITS = 0o7777  # what chmod(2) sets
 
 
 class Attr(msgspec.Struct, gc=False):
@@ -42,9 +43,15 @@ def permissions(inode: Inode) -> int:
         bits = inode.mode
     else:
         bits = 0o700 if inode.is_folder or flags.executable else 0o600
-    if flags.write_protected:
+    return bits & allowed(inode)
+
+
+def allowed(inode: Inode) -> int:
+    """The permission bits that the service's attributes leave."""
+    bits = MODE_BITS
+    if inode.attributes.write_protected:
         bits &= ~0o222
-    if flags.read_protected:
+    if inode.attributes.read_protected:
         bits &= ~0o444
     return bits
 

@@ -15,6 +15,7 @@ from zonedrive.config import Settings
 from zonedrive.content.file import ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.content.source import Changed
+from zonedrive.errors import ZonedriveError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import Inode
 from zonedrive.vfs.core import Core
@@ -24,6 +25,9 @@ from zonedrive.vfs.sessions import Sessions
 
 log = logging.getLogger(__name__)
 
+LARGEST = 16 << 40  # bytes in a file; as on ext4, and far more than any disk here can hold
+PAGE = 4096  # what the kernel writes at once from a mapping
+KEEP_S = 20.0
 PAGED = 10_000  # files whose kernel pages are known; of others they are dropped at open
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
@@ -53,7 +57,10 @@ class Files:
         self._check_access(inode, flags, writable)
         state = (inode.revision, inode.generation)
         keep = self._paged.get(inode.ino) == state
-        opened = self._attach(inode, writable, bool(flags & os.O_APPEND), keep)
+        if flags & os.O_TRUNC and not writable:
+            await self.truncate(inode, 0)
+            keep = False
+        opened = self._attach(inode, flags, keep_cache=keep)
         if flags & os.O_TRUNC and writable:
             handle = self._handles[opened.handle]
             try:
@@ -71,7 +78,8 @@ class Files:
 
     def create(self, inode: Inode, flags: int) -> Opened:
         """A handle on a file that has just been made, with an empty session."""
-        opened = self._attach(inode, True, bool(flags & os.O_APPEND), keep_cache=False)
+        # As a writer in any case: so that the empty file is kept at close.
+        opened = self._attach(inode, flags, keep_cache=False, writable=True)
         self._sessions.begin_new(self._handles[opened.handle].file)
         return opened
 
@@ -142,7 +150,10 @@ class Files:
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        """Put `data` at `offset` (at the end, for O_APPEND); all of it or an error."""
+        """Put `data` at `offset` (at the end, for O_APPEND); all of it or an error.
+
+        Raises OSError (EFBIG) past the largest size.
+        """
         which = self._handles[handle]
         opened = which.file
         session = opened.session
@@ -150,10 +161,10 @@ class Files:
             await self._sessions.begin(opened, truncate=False)
             session = opened.session
             assert session is not None
-        if which.append:
-            offset = session.file.size
-        session.dirty = True
-        session.mtime_ns = time.time_ns()
+        if which.append and not _of_a_mapping(which, offset, len(data), session.size):
+            offset = session.size  # the kernel may not know yet that others made it longer
+        _require_fitting(offset + len(data))
+        session.changed()
         session.file.pwrite(offset, data)
         return len(data)
 
@@ -163,7 +174,11 @@ class Files:
             raise PermissionError(errno.EACCES, "write-protected on the service")
         opened = self._core.opened.get(inode.ino)
         before = inode.size if opened is None or opened.session is None else opened.session.size
-        if size == before:
+        _require_fitting(size)
+        if size == before:  # no new bytes, so no version of it; the times follow all the same
+            with self._core.transaction():
+                if not self.touch(inode, now := time.time_ns()):
+                    self._core.tree.update(inode, mtime_ns=now, ctime_ns=now)
             return
         opened = opened or self._new_open_file(inode.ino)
         opened.handles += 1
@@ -183,7 +198,24 @@ class Files:
         if opened is None or opened.session is None:
             return False
         opened.session.mtime_ns = mtime_ns
+        opened.session.ctime_ns = time.time_ns()
         return opened.session.dirty
+
+    async def keep_readable(self, inode: Inode) -> None:
+        """Another file takes the inode's place on the service: bring what its readers still need.
+
+        At most KEEP_S seconds long.  What is missing then reads as ESTALE.
+        """
+        opened = self._core.opened.get(inode.ino)
+        if opened is None or opened.session or inode.generation or inode.is_new:
+            return
+        try:
+            reader = self._reader(opened, inode)
+            if not reader.complete:
+                with trio.move_on_after(KEEP_S):
+                    await reader.fill()
+        except (ZonedriveError, OSError) as wrong:
+            log.info("what has a replaced file open may not read all of it (%s)", wrong)
 
     def is_open(self, ino: int) -> bool:
         """Whether a program has the inode open."""
@@ -211,12 +243,20 @@ class Files:
         opened = self._core.opened[ino] = OpenFile(ino)
         return opened
 
-    def _attach(self, inode: Inode, writable: bool, append: bool, keep_cache: bool) -> Opened:
+    def _attach(
+        self, inode: Inode, flags: int, *, keep_cache: bool, writable: bool = False
+    ) -> Opened:
+        writable = writable or bool(flags & WRITE_FLAGS)
         opened = self._core.opened.get(inode.ino) or self._new_open_file(inode.ino)
         opened.handles += 1
         opened.writers += writable
         handle, self._next_handle = self._next_handle, self._next_handle + 1
-        self._handles[handle] = Handle(opened, writable, append)
+        self._handles[handle] = Handle(
+            opened,
+            writable=writable,
+            readable=flags & os.O_ACCMODE != os.O_WRONLY,
+            append=bool(flags & os.O_APPEND),
+        )
         return Opened(handle, keep_cache=keep_cache)
 
     def _detach(self, opened: OpenFile) -> None:
@@ -251,3 +291,20 @@ class Files:
         reader = core.cache.open(inode.ino, inode.revision, inode.size, core.source(inode))
         opened.reader = (inode.revision, reader)
         return reader
+
+
+def _of_a_mapping(which: Handle, offset: int, length: int, size: int) -> bool:
+    """Whether a write by an appending handle is of pages that were changed through mmap(2).
+
+    The kernel does not let us see which it is.  It writes such pages whole, up to the end of the
+    file, and only a handle that can read can be mapped.
+    """
+    end = offset + length
+    return (
+        which.readable and offset % PAGE == 0 and (end == size or (end < size and not end % PAGE))
+    )
+
+
+def _require_fitting(size: int) -> None:
+    if size > LARGEST:
+        raise OSError(errno.EFBIG, "larger than a file can be")

@@ -13,7 +13,7 @@ from zonedrive.errors import ZonedriveError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import NOWHERE, ROOT
 from zonedrive.vfs import xattrs
-from zonedrive.vfs.attributes import Attr, permissions
+from zonedrive.vfs.attributes import MODE_BITS, Attr, allowed, permissions
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery import Delivery
 from zonedrive.vfs.files import Files
@@ -160,15 +160,16 @@ class FileSystem:
     ) -> Attr:
         """truncate, chmod, chown and utimensat.
 
-        Permission bits and times are kept here: the service has no place for them.  Raises
-        PermissionError (EPERM) for another owner, and for the root.
+        Permission bits and times are kept here (a time of access until the mount ends): the
+        service has no place for them.  Raises PermissionError (EPERM) for another owner, for the
+        root, and for permissions that the service's protection does not leave.
         """
         core = self._core
         inode = core.tree.get(ino)
         owner = core.owner
         if uid not in (None, owner.uid) or gid not in (None, owner.gid):
             raise PermissionError(errno.EPERM, "the owner cannot be changed")
-        if inode.ino == ROOT and (mode is not None or mtime_ns is not None):
+        if inode.ino == ROOT and (mode, mtime_ns, atime_ns) != (None, None, None):
             raise PermissionError(errno.EPERM, "the root belongs to the service")
         if size is not None:
             if inode.is_folder:
@@ -176,9 +177,15 @@ class FileSystem:
             await self._files.truncate(inode, size)
         with core.transaction():
             if mode is not None:
-                core.tree.update(inode, mode=mode & 0o777, ctime_ns=time.time_ns())
+                if mode & ~allowed(inode):
+                    raise PermissionError(errno.EPERM, "protected on the service")
+                core.tree.update(inode, mode=mode & MODE_BITS)
+            if atime_ns is not None:
+                core.atimes[inode.ino] = atime_ns
             if mtime_ns is not None and not self._files.touch(inode, mtime_ns):
-                core.tree.update(inode, mtime_ns=mtime_ns, ctime_ns=time.time_ns())
+                core.tree.update(inode, mtime_ns=mtime_ns)
+            if size is None:
+                core.tree.update(inode, ctime_ns=time.time_ns())
         return self._names.attr(inode)
 
     async def access(self, ino: int, mode: int) -> bool:

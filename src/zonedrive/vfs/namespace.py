@@ -26,6 +26,12 @@ CALL_BACK_S = 10.0  # how long a change of name waits for the upload of the file
 DOTS = (".", "..")
 
 
+def require_writable(*inodes: Inode) -> None:
+    """Raises PermissionError (EACCES) for what the service protects; the kernel lets root pass."""
+    if any(inode.attributes.write_protected for inode in inodes):
+        raise PermissionError(errno.EACCES, "write-protected on the service")
+
+
 class Listing(msgspec.Struct):
     """A folder open for reading."""
 
@@ -170,6 +176,7 @@ class Namespace:
         inode = self.named(folder, core.checked_name(name))
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
+        require_writable(folder, inode)
         await self.call_back(inode, "delete")
         self.require_removable(inode)
         with core.transaction():
@@ -203,6 +210,7 @@ class Namespace:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if inode.kind is Kind.ZONE:
             raise PermissionError(errno.EPERM, "a zone cannot be removed here")
+        require_writable(folder, inode)
         self.require_removable(inode)
         await self.require_empty(inode)
         with core.transaction():
@@ -243,10 +251,9 @@ class Namespace:
         folder = await self.folder(parent)
         if folder.ino == ROOT:
             raise PermissionError(errno.EPERM, "zones are made on the service, not here")
-        if folder.attributes.write_protected:
-            raise PermissionError(errno.EACCES, "write-protected on the service")
         if core.tree.child(folder.ino, wanted) is not None:
             raise FileExistsError(errno.EEXIST, "the name is taken")
+        require_writable(folder)
         return folder, wanted
 
     def require_removable(self, inode: Inode) -> None:

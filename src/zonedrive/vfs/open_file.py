@@ -4,6 +4,8 @@ INVARIANT: the bytes of a generation that has been closed never change; whoever 
 works on a copy of its own until the next close.
 """
 
+import time
+
 import msgspec
 import trio
 
@@ -21,7 +23,7 @@ class Session:
         self.generation = generation
         self.file = file
         self.base = base  # the version the edit began from
-        self.mtime_ns = mtime_ns
+        self.mtime_ns = self.ctime_ns = mtime_ns
         self.dirty = False  # written since the last commit
         self.frozen = False  # being sent: the next write needs a copy
 
@@ -29,6 +31,11 @@ class Session:
     def size(self) -> int:
         """Bytes so far."""
         return self.file.size
+
+    def changed(self) -> None:
+        """Other bytes, now."""
+        self.dirty = True
+        self.mtime_ns = self.ctime_ns = time.time_ns()
 
 
 class OpenFile:
@@ -61,6 +68,7 @@ class Handle(msgspec.Struct):
     """One open(2)."""
 
     file: OpenFile
+    readable: bool
     writable: bool
     append: bool
 

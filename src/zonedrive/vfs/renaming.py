@@ -12,7 +12,7 @@ from zonedrive.model import Revision
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.files import Files
-from zonedrive.vfs.namespace import Namespace
+from zonedrive.vfs.namespace import Namespace, require_writable
 
 NOREPLACE, EXCHANGE = 1, 2
 
@@ -39,9 +39,11 @@ class Renaming:
         target = core.tree.child(new_folder.ino, wanted)
         if flags & NOREPLACE and target is not None:
             raise FileExistsError(errno.EEXIST, "the name is taken")
+        if flags & EXCHANGE and target is None:
+            raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
+        require_writable(old_folder, new_folder, inode, *([target] if target else []))
         if flags & EXCHANGE:
-            if target is None:
-                raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
+            assert target is not None
             self._require_movable(inode, new_folder)
             self._require_movable(target, old_folder)
             self._exchange(inode, target)
@@ -51,6 +53,7 @@ class Renaming:
             if target is not None:
                 await self._require_replaceable(inode, target)
                 await self._bring_bytes(inode, target)
+                await self._files.keep_readable(target)
                 if (inode.parent, inode.name, target.parent, target.name) != (
                     (old_folder.ino, source, new_folder.ino, wanted)
                 ):
@@ -245,5 +248,3 @@ class Renaming:
             raise NotADirectoryError(errno.ENOTDIR, "the target is not a folder")
         elif not inode.is_new or target.is_new:
             self._names.require_removable(target)
-        if target.attributes.write_protected:
-            raise PermissionError(errno.EACCES, "write-protected on the service")

@@ -1,0 +1,1 @@
+"""POSIX, exercised on a mount."""

@@ -1,0 +1,86 @@
+"""System calls that Python has no name for, and what a call's errno is.
+
+Knows nothing of what is tested.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+AT_FDCWD = -100
+NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4  # renameat2(2)
+UTIME_NOW, UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
+FICLONE = 0x40049409
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Timespec(ctypes.Structure):
+    """struct timespec."""
+
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def renameat2(old: Path, new: Path, flags: int) -> None:
+    """renameat2(2)."""
+    _checked(_libc.renameat2(AT_FDCWD, os.fsencode(old), AT_FDCWD, os.fsencode(new), flags))
+
+
+def utimensat(path: Path, access: tuple[int, int], change: tuple[int, int]) -> None:
+    """utimensat(2); times are (seconds, nanoseconds or UTIME_NOW or UTIME_OMIT)."""
+    times = (Timespec * 2)(Timespec(*access), Timespec(*change))
+    _checked(_libc.utimensat(AT_FDCWD, os.fsencode(path), times, 0))
+
+
+def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
+    """fallocate(2), without the emulation that posix_fallocate(3) has."""
+    _checked(
+        _libc.fallocate(descriptor, mode, ctypes.c_longlong(offset), ctypes.c_longlong(length))
+    )
+
+
+def refusal(call: Callable[..., object], *arguments: object) -> str:
+    """The name of the errno that a call fails with; "" where it succeeds."""
+    try:
+        call(*arguments)
+    except OSError as refused:
+        assert refused.errno is not None
+        return errno.errorcode[refused.errno]
+    return ""
+
+
+def opens(path: Path | str, flags: int, mode: int = 0o600) -> str:
+    """The name of the errno of open(2); "" where it succeeds."""
+    return refusal(lambda: os.close(os.open(path, flags, mode)))
+
+
+@contextlib.contextmanager
+def descriptor(path: Path, flags: int) -> Iterator[int]:
+    """An open file."""
+    number = os.open(path, flags, 0o600)
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+def elsewhere(code: str, *arguments: str | Path) -> str:
+    """What a Python program in a process of its own prints; it must succeed."""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip()

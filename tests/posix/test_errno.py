@@ -1,0 +1,345 @@
+"""What each call answers where it cannot do what it is asked: the errno that POSIX or Linux has.
+
+Each test is a table: what is tried, and the name of the errno ("" where it must succeed).
+"""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.posix.calls import (
+    EXCHANGE,
+    FICLONE,
+    NOREPLACE,
+    WHITEOUT,
+    descriptor,
+    fallocate,
+    opens,
+    refusal,
+    renameat2,
+)
+
+LONG, TOO_LONG = "n" * 255, "n" * 256
+LONG_WAY = "./" * 2100
+NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+
+
+def test_open_and_its_flags(either: Mounted) -> None:
+    """Each flag of open(2) does what it says, or is refused with the errno that says why."""
+    root = either.root
+    file, folder, missing = root / "notes.txt", root / "docs", root / "missing"
+    new = root / "made.txt"
+    assert {
+        "no such file": opens(missing, os.O_RDONLY),
+        "no such folder": opens(missing / "a", NEW),
+        "below a file": opens(file / "a", os.O_RDONLY),
+        "create below a file": opens(file / "a", NEW),
+        "create": opens(new, NEW),
+        "create what exists": opens(file, os.O_CREAT | os.O_WRONLY),
+        "exclusively": opens(file, NEW),
+        "exclusively a folder": opens(folder, NEW),
+        "exclusively once more": opens(new, NEW),
+        "a folder for writing": opens(folder, os.O_WRONLY),
+        "a folder with O_CREAT": opens(folder, os.O_CREAT | os.O_RDONLY),
+        "a folder with O_TRUNC": opens(folder, os.O_TRUNC),
+        "a folder": opens(folder, os.O_RDONLY | os.O_DIRECTORY),
+        "a file as a folder": opens(file, os.O_RDONLY | os.O_DIRECTORY),
+        "without following": opens(file, os.O_RDONLY | os.O_NOFOLLOW),
+        "O_TMPFILE": opens(folder, os.O_TMPFILE | os.O_RDWR),
+        "O_DIRECT": opens(file, os.O_RDWR | os.O_DIRECT),
+        "O_PATH": opens(file, os.O_PATH),
+        "O_SYNC": opens(file, os.O_RDWR | os.O_SYNC),
+        "O_NOATIME": opens(file, os.O_RDONLY | os.O_NOATIME),
+        "255 bytes": opens(root / LONG, NEW),
+        "256 bytes": opens(root / TOO_LONG, NEW),
+        "256 bytes to be read": opens(root / TOO_LONG, os.O_RDONLY),
+        "256 bytes in a folder's place": opens(root / TOO_LONG / "a", os.O_RDONLY),
+        "4096 bytes of path": opens(f"{root}/{LONG_WAY}a", os.O_RDONLY),
+        "not UTF-8": opens(Path(os.fsdecode(os.fsencode(root) + b"/\xff")), NEW),
+        "an odd name": opens(root / "a\tb\\c:*?\n", NEW),
+        "a zone that is not there": opens(either.path / "No zone" / "a", NEW),
+        "a file beside the zones": opens(either.path / "a", NEW),
+    } == {
+        "no such file": "ENOENT",
+        "no such folder": "ENOENT",
+        "below a file": "ENOTDIR",
+        "create below a file": "ENOTDIR",
+        "create": "",
+        "create what exists": "",
+        "exclusively": "EEXIST",
+        "exclusively a folder": "EEXIST",
+        "exclusively once more": "EEXIST",
+        "a folder for writing": "EISDIR",
+        "a folder with O_CREAT": "EISDIR",
+        "a folder with O_TRUNC": "EISDIR",
+        "a folder": "",
+        "a file as a folder": "ENOTDIR",
+        "without following": "",
+        "O_TMPFILE": "ENOTSUP",
+        "O_DIRECT": "",
+        "O_PATH": "",
+        "O_SYNC": "",
+        "O_NOATIME": "",
+        "255 bytes": "",
+        "256 bytes": "ENAMETOOLONG",
+        "256 bytes to be read": "ENAMETOOLONG",
+        "256 bytes in a folder's place": "ENAMETOOLONG",
+        "4096 bytes of path": "ENAMETOOLONG",
+        "not UTF-8": "EILSEQ",
+        "an odd name": "",
+        "a zone that is not there": "ENOENT",
+        "a file beside the zones": "EPERM",
+    }
+    assert file.read_bytes() == b"first line\nsecond line\n"
+    os.close(os.open(file, os.O_RDONLY | os.O_TRUNC))  # as on a local disk
+    assert (file.read_bytes(), file.stat().st_size) == (b"", 0)
+
+
+def made(root: Path, *names: str) -> list[Path]:
+    """New empty files whose names never leave the machine: no upload interferes."""
+    paths = [root / f"{name}~" for name in names]
+    for path in paths:
+        path.touch()
+    return paths
+
+
+def test_names_are_made_and_removed(either: Mounted, profile: str) -> None:
+    """mkdir, rmdir, unlink, link, symlink and mknod; EPERM for what the service cannot keep."""
+    root = either.root
+    file, folder, missing = root / "notes.txt", root / "docs", root / "missing"
+    mine, target = made(root, "mine", "target")
+    can = "" if profile == "sandbox" else "EPERM"
+    assert {
+        "mkdir": refusal(os.mkdir, root / "new"),
+        "mkdir on a file": refusal(os.mkdir, file),
+        "mkdir on a folder": refusal(os.mkdir, folder),
+        "mkdir below nothing": refusal(os.mkdir, missing / "a"),
+        "mkdir below a file": refusal(os.mkdir, file / "a"),
+        "mkdir with a long name": refusal(os.mkdir, root / TOO_LONG),
+        "mkdir beside the zones": refusal(os.mkdir, either.path / "a"),
+        "rmdir of nothing": refusal(os.rmdir, missing),
+        "rmdir of a file": refusal(os.rmdir, file),
+        "rmdir of .": refusal(os.rmdir, f"{folder}/."),
+        "rmdir of ..": refusal(os.rmdir, f"{folder}/2026/.."),
+        "rmdir of a zone": refusal(os.rmdir, root),
+        "rmdir of the mount": refusal(os.rmdir, either.path),
+        "unlink of nothing": refusal(os.unlink, missing),
+        "unlink of a folder": refusal(os.unlink, folder),
+        "unlink below a file": refusal(os.unlink, file / "a"),
+        "unlink with a long name": refusal(os.unlink, root / TOO_LONG),
+        "unlink of what is on the service": refusal(os.unlink, root / "empty"),
+        "link": refusal(os.link, mine, root / "hard"),
+        "link over a name": refusal(os.link, mine, target),
+        "link of nothing": refusal(os.link, missing, root / "hard"),
+        "symlink": refusal(os.symlink, "mine", root / "soft"),
+        "symlink over a name": refusal(os.symlink, "mine", target),
+        "mknod": refusal(os.mknod, root / "node~", stat.S_IFREG | 0o640),
+        "mknod of a pipe": refusal(os.mknod, root / "pipe", stat.S_IFIFO | 0o600),
+        "mknod of a device": refusal(os.mknod, root / "dev", stat.S_IFCHR | 0o600, 259),
+        "a socket": refusal(socket_at, root / "s"),
+        "readlink": refusal(os.readlink, file),
+    } == {
+        "mkdir": can,
+        "mkdir on a file": "EEXIST",
+        "mkdir on a folder": "EEXIST",
+        "mkdir below nothing": "ENOENT",
+        "mkdir below a file": "ENOTDIR",
+        "mkdir with a long name": "ENAMETOOLONG",
+        "mkdir beside the zones": "EPERM",
+        "rmdir of nothing": "ENOENT",
+        "rmdir of a file": "ENOTDIR",
+        "rmdir of .": "EINVAL",
+        "rmdir of ..": "ENOTEMPTY",
+        "rmdir of a zone": "EPERM",
+        "rmdir of the mount": "EBUSY",
+        "unlink of nothing": "ENOENT",
+        "unlink of a folder": "EISDIR",
+        "unlink below a file": "ENOTDIR",
+        "unlink with a long name": "ENAMETOOLONG",
+        "unlink of what is on the service": can,
+        "link": "EPERM",
+        "link over a name": "EEXIST",
+        "link of nothing": "ENOENT",
+        "symlink": "EPERM",
+        "symlink over a name": "EEXIST",
+        "mknod": "",
+        "mknod of a pipe": "EPERM",
+        "mknod of a device": "EPERM",
+        "a socket": "EPERM",
+        "readlink": "EINVAL",
+    }
+    assert refusal(os.rmdir, folder) == ("ENOTEMPTY" if profile == "sandbox" else "EPERM")
+    assert refusal(os.unlink, mine) == ""
+    assert not mine.exists()
+
+
+def socket_at(path: Path) -> None:
+    """Bind a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def test_rename_in_all_its_kinds(either: Mounted, profile: str) -> None:
+    """rename and renameat2: what moves, what is refused, and a refusal changes nothing."""
+    root = either.root
+    file, folder, missing = root / "notes.txt", root / "docs", root / "missing"
+    one, two, three = made(root, "one", "two", "three")
+    before = two.stat().st_ino
+    can = "" if profile == "sandbox" else "EPERM"
+    other = next(each for each in sorted(either.path.iterdir()) if each != root)
+    assert {
+        "nothing": refusal(os.rename, missing, root / "a"),
+        "into nothing": refusal(os.rename, one, missing / "a"),
+        "below a file": refusal(os.rename, one, file / "a"),
+        "with a long name": refusal(os.rename, one, root / TOO_LONG),
+        "to itself": refusal(os.rename, one, one),
+        "a file over a folder": refusal(os.rename, one, folder),
+        "a folder over a file": refusal(os.rename, folder, one),
+        "a folder into itself": refusal(os.rename, folder, folder / "2026" / "a"),
+        "a folder over a full one": refusal(os.rename, folder / "2026", folder),
+        "a zone": refusal(os.rename, root, either.path / "Renamed"),
+        "out of the zone": refusal(os.rename, one, other / "a"),
+        "out of the mount": refusal(os.rename, one, either.machine.folder / "a"),
+        "beside the zones": refusal(os.rename, one, either.path / "a"),
+        "without replacing": refusal(renameat2, one, two, NOREPLACE),
+        "without replacing, free": refusal(renameat2, three, root / "free~", NOREPLACE),
+        "exchange with nothing": refusal(renameat2, one, missing, EXCHANGE),
+        "both flags": refusal(renameat2, one, two, NOREPLACE | EXCHANGE),
+        "whiteout": refusal(renameat2, one, root / "white", WHITEOUT),
+        "unknown flag": refusal(renameat2, one, root / "white", 64),
+        "exchange": refusal(renameat2, one, two, EXCHANGE),
+        "over another": refusal(os.rename, one, two),
+        "what is on the service": refusal(os.rename, file, root / "renamed.txt"),
+        "a folder of the service": refusal(os.rename, folder, root / "renamed"),
+    } == {
+        "nothing": "ENOENT",
+        "into nothing": "ENOENT",
+        "below a file": "ENOTDIR",
+        "with a long name": "ENAMETOOLONG",
+        "to itself": "",
+        "a file over a folder": "EISDIR",
+        "a folder over a file": "ENOTDIR",
+        "a folder into itself": "EINVAL",
+        "a folder over a full one": "ENOTEMPTY",
+        "a zone": "EPERM",
+        "out of the zone": "EXDEV",
+        "out of the mount": "EXDEV",
+        "beside the zones": "EPERM",
+        "without replacing": "EEXIST",
+        "without replacing, free": "",
+        "exchange with nothing": "ENOENT",
+        "both flags": "EINVAL",
+        "whiteout": "EINVAL",
+        "unknown flag": "EINVAL",
+        "exchange": "",
+        "over another": "",
+        "what is on the service": can,
+        "a folder of the service": can,
+    }
+    assert not one.exists()
+    assert two.stat().st_ino == before  # it came back from the exchange, by the rename
+    assert (root / "free~").exists()
+    assert not three.exists()
+
+
+def test_bytes_and_descriptors(mounted: Mounted) -> None:
+    """Calls on descriptors: what the kernel does itself, what falls back, and what is refused."""
+    path = mounted.root / "bytes.bin"
+    huge = (16 << 40) + 1
+    with (
+        descriptor(path, os.O_RDWR | os.O_CREAT) as both,
+        descriptor(path, os.O_RDONLY) as reading,
+        descriptor(path, os.O_WRONLY) as writing,
+        descriptor(path, os.O_PATH) as only_path,
+        descriptor(mounted.root, os.O_RDONLY) as folder,
+        descriptor(mounted.root / "copy.bin", os.O_RDWR | os.O_CREAT) as copy,
+    ):
+        os.write(both, b"x" * 5000)
+        assert {
+            "write to a reader": refusal(os.write, reading, b"x"),
+            "read from a writer": refusal(os.read, writing, 1),
+            "read from O_PATH": refusal(os.read, only_path, 1),
+            "read from a folder": refusal(os.read, folder, 1),
+            "write to a folder": refusal(os.pwrite, folder, b"x", 0),
+            "ftruncate of a reader": refusal(os.ftruncate, reading, 1),
+            "ftruncate to less than nothing": refusal(os.ftruncate, both, -1),
+            "truncate of a folder": refusal(os.truncate, mounted.root, 0),
+            "truncate of nothing": refusal(os.truncate, mounted.root / "missing", 0),
+            "pread before the start": refusal(os.pread, both, 1, -1),
+            "lseek before the start": refusal(os.lseek, both, -1, os.SEEK_SET),
+            "SEEK_DATA past the end": refusal(os.lseek, both, 6000, os.SEEK_DATA),
+            "truncate to more than fits": refusal(os.truncate, path, huge),
+            "ftruncate to more than fits": refusal(os.ftruncate, both, huge),
+            "write where nothing fits": refusal(os.pwrite, both, b"x", huge),
+            "fallocate": refusal(fallocate, both, 0, 0, 10_000),
+            "punch a hole": refusal(fallocate, both, 3, 0, 4096),
+            "clone": refusal(clone, both, copy),
+            "an ioctl": refusal(clone, both, folder),
+            "fsync of a folder": refusal(os.fsync, folder),
+            "fsync of a reader": refusal(os.fsync, reading),
+            "fdatasync": refusal(os.fdatasync, both),
+            "fadvise": refusal(os.posix_fadvise, both, 0, 0, os.POSIX_FADV_DONTNEED),
+        } == {
+            "write to a reader": "EBADF",
+            "read from a writer": "EBADF",
+            "read from O_PATH": "EBADF",
+            "read from a folder": "EISDIR",
+            "write to a folder": "EBADF",
+            "ftruncate of a reader": "EINVAL",
+            "ftruncate to less than nothing": "EINVAL",
+            "truncate of a folder": "EISDIR",
+            "truncate of nothing": "ENOENT",
+            "pread before the start": "EINVAL",
+            "lseek before the start": "EINVAL",
+            "SEEK_DATA past the end": "ENXIO",
+            "truncate to more than fits": "EFBIG",
+            "ftruncate to more than fits": "EFBIG",
+            "write where nothing fits": "EFBIG",
+            "fallocate": "ENOTSUP",
+            "punch a hole": "ENOTSUP",
+            "clone": "ENOTSUP",
+            "an ioctl": "EISDIR",
+            "fsync of a folder": "",
+            "fsync of a reader": "",
+            "fdatasync": "",
+            "fadvise": "",
+        }
+        assert os.fstat(both).st_size == 5000
+        assert os.lseek(both, 0, os.SEEK_HOLE) == 5000
+        os.posix_fallocate(both, 0, 9000)  # which writes, where fallocate is not there
+        assert os.fstat(both).st_size == 9000
+        assert os.copy_file_range(both, copy, 5000, 0, 0) == 5000
+        assert os.sendfile(copy, both, 5000, 100) == 100
+        assert os.pread(copy, 6000, 0)[:5000] == b"x" * 5000
+
+
+def clone(source: int, target: int) -> None:
+    """FICLONE."""
+    import fcntl
+
+    fcntl.ioctl(target, FICLONE, source)
+
+
+@pytest.mark.mount("ro")
+def test_a_mount_for_reading_only(mounted: Mounted) -> None:
+    """With -o ro everything that would change something says EROFS; reading works."""
+    root, file = mounted.root, mounted.root / "notes.txt"
+    refused = {
+        "create": opens(root / "a", NEW),
+        "write": opens(file, os.O_WRONLY),
+        "truncate": refusal(os.truncate, file, 0),
+        "mkdir": refusal(os.mkdir, root / "a"),
+        "unlink": refusal(os.unlink, file),
+        "rename": refusal(os.rename, file, root / "a"),
+        "chmod": refusal(os.chmod, file, 0o600),
+        "utime": refusal(os.utime, file),
+        "setxattr": refusal(os.setxattr, file, "user.a", b""),
+    }
+    assert set(refused.values()) == {"EROFS"}, refused
+    assert file.read_bytes() == b"first line\nsecond line\n"
+    assert not os.access(file, os.W_OK)
+    assert os.statvfs(root).f_flag & os.ST_RDONLY

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from zonedrive.errors import NotFound
 from zonedrive.outbox.fold import Action, Place, Step, Subject
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.conflicts import Conflicts
@@ -92,6 +93,14 @@ class Delivery:
             case Action.DELETE:
                 await self._placement.delete(step.intent, inode)
 
+    async def _is_there(self, inode: Inode) -> bool:
+        """Whether the service still has the entry."""
+        try:
+            entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
+        except NotFound:
+            return False
+        return not entry.deleted
+
     async def _adopt(self, step: Step, new: Inode) -> None:
         """The new file takes the place of one that was deleted or renamed away."""
         core = self._core
@@ -102,7 +111,14 @@ class Delivery:
         stays = not old_intent.gone
         if stays and not old.generation:
             await core.keep_bytes(old)
+        there = stays or await self._is_there(old)
         if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
+            return
+        if not there:  # its removal was carried out, and the answer lost: the new one is just new
+            with core.transaction():
+                core.tree.unlink(old)
+                core.journal.drop(old.ino)
+            core.reap(old)
             return
         edited = old_intent.generation or old_intent.parked
         base = old_intent.base if edited else old.revision

@@ -1,0 +1,181 @@
+"""The service did what it was asked, and its answer never came: it is found out, not repeated.
+
+In every case the service ends up with what is in the folder here, once, and nothing beside it.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
+LOG = ("offline", "reach", "reply", "answer", "upload", "stays on the service")
+
+pytestmark = pytest.mark.mount("settle=0")
+
+
+@contextmanager
+def unanswered(mounted: Mounted, done: Callable[[], object], **request: str) -> Iterator[None]:
+    """The block's first such request takes effect without an answer, and then all is silent."""
+    mounted.allow(*LOG)
+    mounted.deployment.fault(drop_reply=True, times=1, **request)
+    yield
+    eventually(done, what="it took effect")
+    mounted.deployment.fault(down=True)
+
+
+@contextmanager
+def lost_upload(mounted: Mounted, name: str, content: bytes) -> Iterator[None]:
+    """`name` gets `content`, the service has it, nobody here knows; the block, then peace."""
+    with unanswered(
+        mounted,
+        lambda: mounted.zone.find(name) is not None and mounted.zone.read(name) == content,
+        method="POST",
+        path="^/api/zones/",
+    ):
+        (mounted.root / name).write_bytes(content)
+    yield
+    mounted.deployment.heal()
+    mounted.sync()
+
+
+def both(mounted: Mounted) -> dict[str, bytes | None]:
+    """The service's tree, which is the one here."""
+    there = mounted.zone.tree()
+    here = {
+        str(path.relative_to(mounted.root)): path.read_bytes() if path.is_file() else None
+        for path in mounted.root.rglob("*")
+    }
+    assert here == there
+    assert mounted.status()["outbox"] == {
+        "pending": 0, "uploading": 0, "failed": 0, "conflicts": 0, "bytes": 0
+    }  # fmt: skip
+    assert not os.listdir(mounted.machine.state / "outgoing")
+    return there
+
+
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+@pytest.mark.parametrize("change", ["nothing", "edit", "edit of equal size"])
+def test_a_kill_after_an_upload_without_an_answer(mounted: Mounted, name: str, change: str) -> None:
+    """The daemon died before it knew that the version arrived: not sent again, no conflict."""
+    data = {"nothing": b"one\n", "edit": b"two!!\n", "edit of equal size": b"two\n"}[change]
+    with lost_upload(mounted, name, b"one\n"):
+        mounted.kill()
+        mounted.mount()
+        if change != "nothing":
+            (mounted.root / name).write_bytes(data)
+    assert both(mounted).keys() == both(mounted).keys() | {name}
+    assert mounted.zone.read(name) == data
+    sent = (name == "notes.txt") + 1 + (change != "nothing")
+    assert len(mounted.zone.versions(name)) == sent
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_new_file_that_arrived_unnoticed_and_was_removed(mounted: Mounted, killed: bool) -> None:
+    """It is removed from the service, too."""
+    with lost_upload(mounted, "new.txt", b"one\n"):
+        (mounted.root / "new.txt").unlink()
+        if killed:
+            mounted.kill()
+            mounted.mount()
+    assert "new.txt" not in both(mounted)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_new_file_that_arrived_unnoticed_and_was_renamed(mounted: Mounted, killed: bool) -> None:
+    """It is renamed on the service: one file, one version."""
+    with lost_upload(mounted, "new.txt", b"one\n"):
+        (mounted.root / "new.txt").rename(mounted.root / "renamed.txt")
+        if killed:
+            mounted.kill()
+            mounted.mount()
+    assert "new.txt" not in both(mounted)
+    assert len(mounted.zone.versions("renamed.txt")) == 1
+
+
+def test_a_new_file_that_arrived_unnoticed_and_was_renamed_over_another(mounted: Mounted) -> None:
+    """The other one gets one new version, and the temporary name is gone."""
+    before = mounted.zone.entry_id("notes.txt")
+    with lost_upload(mounted, "notes.tmp", b"one\n"):
+        (mounted.root / "notes.tmp").rename(mounted.root / "notes.txt")
+    assert "notes.tmp" not in both(mounted)
+    assert mounted.zone.entry_id("notes.txt") == before
+    assert mounted.zone.read("notes.txt") == b"one\n"
+    assert len(mounted.zone.versions("notes.txt")) == 2
+
+
+def test_a_new_file_that_arrived_unnoticed_and_became_a_local_one(mounted: Mounted) -> None:
+    """A name that never leaves this machine is not left behind on the service either."""
+    with lost_upload(mounted, "new.txt", b"one\n"):
+        (mounted.root / "new.txt").rename(mounted.root / "new.txt~")
+    assert set(mounted.zone.listing()) == SEEDED
+    assert (mounted.root / "new.txt~").read_bytes() == b"one\n"
+
+
+def test_a_new_file_that_arrived_unnoticed_and_was_written_anew(mounted: Mounted) -> None:
+    """Removed and made again under its name, it is one file, without a conflict."""
+    with lost_upload(mounted, "new.txt", b"one\n"):
+        (mounted.root / "new.txt").unlink()
+        (mounted.root / "new.txt").write_bytes(b"two!!\n")
+    assert both(mounted)["new.txt"] == b"two!!\n"
+    assert set(mounted.zone.listing()) == SEEDED | {"new.txt"}
+
+
+def test_a_name_that_is_free_again_is_not_mixed_up(mounted: Mounted) -> None:
+    """Renamed away after it arrived unnoticed, and another file made there: two files."""
+    with lost_upload(mounted, "new.txt", b"one\n"):
+        (mounted.root / "new.txt").rename(mounted.root / "old.txt")
+        (mounted.root / "new.txt").write_bytes(b"two!!\n")
+    there = both(mounted)
+    assert (there["new.txt"], there["old.txt"]) == (b"two!!\n", b"one\n")
+    assert set(mounted.zone.listing()) == SEEDED | {"new.txt", "old.txt"}
+
+
+@pytest.mark.parametrize("change", ["rename", "remove", "nothing"])
+def test_a_folder_that_was_made_unnoticed(mounted: Mounted, change: str) -> None:
+    """Renamed or removed since, that is what the service does with it; never a second one."""
+    made = {"method": "POST", "path": "^/api/sandbox/"}
+    with unanswered(mounted, lambda: mounted.zone.find("made"), **made):
+        (mounted.root / "made").mkdir()
+    if change == "rename":
+        (mounted.root / "made").rename(mounted.root / "renamed")
+    elif change == "remove":
+        (mounted.root / "made").rmdir()
+    mounted.kill()
+    mounted.mount()
+    mounted.deployment.heal()
+    mounted.sync()
+    left = {"rename": {"renamed"}, "remove": set(), "nothing": {"made"}}[change]
+    both(mounted)
+    assert set(mounted.zone.listing()) == SEEDED | left
+
+
+def test_a_removal_that_was_carried_out_unnoticed(mounted: Mounted) -> None:
+    """It is over; a new file of that name is a new file."""
+    gone = {"method": "DELETE", "path": "^/api/sandbox/"}
+    before = mounted.zone.entry_id("notes.txt")
+    with unanswered(mounted, lambda: mounted.zone.find("notes.txt") is None, **gone):
+        (mounted.root / "notes.txt").unlink()
+    (mounted.root / "notes.txt").write_bytes(b"again\n")
+    mounted.deployment.heal()
+    mounted.sync()
+    assert both(mounted)["notes.txt"] == b"again\n"
+    assert mounted.zone.entry_id("notes.txt") != before
+
+
+def test_a_rename_and_an_edit_around_a_lost_answer(mounted: Mounted) -> None:
+    """Renamed without an answer, then edited: one file under its new name, no conflict."""
+    moved = {"method": "PUT", "path": "^/api/sandbox/"}
+    before = mounted.zone.entry_id("notes.txt")
+    with unanswered(mounted, lambda: mounted.zone.find("final.txt"), **moved):
+        (mounted.root / "notes.txt").rename(mounted.root / "final.txt")
+    (mounted.root / "final.txt").write_bytes(b"edited\n")
+    mounted.deployment.heal()
+    mounted.sync()
+    assert both(mounted)["final.txt"] == b"edited\n"
+    assert mounted.zone.entry_id("final.txt") == before
+    assert len(mounted.zone.versions("final.txt")) == 2

@@ -25,7 +25,7 @@ READ_ERRNO = {
 }
 
 WARNED = (
-    r"refused|logon|log on|not reached|cannot be reached|came in between|deleted on the service"
+    r"refused|logon|log on|not reached|cannot be reached|in between|deleted on the service"
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
-SAID = "came in between"
+SAID = "in between"
 NAME = re.compile(
     r"notes \(conflict, alice@acme\.example on .+, \d{4}-\d\d-\d\d \d\d-\d\d-\d\d\)\.txt"
 )
@@ -168,3 +168,31 @@ def test_a_deletion_spares_a_version_that_was_not_seen(mounted: Mounted) -> None
     mounted.sync()
     assert mounted.zone.read("notes.txt") == b"Bob's version\n"
     eventually((mounted.root / "notes.txt").exists, what="the file shows again")
+
+
+@pytest.mark.mount("settle=0", "refresh=60")
+@pytest.mark.parametrize("kind", ["file", "folder", "new folder"])
+def test_a_name_that_somebody_took_meanwhile(mounted: Mounted, kind: str) -> None:
+    """Renamed to, or made under, a name that is just being taken: theirs has it, ours is beside."""
+    mounted.allow(SAID)
+    assert "target" not in os.listdir(mounted.root)
+    mounted.zone.write("target", b"by bob\n")
+    match kind:
+        case "file":
+            content = (mounted.root / "notes.txt").read_bytes()
+            (mounted.root / "notes.txt").rename(mounted.root / "target")
+        case "folder":
+            (mounted.root / "docs").rename(mounted.root / "target")
+        case _:
+            (mounted.root / "target").mkdir()
+    mounted.sync()
+    assert mounted.zone.read("target") == b"by bob\n"
+    (ours,) = (name for name in mounted.zone.listing() if "conflict" in name)
+    assert ours in os.listdir(mounted.root)
+    assert (mounted.root / "target").read_bytes() == b"by bob\n"
+    if kind == "file":
+        assert mounted.zone.read(ours) == content
+    (told,) = json.loads(mounted.machine.done("conflicts", "--json"))
+    assert told["path"].endswith(ours)
+    assert told["original"].endswith("/target")
+    assert told["by"] == "bob@acme.example"

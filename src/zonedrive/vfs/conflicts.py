@@ -42,12 +42,12 @@ class Conflicts:
         opened = core.opened.get(inode.ino)
         if opened is not None and opened.session is not None and not opened.session.frozen:
             raise Unavailable("somebody else's version came in between, and it is still open here")
-        log.warning(
-            "a version by %s came in between: ours is kept as a conflict copy", found.modified_by
-        )
         if inode.is_new:
             self.give_way(inode, found)
             return
+        log.warning(
+            "a version by %s came in between: ours is kept as a conflict copy", found.modified_by
+        )
         name = self._copy_name(inode)
         now = time.time_ns()
         with core.transaction():
@@ -85,6 +85,7 @@ class Conflicts:
     def give_way(self, inode: Inode, found: Entry) -> None:
         """Somebody took the name on the service meanwhile: ours gets the name of a copy."""
         core = self._core
+        log.warning("%s took a name in between: ours is kept beside it", found.modified_by)
         old, name = inode.name, self._copy_name(inode)
         with core.transaction():
             core.tree.move(inode, inode.parent, name)

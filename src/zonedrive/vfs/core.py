@@ -172,6 +172,14 @@ class Core:
         """Whether there is more to the inode than what a listing said of it."""
         return bool(inode.generation or self.local(inode.ino))
 
+    def try_again_in(self, folder: int) -> None:
+        """Something changed on the service there: what was refused may now be taken."""
+        for intent in self.journal.pending():
+            inode = self.tree.find(intent.ino) if intent.failed else None
+            if inode is not None and inode.parent == folder:
+                with self.transaction():
+                    self.journal.hurry(inode.ino, time.time_ns())
+
     def announce(self, merged: Merged) -> None:
         """Tell the kernel what a listing changed."""
         for parent, name, ino in merged.gone:

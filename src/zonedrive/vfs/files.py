@@ -164,7 +164,7 @@ class Files:
         if which.append and not _of_a_mapping(which, offset, len(data), session.size):
             offset = session.size  # the kernel may not know yet that others made it longer
         _require_fitting(offset + len(data))
-        session.changed()
+        session.changed(offset)
         session.file.pwrite(offset, data)
         return len(data)
 
@@ -216,6 +216,10 @@ class Files:
                     await reader.fill()
         except (ZonedriveError, OSError) as wrong:
             log.info("what has a replaced file open may not read all of it (%s)", wrong)
+
+    async def keep(self) -> None:
+        """See `Sessions.keep`."""
+        await self._sessions.keep()
 
     def is_open(self, ino: int) -> bool:
         """Whether a program has the inode open."""

@@ -64,6 +64,7 @@ class FileSystem:
             await nursery.start(self._core.cache.run)
             nursery.start_soon(self._core.service.link.run, self._core.service)
             nursery.start_soon(self._dispatcher.run)
+            nursery.start_soon(self._files.keep)
             nursery.start_soon(self._watch_link)
             nursery.start_soon(self._look_once)
             task_status.started()

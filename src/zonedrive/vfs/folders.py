@@ -170,6 +170,8 @@ class Folders:
         self._asked_ns[folder.ino] = flight.asked_ns
         self._hidden[folder.ino] = merged.hidden
         core.announce(merged)
+        if merged.gone or merged.appeared or merged.attributes:
+            core.try_again_in(folder.ino)
         for _, _, ino in merged.gone:
             inode = core.tree.find(ino)
             if inode is not None:

@@ -26,15 +26,24 @@ class Session:
         self.mtime_ns = self.ctime_ns = mtime_ns
         self.dirty = False  # written since the last commit
         self.frozen = False  # being sent: the next write needs a copy
+        self.rewritten = False  # not only appended to
+        self._floor = file.size
+        self._begun = time.monotonic()
 
     @property
     def size(self) -> int:
         """Bytes so far."""
         return self.file.size
 
-    def changed(self) -> None:
-        """Other bytes, now."""
+    @property
+    def age(self) -> float:
+        """Seconds since the first write."""
+        return time.monotonic() - self._begun
+
+    def changed(self, offset: int) -> None:
+        """Other bytes from `offset` on, now."""
         self.dirty = True
+        self.rewritten = self.rewritten or offset < self._floor
         self.mtime_ns = self.ctime_ns = time.time_ns()
 
 

@@ -5,10 +5,13 @@
              one transaction: from here on a killed daemon loses nothing
     end      the intent is no longer held: after `settle` the outbox may send it
 
+    keep     what is only appended to, for a long time, is committed now and then without a close
+
 Must not know handles: `files` counts them.
 """
 
 import contextlib
+import logging
 import time
 
 import trio
@@ -23,6 +26,11 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.open_file import OpenFile, Session
 
+log = logging.getLogger(__name__)
+
+KEEP_S = 30.0  # between two looks at what is being appended to
+KEEP_NEW_S = 300.0  # a new file that is written for so long is a log, and no copy under way
+
 
 class Sessions:
     """The write sessions of open files."""
@@ -31,13 +39,15 @@ class Sessions:
         self._core = core
         self._folders = folders
         self._dispatcher = dispatcher
+        self._begun = trio.Event()
 
     def begin_new(self, opened: OpenFile) -> None:
         """The session of a file that has just been made: empty, and to be kept."""
         generation = self._core.next_generation()
         file = self._core.spool.create(opened.ino, generation)
         opened.session = Session(generation, file, None, time.time_ns())
-        opened.session.changed()
+        opened.session.changed(0)
+        self._begun.set()
 
     async def begin(self, opened: OpenFile, *, truncate: bool) -> None:
         """Give the file a session to write in."""
@@ -69,8 +79,10 @@ class Sessions:
                 old.file.close()
                 base = old.base or base
             known = None if inode.remote_id is None else base
-            opened.session = Session(generation, file, known, inode.mtime_ns)
+            session = opened.session = Session(generation, file, known, inode.mtime_ns)
+            session.rewritten = truncate or (old is not None and old.rewritten)
             opened.close_local()
+            self._begun.set()
 
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
         """The service's bytes, to be changed."""
@@ -88,12 +100,39 @@ class Sessions:
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
 
+    async def keep(self) -> None:
+        """Commit sessions that only grow, for as long as there are any: a log, for instance.
+
+        A session that rewrites its file is left alone: a killed daemon should rather bring back
+        the former content than half of the new one.  Runs until cancelled.
+        """
+        while True:
+            await self._begun.wait()
+            await trio.sleep(KEEP_S)
+            self._begun = trio.Event()
+            for opened in list(self._core.opened.values()):
+                session = opened.session
+                if session is None:
+                    continue
+                self._begun.set()
+                if session.dirty and not session.rewritten and not session.frozen:
+                    self._keep_safe(opened, session)
+
+    def _keep_safe(self, opened: OpenFile, session: Session) -> None:
+        inode = self._core.tree.get(opened.ino)
+        if inode.is_new and inode.generation == 0 and session.age < KEEP_NEW_S:
+            return
+        try:
+            self.commit(opened, held=True)
+        except OSError as wrong:
+            log.warning("what is being appended to inode %d is not safe yet: %s", opened.ino, wrong)
+
     def cut(self, opened: OpenFile, size: int) -> None:
         """Make the session's file `size` bytes long."""
         session = opened.session
         assert session is not None
         session.file.truncate(size)
-        session.changed()
+        session.changed(size)
 
     def commit(self, opened: OpenFile, *, held: bool) -> None:
         """Bytes first, then, in one transaction, the record that names them."""

@@ -3,49 +3,13 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from zonedrive.cipher import Clear
-from zonedrive.config import Settings
-from zonedrive.content.cache import Cache
-from zonedrive.content.spool import Spool
-from zonedrive.db import Database
-from zonedrive.outbox.doubts import Doubts
-from zonedrive.outbox.journal import Journal
-from zonedrive.remote.service import Service
-from zonedrive.tree.inode import ROOT, Inode, Kind
-from zonedrive.tree.tree import Tree
-from zonedrive.vfs.attributes import Owner
+from tests.unit.vfs.disk import Disk, zone_of
+from zonedrive.tree.inode import Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.recovery import recover
-from zonedrive.vfs.schema import SCHEMAS
-
-
-class Disk:
-    """The stores of one account, opened as often as a daemon starts."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.databases: list[Database] = []
-
-    def start(self) -> Core:
-        """As a daemon does, without a service: recovery needs none."""
-        database = Database(self.path / "tree.db", SCHEMAS)
-        self.databases.append(database)
-        return Core(
-            database=database,
-            tree=Tree(database, Clear()),
-            journal=Journal(database),
-            doubts=Doubts(database, Clear()),
-            spool=Spool(self.path / "outgoing", None),
-            cache=Cache(self.path / "cache", None, 1 << 20),
-            service=cast(Service, None),
-            settings=Settings(),
-            user="alice",
-            owner=Owner(0, 0),
-        )
 
 
 @pytest.fixture
@@ -56,11 +20,6 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     yield found
     for database in found.databases:
         database.close()
-
-
-def zone_of(core: Core) -> Inode:
-    with core.transaction():
-        return core.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
 
 
 def saved(core: Core, name: str, content: bytes, *, held: bool = False) -> Inode:

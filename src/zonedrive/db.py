@@ -58,6 +58,7 @@ class Database:
         except sqlite3.DatabaseError as wrong:
             raise StoreError(f"{path} cannot be opened ({wrong})") from wrong
         self._undo: list[Callable[[], object]] | None = None  # of the open transaction
+        self._afterwards: list[Callable[[], object]] = []  # once it is committed
 
     def _migrate(self, migrations: Sequence[Migration]) -> None:
         (found,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -95,7 +96,7 @@ class Database:
         if self._undo is not None:
             yield
             return
-        self._undo = []
+        self._undo, self._afterwards = [], []
         try:
             self.execute("BEGIN IMMEDIATE")
             try:
@@ -109,12 +110,24 @@ class Database:
                 raise
         finally:
             self._undo = None
+        for step in self._afterwards:
+            step()
 
     def on_rollback(self, step: Callable[[], object]) -> None:
         """Call `step` (in reverse order of registering) should this transaction fail."""
         if self._undo is None:
             raise AssertionError("a change outside a transaction")
         self._undo.append(step)
+
+    def after_commit(self, step: Callable[[], object]) -> None:
+        """Call `step` once the open transaction is committed; at once where none is open.
+
+        For what cannot be taken back, such as deleting a file that the rows named so far.
+        """
+        if self._undo is None:
+            step()
+        else:
+            self._afterwards.append(step)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         """Run one statement with its `?` parameters.

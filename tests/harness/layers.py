@@ -12,7 +12,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-GROUND = frozenset({"model", "errors", "paths", "config", "db", "cipher"})
+GROUND = frozenset({"model", "errors", "paths", "config", "db", "cipher", "failpoint"})
 
 # What each package may import of zonedrive, beside itself.  Downward only, see the README's map.
 BELOW: dict[str, frozenset[str]] = {

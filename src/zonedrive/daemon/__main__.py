@@ -4,8 +4,10 @@ Not for people: there is no help, and what is wrong is said on the pipe.
 """
 
 import argparse
+import os
 import sys
 
+from zonedrive import failpoint
 from zonedrive.daemon import streams
 from zonedrive.daemon.ready import Pipe
 from zonedrive.paths import AccountPaths
@@ -20,6 +22,7 @@ def main() -> int:
     parser.add_argument("--ready-fd", type=int)
     parser.add_argument("folder")
     given = parser.parse_args()
+    failpoint.arm(os.environ)
     ready = Pipe(given.ready_fd)
     try:
         from zonedrive.daemon import serve

@@ -6,6 +6,7 @@ import time
 from datetime import datetime
 
 from zonedrive.errors import Unavailable
+from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.journal import Conflict, Intent
 from zonedrive.outbox.verdict import copy_mark
@@ -33,6 +34,7 @@ class Conflicts:
             core.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
             core.journal.rebase(inode.ino, None)
             core.journal.add_conflict(Conflict(inode.ino, inode.ino, "", time.time_ns()))
+        reached(Place.MADE_ANEW)
 
     def set_aside(self, intent: Intent, inode: Inode, found: Entry) -> None:
         """Keep both: theirs under its name, ours beside it."""
@@ -65,6 +67,7 @@ class Conflicts:
                 core.spool.path(inode.ino, intent.generation),
                 core.spool.path(copy.ino, intent.generation),
             )
+            reached(Place.COPY_LINKED)
             core.journal.content(
                 copy.ino, intent.generation, intent.size, base=None, held=False, due_ns=now
             )
@@ -78,8 +81,10 @@ class Conflicts:
                 mtime_ns=found.modified_ns,
                 modified_by=found.modified_by,
             )
+        reached(Place.COPY_RECORDED)
         core.invalidations.put(EntryChanged(inode.parent, name.encode()))
         core.drop_bytes(inode.ino, intent.generation)
+        reached(Place.COPY_ALONE)
         core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     def give_way(self, inode: Inode, found: Entry) -> None:
@@ -105,6 +110,7 @@ class Conflicts:
                 )
             elif intent is not None:
                 core.journal.place(inode.ino, time.time_ns())
+        reached(Place.WAY_GIVEN)
         self._folders.forget(inode.parent)
         for changed in (old, name):
             core.invalidations.put(EntryChanged(inode.parent, changed.encode()))

@@ -197,9 +197,16 @@ class Core:
             self.drop_bytes(inode.ino, generation)
 
     def drop_bytes(self, ino: int, generation: int) -> None:
-        """Delete a generation, unless a request that sent it is still in doubt."""
-        if not self.doubts.keeps(ino, generation):
-            self.spool.delete(ino, generation)
+        """Delete a generation, unless a request that sent it is still in doubt.
+
+        In a transaction: once that is committed, for until then the rows name the bytes.
+        """
+
+        def drop() -> None:
+            if not self.doubts.keeps(ino, generation):
+                self.spool.delete(ino, generation)
+
+        self.database.after_commit(drop)
 
     def resolved(self, doubt: Doubt) -> None:
         """It is known what came of a request: nothing is kept for it any longer."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from zonedrive.errors import NotFound
+from zonedrive.failpoint import Place as Failpoint
+from zonedrive.failpoint import reached
 from zonedrive.outbox.fold import Action, Place, Step, Subject
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.conflicts import Conflicts
@@ -144,4 +146,6 @@ class Delivery:
                     core.journal.content(
                         old.ino, old.generation, old.size, base=None, held=False, due_ns=core.due()
                     )
+            reached(Failpoint.IDENTITY_INSIDE)
+        reached(Failpoint.IDENTITY_ADOPTED)
         core.reap(old)

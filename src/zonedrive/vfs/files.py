@@ -16,6 +16,7 @@ from zonedrive.content.file import ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.content.source import Changed
 from zonedrive.errors import ZonedriveError
+from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import Inode
 from zonedrive.vfs.core import Core
@@ -120,9 +121,11 @@ class Files:
         session = opened.session
         if session is not None:
             await trio.to_thread.run_sync(session.file.sync)
+            reached(Place.BYTES_SYNCED)
             if session.dirty and opened.session is session:
                 self._sessions.commit(opened, held=True)
         await trio.to_thread.run_sync(self._core.database.flush)
+        reached(Place.RECORD_SYNCED)
         if session is not None and self._settings.fsync == "service":
             await self._sessions.delivered(opened)
 
@@ -166,6 +169,7 @@ class Files:
         _require_fitting(offset + len(data))
         session.changed(offset)
         session.file.pwrite(offset, data)
+        reached(Place.BYTES_WRITTEN)
         return len(data)
 
     async def truncate(self, inode: Inode, size: int) -> None:
@@ -227,6 +231,7 @@ class Files:
 
     def close_all(self) -> None:
         """The mount ends: keep what is being written."""
+        reached(Place.CLOSING)
         for opened in list(self._core.opened.values()):
             if opened.session is not None:
                 self._sessions.end(opened)

@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 from zonedrive.errors import ZonedriveError
+from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import NOWHERE, ROOT
 from zonedrive.vfs import xattrs
@@ -89,6 +90,7 @@ class FileSystem:
         await self._core.cache.aclose()
         await self._core.service.aclose()
         self._core.invalidations.close()
+        reached(Place.CLOSED)
 
     # ---- names ----
 

@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from zonedrive.errors import NotSupported
+from zonedrive.failpoint import Place, reached
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.vfs.attributes import MODE_BITS, Attr
 from zonedrive.vfs.core import Core
@@ -135,6 +136,7 @@ class Namespace:
                 local=core.stays_local(folder, wanted),
             )
             self.touch(folder)
+        reached(Place.FILE_NAMED)
         try:
             opened = self._files.create(inode, flags)
         except OSError:
@@ -164,6 +166,7 @@ class Namespace:
             self.touch(folder)
             if not local:
                 core.journal.place(inode.ino, core.due())
+        reached(Place.FOLDER_NAMED)
         core.tree.remember(inode.ino)
         return self.attr(inode)
 
@@ -182,6 +185,7 @@ class Namespace:
         with core.transaction():
             self.remove(inode)
             self.touch(folder)
+        reached(Place.NAME_REMOVED)
         core.reap(inode)
 
     async def call_back(self, inode: Inode, operation: str) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import logging
 
 from zonedrive.errors import AlreadyExists, NotFound, Rejected, StoreError
+from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent
@@ -38,8 +39,10 @@ class Placement:
             return
         doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, parent.remote_id, name, None)
         resolution.begin(doubt)
+        reached(Place.FOLDER_ASKED)
         try:
             entry = await core.service.make_folder(inode.zone, parent.remote_id, name)
+            reached(Place.FOLDER_MADE)
             await resolution.arrived(doubt, entry)
             self._folders.known_empty(inode)
         except MAY_HAVE_ARRIVED:
@@ -100,9 +103,11 @@ class Placement:
         name = core.remote_name(inode)
         try:
             unchanged = await self._is_unchanged(intent, inode)
+            reached(Place.MOVE_ASKED)
             entry = await core.service.move(
                 inode.zone, inode.remote_id or "", parent.remote_id, name
             )
+            reached(Place.MOVE_DONE)
         except AlreadyExists as taken:
             entry = await self._in_the_way(inode, name, taken)
             if core.overtaken(intent):
@@ -121,6 +126,7 @@ class Placement:
         with core.transaction():
             self._moved(inode, parent.remote_id, entry, name, unchanged=unchanged)
             core.journal.done(intent, place=True)
+        reached(Place.MOVE_NOTED)
 
     async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
         """Whether the service still has the version that an edit that waits began from."""
@@ -139,9 +145,12 @@ class Placement:
             above = zone.remote_id or ""
         name = f".zonedrive-{inode.ino}-{intent.seq}"
         unchanged = await self._is_unchanged(intent, inode)
+        reached(Place.ASIDE_ASKED)
         entry = await core.service.move(inode.zone, inode.remote_id or "", above, name)
+        reached(Place.ASIDE_DONE)
         with core.transaction():
             self._moved(inode, above, entry, name, unchanged=unchanged)
+        reached(Place.ASIDE_NOTED)
 
     def _moved(self, inode: Inode, above: str, entry: Entry, name: str, *, unchanged: bool) -> None:
         core = self._core
@@ -170,12 +179,15 @@ class Placement:
                 core.journal.drop(inode.ino)
             self._folders.forget_all()
             return
+        reached(Place.DELETE_ASKED)
         with contextlib.suppress(NotFound):
             await core.service.delete(inode.zone, inode.remote_id or "")
+        reached(Place.DELETE_DONE)
         core.tree.settle(inode.zone, inode.remote_id or "")
         with core.transaction():
             core.tree.unlink(inode)
             core.journal.drop(inode.ino)
+        reached(Place.DELETE_NOTED)
         core.discard_bytes(inode, intent)
         core.reap(inode)
 

@@ -8,6 +8,7 @@ import errno
 import time
 
 from zonedrive.errors import NotSupported
+from zonedrive.failpoint import Place, reached
 from zonedrive.model import Revision
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
@@ -64,6 +65,8 @@ class Renaming:
                 self._place(inode, new_folder, wanted)
                 self._names.touch(old_folder)
                 self._names.touch(new_folder)
+                reached(Place.RENAME_INSIDE)
+            reached(Place.RENAMED)
             if target is not None:
                 core.reap(target)
 
@@ -74,6 +77,7 @@ class Renaming:
             core.tree.move(inode, inode.parent, f"/{inode.ino}")  # a name nobody can have
             self._place(target, core.tree.get(here[0]), here[1])
             self._place(inode, core.tree.get(there[0]), there[1])
+        reached(Place.EXCHANGED)
 
     async def _bring_bytes(self, inode: Inode, target: Inode) -> None:
         """Before one file of the service replaces another: have its bytes here, if they are.

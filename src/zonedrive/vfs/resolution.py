@@ -15,6 +15,7 @@ import trio
 
 from zonedrive.content.file import ContentFile
 from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreachable
+from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.tree.inode import NOWHERE, Inode
@@ -88,6 +89,7 @@ class Resolution:
             if inode is not None and inode.is_new and inode.parent == NOWHERE:
                 self._let_go(inode)
             return inode is not None and inode.is_new
+        reached(Place.DOUBT_FOUND)
         await self.arrived(doubt, found)
         return True
 
@@ -181,6 +183,8 @@ class Resolution:
             )
             if settled and not inode.local:
                 core.tree.update(inode, generation=0)
+            reached(Place.ARRIVAL_INSIDE)
+        reached(Place.ARRIVED)
         opened = core.opened.get(inode.ino)
         if opened is not None and opened.session is not None:
             opened.session.base = entry.revision
@@ -188,6 +192,7 @@ class Resolution:
             self._let_go(inode)
         if settled and not inode.local:
             await self._to_cache(doubt, inode, entry)
+            reached(Place.CACHED)
         else:
             core.resolved(doubt)
 

@@ -19,6 +19,7 @@ import trio
 from zonedrive.content.file import ContentFile
 from zonedrive.content.source import Changed
 from zonedrive.errors import Unreachable, ZonedriveError
+from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.outbox.journal import due_in
 from zonedrive.tree.inode import NOWHERE, Inode
@@ -45,6 +46,7 @@ class Sessions:
         """The session of a file that has just been made: empty, and to be kept."""
         generation = self._core.next_generation()
         file = self._core.spool.create(opened.ino, generation)
+        reached(Place.SPOOL_MADE)
         opened.session = Session(generation, file, None, time.time_ns())
         opened.session.changed(0)
         self._begun.set()
@@ -63,10 +65,12 @@ class Sessions:
                 old.file.flush()
             if truncate or inode.size == 0:
                 file = core.spool.create(inode.ino, generation)
+                reached(Place.SPOOL_EMPTIED)
             elif inode.generation:
                 file = await trio.to_thread.run_sync(
                     core.spool.copy, inode.ino, inode.generation, generation
                 )
+                reached(Place.SPOOL_COPIED)
                 base = inode.revision  # its upload may have ended meanwhile
             else:
                 try:
@@ -92,6 +96,7 @@ class Sessions:
             inode.ino, inode.revision, inode.size, core.source(inode), path
         )
         copy.close()
+        reached(Place.VERSION_COPIED)
         return core.spool.open(inode.ino, generation)
 
     async def catch_up(self, inode: Inode) -> None:
@@ -132,6 +137,7 @@ class Sessions:
         session = opened.session
         assert session is not None
         session.file.truncate(size)
+        reached(Place.BYTES_CUT)
         session.changed(size)
 
     def commit(self, opened: OpenFile, *, held: bool) -> None:
@@ -139,6 +145,7 @@ class Sessions:
         core, session = self._core, opened.session
         assert session is not None
         session.file.flush()
+        reached(Place.BYTES_FLUSHED)
         inode = core.tree.get(opened.ino)
         former = inode.generation
         with core.transaction():
@@ -158,9 +165,12 @@ class Sessions:
                     held=held,
                     due_ns=core.due(),
                 )
+            reached(Place.RECORD_INSIDE)
+        reached(Place.RECORDED)
         session.dirty = False
         if former and former != session.generation:
             core.drop_bytes(inode.ino, former)
+            reached(Place.FORMER_DELETED)
 
     def end(self, opened: OpenFile) -> None:
         """The last writer is gone: from now on the generation never changes."""
@@ -170,10 +180,12 @@ class Sessions:
             self.commit(opened, held=True)
         session.file.close()
         opened.session = None
+        reached(Place.FILE_CLOSED)
         intent = core.journal.get(opened.ino)
         if intent is not None and intent.generation:
             with core.transaction():
                 core.journal.hold(opened.ino, False, core.due())
+            reached(Place.INTENT_FREED)
 
     def abandon(self, opened: OpenFile) -> None:
         """What was written cannot be kept, and close(2) said so: the former content stays."""

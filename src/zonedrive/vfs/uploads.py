@@ -12,6 +12,7 @@ import trio
 
 from zonedrive.content.file import ContentFile
 from zonedrive.errors import AlreadyExists, NotFound, StoreError
+from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent
@@ -42,6 +43,7 @@ class Body:
                 raise StoreError("outgoing bytes are missing")
             self.sent += len(piece)
             yield piece
+            reached(Place.BODY_BEGUN)
 
 
 class Uploads:
@@ -70,6 +72,7 @@ class Uploads:
                 raise StoreError("the outgoing bytes are gone") from wrong
 
     async def _upload(self, intent: Intent, inode: Inode) -> None:
+        reached(Place.UPLOAD_TAKEN)
         if inode.is_new:
             if await self._overtook(inode):
                 return
@@ -91,6 +94,7 @@ class Uploads:
             name=name,
             remote_id=inode.remote_id,
         )
+        reached(Place.UPLOAD_JUDGED)
         if verdict is Verdict.COMPARE:
             assert found is not None
             if await self._same_content(doubt, found):
@@ -119,8 +123,10 @@ class Uploads:
         if core.outdated(intent) or inode.remote_id != doubt.remote_id:
             return
         resolution.begin(doubt)
+        reached(Place.DOUBT_NOTED)
         try:
             entry = await self._transfer(intent, inode, doubt)
+            reached(Place.REPLY_CAME)
             await resolution.arrived(doubt, entry)
         except MAY_HAVE_ARRIVED:
             raise

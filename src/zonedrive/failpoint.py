@@ -1,0 +1,122 @@
+"""The named places of the crash protocol, and the death of a daemon at one of them.
+
+Must not know what happens at a place.  A daemon that is started with ZONEDRIVE_KILL_AT=NAME in
+its environment (NAME:3 for the third time) ends there by SIGKILL, as in a power cut that spares
+the disk's cache; so tests can show that nothing is lost at any of them.  In every other process
+`reached` is one comparison and does nothing.
+
+INVARIANT: every place is passed in exactly one line of the sources.
+"""
+
+import logging
+import os
+import signal
+from collections.abc import Mapping
+from enum import StrEnum
+
+from zonedrive.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "ZONEDRIVE_KILL_AT"
+
+
+class Place(StrEnum):
+    """Where a daemon may die; each line says what is durable at that moment."""
+
+    # Names
+    FILE_NAMED = "file-named"  # a new file's inode, without bytes: the next start forgets it
+    FOLDER_NAMED = "folder-named"  # a new folder's inode and its intent
+    NAME_REMOVED = "name-removed"  # the removal and its intent; the bytes are still there
+    RENAME_INSIDE = "rename-inside"  # the state before the rename, in full
+    RENAMED = "renamed"  # the rename, what it replaced, and their intents
+    EXCHANGED = "exchanged"  # both names, and their intents
+    # Bytes
+    SPOOL_MADE = "spool-made"  # an empty generation that nothing names
+    SPOOL_EMPTIED = "spool-emptied"  # the same, beside the bytes that were there before
+    SPOOL_COPIED = "spool-copied"  # a copy of the former generation that nothing names
+    VERSION_COPIED = "version-copied"  # a copy of the service's version that nothing names
+    BYTES_CUT = "bytes-cut"  # a shorter generation that nothing names
+    BYTES_WRITTEN = "bytes-written"  # the former content; some new bytes that nothing names
+    BYTES_FLUSHED = "bytes-flushed"  # the same; the new bytes are complete
+    RECORD_INSIDE = "record-inside"  # the same; inode and intent are written, not committed
+    RECORDED = "recorded"  # the new content and its intent; the former bytes are unnamed
+    FORMER_DELETED = "former-deleted"  # the new content and its intent alone
+    BYTES_SYNCED = "bytes-synced"  # fsync: the bytes, also against a power cut
+    RECORD_SYNCED = "record-synced"  # fsync: bytes and record, also against a power cut
+    FILE_CLOSED = "file-closed"  # the new content; its intent is still held
+    INTENT_FREED = "intent-freed"  # the new content, to be sent once it is due
+    # Content on its way
+    UPLOAD_TAKEN = "upload-taken"  # intent and bytes; the service was not asked anything
+    UPLOAD_JUDGED = "upload-judged"  # the same; it was looked at what the service has
+    DOUBT_NOTED = "doubt-noted"  # intent, bytes, and the note that they may have arrived
+    BODY_BEGUN = "body-begun"  # the same; a part of the bytes is with the service
+    REPLY_CAME = "reply-came"  # the same; the service has the version
+    DOUBT_FOUND = "doubt-found"  # the same, at a later start: it was found by looking
+    ARRIVAL_INSIDE = "arrival-inside"  # the same; the answer is written, not committed
+    ARRIVED = "arrived"  # the answer; intent and doubt are over; the bytes are unnamed
+    CACHED = "cached"  # the same; the bytes are in the cache
+    # Names on their way
+    IDENTITY_INSIDE = "identity-inside"  # the removed file and the new one, each with its intent
+    IDENTITY_ADOPTED = "identity-adopted"  # the new file is the old one's next version
+    FOLDER_ASKED = "folder-asked"  # the intent, and the note that the folder may be there
+    FOLDER_MADE = "folder-made"  # the same; the service has the folder
+    MOVE_ASKED = "move-asked"  # the intent
+    MOVE_DONE = "move-done"  # the same; the service has the move
+    MOVE_NOTED = "move-noted"  # the answer; the intent is over
+    ASIDE_ASKED = "aside-asked"  # the intents of all in the circle
+    ASIDE_DONE = "aside-done"  # the same; one has a name on the service that nobody uses
+    ASIDE_NOTED = "aside-noted"  # the same, and here it is known
+    DELETE_ASKED = "delete-asked"  # the intent
+    DELETE_DONE = "delete-done"  # the same; the service has deleted it
+    DELETE_NOTED = "delete-noted"  # the intent is over; the bytes are unnamed
+    # Two versions of one file
+    COPY_LINKED = "copy-linked"  # the state before; the bytes have a second name in the spool
+    COPY_RECORDED = "copy-recorded"  # copy and original; the first name of the bytes is unnamed
+    COPY_ALONE = "copy-alone"  # copy and original, each with its own bytes
+    WAY_GIVEN = "way-given"  # ours under the name of a copy, theirs under its own
+    MADE_ANEW = "made-anew"  # ours is a new file, since the service has deleted it
+    # The next start, and the end
+    RECOVERY_NOTED = "recovery-noted"  # what was found is in the tables; unnamed bytes are there
+    RECOVERY_SWEPT = "recovery-swept"  # unnamed bytes are deleted
+    RECOVERED = "recovered"  # files that were never closed are forgotten
+    CLOSING = "closing"  # the mount is gone; what is open for writing is not recorded
+    CLOSED = "closed"  # everything; the stores are not closed in order
+    # A damaged database; see `salvage`
+    SALVAGE_FILLED = "salvage-filled"  # the damaged file in its place, what was read beside it
+    SALVAGE_ASIDE = "salvage-aside"  # the damaged file under its new name, none in its place
+    SALVAGE_PLACED = (
+        "salvage-placed"  # the new database; unnamed bytes are not yet found
+    )
+    LOST_LINKED = "lost-linked"  # found bytes have a second name in the spool
+    LOST_FOUND = "lost-found"  # found bytes are in the tree; their first name is still there
+
+
+_deadly: Place | None = None
+_times = 1
+
+
+def arm(environment: Mapping[str, str]) -> None:
+    """Take over what the environment asks for.  Raises ConfigError for a place there is not."""
+    global _deadly, _times
+    name, _, times = environment.get(VARIABLE, "").partition(":")
+    try:
+        _deadly = Place(name) if name else None
+        _times = int(times or 1)
+    except ValueError as wrong:
+        raise ConfigError(f"{VARIABLE}: there is no place {name}:{times}") from wrong
+
+
+def reached(place: Place) -> None:
+    """The daemon is at this place.  Does not return where it is to die here."""
+    if place is _deadly:
+        _die(place)
+
+
+def _die(place: Place) -> None:
+    global _times
+    _times -= 1
+    if _times == 0:
+        log.info("killed at %s, as the environment asks", place)
+        os.kill(os.getpid(), signal.SIGKILL)
+        signal.pause()  # in a thread: until the signal has come

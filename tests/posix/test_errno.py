@@ -313,7 +313,7 @@ def test_bytes_and_descriptors(mounted: Mounted) -> None:
         os.posix_fallocate(both, 0, 9000)  # which writes, where fallocate is not there
         assert os.fstat(both).st_size == 9000
         assert os.copy_file_range(both, copy, 5000, 0, 0) == 5000
-        assert os.sendfile(copy, both, 5000, 100) == 100
+        assert os.sendfile(copy, both, 100, 100) == 100
         assert os.pread(copy, 6000, 0)[:5000] == b"x" * 5000
 
 

@@ -84,6 +84,8 @@ class Uploads:
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = (found.name or inode.remote_name or "") if found else ""
             self._require_only_one(inode, name)
+        if self._decided_anew(intent):
+            return
         doubt = Doubt(
             ino=inode.ino,
             bytes_ino=inode.ino,
@@ -97,7 +99,10 @@ class Uploads:
         reached(Place.UPLOAD_JUDGED)
         if verdict is Verdict.COMPARE:
             assert found is not None
-            if await self._same_content(doubt, found):
+            same = await self._same_content(doubt, found)
+            if self._decided_anew(intent):
+                return
+            if same:
                 with self._core.transaction():
                     self._core.doubts.note(doubt)
                 await self._resolution.arrived(doubt, found)
@@ -110,6 +115,15 @@ class Uploads:
             self._conflicts.set_aside(intent, inode, found)
         elif not await self._resolution.wait_for(folder_id, name):
             await self._send(intent, inode, doubt)
+
+    def _decided_anew(self, intent: Intent) -> bool:
+        """Whether what was looked at may be compared with another base by now.
+
+        It was taken over by a rename, for instance, since the step was planned: the verdict would
+        call our own version somebody else's.
+        """
+        now = self._core.journal.get(intent.ino)
+        return now is None or (now.seq, now.base) != (intent.seq, intent.base)
 
     async def _overtook(self, inode: Inode) -> bool:
         """Whether another upload to the same name was under way: see first what came of it."""

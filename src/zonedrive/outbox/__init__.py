@@ -9,5 +9,6 @@ The way of a change:
                of the tree's own change
     fold       a pure function: all intents -> the steps the service must see
     dispatch   runs the steps: several at once, in order where it matters, again after a failure
+    doubts     requests whose outcome is not known: noted before they are sent
     verdict    a pure function: base, what the service has now -> send, done already, or conflict
 """

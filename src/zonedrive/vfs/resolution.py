@@ -161,6 +161,14 @@ class Resolution:
         inode = None if doubt is None else core.tree.find(doubt.ino)
         if doubt is None or inode is None:
             return
+        other = core.tree.by_remote(inode.zone, entry.id)
+        if other is not None and other is not inode and core.in_use(other):
+            # A listing was faster, and somebody works with what it showed: that stays a file of
+            # its own.
+            core.resolved(doubt)
+            if inode.parent == NOWHERE:
+                self._let_go(inode)
+            return
         with core.transaction():
             core.doubts.drop(doubt.ino)
             self._identify(inode, doubt, entry)

@@ -1,5 +1,6 @@
 """The page of promises, SEMANTICS.md, read as data; and what each of its rows does on a mount."""
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -249,3 +250,56 @@ def difference(before: Mapping[str, Remote], after: Mapping[str, Remote]) -> str
     for each in after.keys() - before.keys():
         said.append("a folder" if after[each].folder else "a file")
     return ", ".join(sorted(said)) or "-"
+
+
+def _synced(folder: Path) -> None:
+    with descriptor(folder / "seen/file.txt", os.O_WRONLY) as file:
+        os.pwrite(file, b"SYN", 0)
+        os.fsync(file)
+
+
+def _synced_to_service(folder: Path) -> None:
+    number = os.open(folder / "new.txt", os.O_WRONLY | os.O_CREAT)
+    try:
+        os.write(number, b"new content\n")
+        os.fsync(number)
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(number)
+
+
+def _appended_unseen(folder: Path) -> None:
+    with descriptor(folder / "unread.txt", os.O_WRONLY | os.O_APPEND) as file:
+        os.write(file, b"more\n")
+
+
+def _folder_with_file(folder: Path) -> None:
+    (folder / "made").mkdir()
+    (folder / "made/inside.txt").write_bytes(b"inside\n")
+
+
+def _written_cached(folder: Path) -> None:
+    with descriptor(folder / "seen/file.txt", os.O_WRONLY) as file:
+        os.pwrite(file, b"NEW", 0)
+
+
+WAITING = {"close with `close=wait`", "`fsync` with `fsync=service`"}
+"""The rows that need a mount of their own."""
+
+AWAY: Mapping[str, Operation] = {
+    "read what is cached": lambda folder: (folder / "seen/file.txt").read_bytes(),
+    "read what is not cached": lambda folder: (folder / "unread.txt").read_bytes(),
+    "list a folder seen before": lambda folder: os.listdir(folder / "seen"),
+    "list a folder never seen": lambda folder: os.listdir(folder / "unseen"),
+    "write in place, cached": _written_cached,
+    "truncate and write, not cached": lambda folder: (folder / "unread.txt").write_bytes(b"anew\n"),
+    "append, not cached": _appended_unseen,
+    "create a file": lambda folder: (folder / "new.txt").write_bytes(b"new\n"),
+    "make a folder and a file in it": _folder_with_file,
+    "rename": lambda folder: (folder / "unread.txt").rename(folder / "renamed.txt"),
+    "remove": lambda folder: (folder / "unread.txt").unlink(),
+    "`fsync`": _synced,
+    "close with `close=wait`": lambda folder: (folder / "new.txt").write_bytes(b"new\n"),
+    "`fsync` with `fsync=service`": _synced_to_service,
+}
+"""Without the service: in a folder that holds seen/file.txt, unread.txt and unseen/."""

@@ -2,12 +2,26 @@
 
 import contextlib
 import os
+import time
+from pathlib import Path
 
 import pytest
 
 from tests.behaviour import semantics
-from tests.behaviour.semantics import OPERATIONS, difference, outcome, rows, seen_here, seen_there
-from tests.harness.machine import Mounted
+from tests.behaviour.semantics import (
+    AWAY,
+    OPERATIONS,
+    WAITING,
+    difference,
+    outcome,
+    rows,
+    seen_here,
+    seen_there,
+    table,
+)
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
 
 
 def test_every_row_is_executed() -> None:
@@ -24,28 +38,28 @@ def test_every_row_is_executed() -> None:
 )
 def test_operations(mounted: Mounted, profile: str) -> None:
     """Each operation ends as its row says, outlives a kill, and the service gets just that."""
-    table = {f"row {number}": row for number, row in enumerate(rows())}
-    for name in table:
+    every = {f"row {number}": row for number, row in enumerate(rows())}
+    for name in every:
         mounted.zone.make_folder(name)
         mounted.zone.write(f"{name}/a.txt", b"former content\n")
         mounted.zone.write(f"{name}/b.txt", b"another\n")
         mounted.zone.make_folder(f"{name}/sub")
     mounted.restart()
-    first = {name: seen_here(mounted.root / name) for name in table}
-    remote = {name: seen_there(mounted.zone, name) for name in table}
+    first = {name: seen_here(mounted.root / name) for name in every}
+    remote = {name: seen_there(mounted.zone, name) for name in every}
     ended = {
-        name: outcome(OPERATIONS[row.operation], mounted.root / name) for name, row in table.items()
+        name: outcome(OPERATIONS[row.operation], mounted.root / name) for name, row in every.items()
     }
-    second = {name: seen_here(mounted.root / name) for name in table}
+    second = {name: seen_here(mounted.root / name) for name in every}
     mounted.kill()
     while semantics.LEFT_OPEN:
         with contextlib.suppress(OSError):
             os.close(semantics.LEFT_OPEN.pop())
     mounted.mount()
-    third = {name: seen_here(mounted.root / name) for name in table}
+    third = {name: seen_here(mounted.root / name) for name in every}
     mounted.sync(seconds=60)
     wrong = []
-    for name, row in table.items():
+    for name, row in every.items():
         expected = row.published if profile == "published" else row.full
         refused = expected != "ok"
         survives = "-" if second[name] == first[name] else "no"
@@ -56,3 +70,83 @@ def test_operations(mounted: Mounted, profile: str) -> None:
         if found != (expected, "-" if refused else row.survives, "-" if refused else row.service):
             wrong.append(f"{row.operation}: {found}, the page says {row}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_row_without_the_service_is_executed() -> None:
+    """The same for the table of what happens when the service is away."""
+    assert [cells[0] for cells in table("When the service is away")] == list(AWAY)
+
+
+@pytest.fixture(params=["offline", "logon-required"])
+def away(request: pytest.FixtureRequest) -> str:
+    """The state that the service is brought into."""
+    return str(request.param)
+
+
+@pytest.mark.parametrize("settings", [(), ("close=wait", "fsync=service")], ids=["usual", "wait"])
+def test_without_the_service(
+    machine: Machine, deployment: Deployment, zone: str, away: str, settings: tuple[str, ...]
+) -> None:
+    """Each operation ends within seconds as its row says, and later the service has it all."""
+    chosen = {
+        f"row {number}": cells
+        for number, cells in enumerate(table("When the service is away"))
+        if (cells[0] in WAITING) == bool(settings)
+    }
+    machine.log_on(deployment, profile="sandbox", options=("--session-only",))
+    mounted = Mounted(machine, deployment, zone, ["settle=0.1", "refresh=0.5", *settings])
+    for name in chosen:
+        mounted.zone.make_folder(name)
+        mounted.zone.make_folder(f"{name}/seen")
+        mounted.zone.make_folder(f"{name}/unseen")
+        mounted.zone.write(f"{name}/seen/file.txt", b"former content\n")
+        mounted.zone.write(f"{name}/unread.txt", b"never read\n")
+    try:
+        mounted.mount()
+        for name in chosen:
+            os.listdir(mounted.root / name)
+            (mounted.root / name / "seen/file.txt").read_bytes()
+        _bring(mounted, away)
+        ended = {}
+        for name, cells in chosen.items():
+            begun = time.monotonic()
+            ended[name] = outcome(AWAY[cells[0]], mounted.root / name)
+            assert time.monotonic() - begun < 30, cells[0]
+        assert ended == {
+            name: cells[2 if away == "offline" else 3] for name, cells in chosen.items()
+        }
+        here = {name: seen_names(mounted.root / name) for name in chosen}
+        deployment.heal()
+        deployment.forget_people()
+        if away == "logon-required":
+            machine.log_on(deployment, profile="sandbox", options=("--session-only",))
+        mounted.sync()
+        bob = deployment.person("bob").zone(zone)
+        assert {name: set(bob.tree(name)) for name in chosen} == here
+    finally:
+        deployment.heal()
+        mounted.tear_down()
+        deployment.forget_people()
+
+
+def seen_names(folder: Path) -> set[str]:
+    """The paths of what is in a folder, from the zone's root, known without the service."""
+    unseen = folder / "unseen"
+    return {
+        str(path.relative_to(folder.parent))
+        for path in [*folder.glob("*"), *folder.glob("seen/*"), *folder.glob("made/*"), unseen]
+    }
+
+
+def _bring(mounted: Mounted, state: str) -> None:
+    """Let the daemon notice that the service is away."""
+    if state == "offline":
+        mounted.deployment.fault(down=True)
+    else:
+        mounted.deployment.tell({"expire_sessions": True})
+
+    def noticed() -> bool:
+        os.listdir(mounted.root)
+        return str(mounted.status()["state"]) == state
+
+    eventually(noticed, 30, what=f"the state is {state}")

@@ -62,11 +62,18 @@ class Machine:
         assert ended.returncode == 0, (arguments, ended.returncode, ended.stdout, ended.stderr)
         return ended.stdout
 
-    def log_on(self, deployment: Deployment, *, name: str = "alice", profile: str) -> None:
+    def log_on(
+        self,
+        deployment: Deployment,
+        *,
+        name: str = "alice",
+        profile: str,
+        options: Sequence[str] = (),
+    ) -> None:
         """Log on with a password."""
         self.done(
             "logon", deployment.base_url, "--username", f"{name}@{world.DOMAIN}",
-            "--password-stdin", "--ca-file", deployment.ca_file, "--profile", profile,
+            "--password-stdin", "--ca-file", deployment.ca_file, "--profile", profile, *options,
             text=f"{world.PASSWORDS[name]}\n",
         )  # fmt: skip
 

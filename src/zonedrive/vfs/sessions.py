@@ -18,7 +18,7 @@ import trio
 
 from zonedrive.content.file import ContentFile
 from zonedrive.content.source import Changed
-from zonedrive.errors import Unreachable, ZonedriveError
+from zonedrive.errors import NotLoggedOn, Unreachable, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.outbox.journal import due_in
@@ -219,6 +219,8 @@ class Sessions:
         await self._dispatcher.wait_until(over)
         now = core.journal.get(opened.ino)
         if now is not None and now.generation == intent.generation:
+            if core.service.link.state == "logon-required":
+                raise NotLoggedOn("the logon has ended; the version stays in the outbox")
             failure = self._dispatcher.failure(opened.ino)
             if isinstance(failure, ZonedriveError | OSError):
                 raise failure

@@ -128,7 +128,7 @@ class Exerciser:
 
     def stat(self, op: Op) -> None:
         """Size exact; time and inode do not jump while nobody writes."""
-        for found in (os.stat(self.path), os.fstat(self._open())):
+        for found in (self.path.stat(), os.fstat(self._open())):
             if found.st_size != len(self.model):
                 raise Mismatch(f"stat says {found.st_size} bytes, not {len(self.model)}")
             if found.st_nlink != 1:
@@ -211,9 +211,9 @@ class Exerciser:
     def rename(self, op: Op) -> None:
         """To another name and back; refused with EPERM where the file system cannot."""
         with self._or_refused():
-            os.rename(self.path, self._other)
+            self.path.rename(self._other)
             self.stat_at(self._other)
-            os.rename(self._other, self.path)
+            self._other.rename(self.path)
 
     def replace(self, op: Op) -> None:
         """A new file takes the place; who has the old one open keeps it."""
@@ -225,7 +225,7 @@ class Exerciser:
         expected = bytes(self.model[offset : offset + 5000])
         try:
             with self._or_refused():
-                os.rename(new, self.path)
+                new.rename(self.path)
                 self.model[:] = op.data()
                 self._before = None
             self._compare(os.pread(kept, 5000, offset), expected, offset, "the replaced file")

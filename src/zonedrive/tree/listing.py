@@ -5,6 +5,7 @@ settles the difference later.  Knows no network: who calls has fetched the listi
 it was asked for, so that a reply that was overtaken by a change of ours undoes nothing.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import Flag, auto
 
@@ -29,6 +30,7 @@ class Merged(msgspec.Struct):
     """What a listing changed, for those who cache."""
 
     gone: list[tuple[int, str, int]] = []  # parent, name, ino
+    moved: list[tuple[int, str]] = []  # parent and name that a folder, still there, had before
     appeared: list[tuple[int, str]] = []  # parent, name
     content: list[int] = []  # other bytes
     attributes: list[int] = []  # the same bytes, other attributes
@@ -165,7 +167,10 @@ class Merge:
             shown = local_name(name, entry_id, tree.children(parent))
             tree.move(inode, parent, shown)
             if (parent, shown) != old:
-                self._result.gone.append((*old, inode.ino))
+                if inode.is_folder:
+                    self._result.moved.append(old)
+                else:
+                    self._result.gone.append((*old, inode.ino))
                 self._result.appeared.append((parent, shown))
 
     def _update(self, inode: Inode, entry: Entry) -> None:
@@ -179,13 +184,14 @@ class Merge:
                 revision=entry.revision,
                 size=0 if entry.folder else entry.size,
                 mtime_ns=entry.modified_ns,
+                ctime_ns=time.time_ns(),  # by which backups notice, whatever the service's clock
                 modified_by=entry.modified_by,
             )
             if not entry.folder:
                 self._result.content.append(inode.ino)
         fields = {"type": entry.type, "sync": entry.sync, "attributes": entry.attributes}
         if any(getattr(inode, name) != value for name, value in fields.items()):
-            tree.update(inode, **fields)
+            tree.update(inode, **fields, ctime_ns=time.time_ns())
             self._result.attributes.append(inode.ino)
 
     def _sweep(self, child: Inode) -> None:

@@ -1,0 +1,211 @@
+"""stat, chmod, utimensat, extended attributes and statvfs: what is kept, and what never jumps."""
+
+import os
+import stat
+from pathlib import Path
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+from tests.posix.calls import (
+    UTIME_NOW,
+    UTIME_OMIT,
+    descriptor,
+    elsewhere,
+    refusal,
+    utimensat,
+)
+
+SECOND = 1_000_000_000
+
+
+def times(path: Path) -> tuple[int, int]:
+    """Of access and of change."""
+    found = path.stat()
+    return found.st_atime_ns, found.st_mtime_ns
+
+
+def test_modes_owners_and_times(mounted: Mounted) -> None:
+    """What is made has the mode that was asked for; chmod and utimensat hold exactly."""
+    root = mounted.root
+    before = os.umask(0o027)
+    try:
+        os.close(os.open(root / "a", os.O_CREAT | os.O_WRONLY, 0o666))
+        (root / "d").mkdir(0o777)
+        os.mknod(root / "n", stat.S_IFREG | 0o606)
+    finally:
+        os.umask(before)
+    modes = {name: stat.S_IMODE((root / name).stat().st_mode) for name in ("a", "d", "n")}
+    assert modes == {"a": 0o640, "d": 0o750, "n": 0o600}
+    path = root / "a"
+    for mode in (0o111, 0o4755, 0o2700, 0o1777, 0o600):
+        before_ns = path.stat().st_ctime_ns
+        path.chmod(mode)
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+        assert path.stat().st_ctime_ns > before_ns
+    assert refusal(os.chown, path, os.getuid() + 1, -1) == "EPERM"
+    assert refusal(os.chown, path, -1, os.getgid() + 1) == "EPERM"
+    assert refusal(os.chown, path, os.getuid(), os.getgid()) == ""
+
+    utimensat(path, (1, 123_456_789), (2, 987_654_321))
+    assert times(path) == (SECOND + 123_456_789, 2 * SECOND + 987_654_321)
+    utimensat(path, (5, 0), (0, UTIME_OMIT))
+    assert times(path) == (5 * SECOND, 2 * SECOND + 987_654_321)
+    utimensat(path, (0, UTIME_OMIT), (7, 0))
+    assert times(path) == (5 * SECOND, 7 * SECOND)
+    before_ns = path.stat().st_ctime_ns
+    utimensat(path, (0, UTIME_OMIT), (0, UTIME_OMIT))
+    assert times(path) == (5 * SECOND, 7 * SECOND)
+    utimensat(path, (0, UTIME_NOW), (0, UTIME_NOW))
+    assert min(times(path)) >= before_ns - SECOND
+    utimensat(path, (-5, 0), (2**33, 0))  # before 1970, and after 2106
+    assert times(path) == (-5 * SECOND, 2**33 * SECOND)
+    assert refusal(utimensat, path, (0, SECOND), (0, 0)) == "EINVAL"
+    assert refusal(utimensat, root / "missing", (0, 0), (0, 0)) == "ENOENT"
+    utimensat(root / "d", (8, 0), (9, 0))
+    assert times(root / "d") == (8 * SECOND, 9 * SECOND)
+    assert refusal(os.utime, mounted.path) == "EPERM"
+
+
+def test_the_times_that_calls_mark(mounted: Mounted) -> None:
+    """Writing marks mtime and ctime, naming marks those of the folder; reading marks nothing."""
+    root = mounted.root
+    path, folder = root / "a", root / "f"
+    folder.mkdir()
+    path.write_bytes(b"one")
+    os.utime(path, ns=(SECOND, SECOND))
+    kept = path.stat()
+    assert kept.st_ctime_ns > SECOND
+    path.read_bytes()
+    with descriptor(path, os.O_RDWR) as both:
+        os.read(both, 3)
+        os.fsync(both)
+        os.pwrite(both, b"", 0)
+    assert path.stat() == kept
+    for change in (
+        lambda: path.write_bytes(b"two"),
+        lambda: os.truncate(path, 1),
+        lambda: os.truncate(path, 1),
+    ):
+        os.utime(path, ns=(SECOND, SECOND))
+        before = path.stat().st_ctime_ns
+        change()
+        found = path.stat()
+        assert found.st_mtime_ns >= before
+        assert found.st_ctime_ns >= before
+    for change in (
+        lambda: (folder / "x").touch(),
+        lambda: (folder / "x").rename(folder / "y"),
+        lambda: (folder / "y").unlink(),
+        lambda: (folder / "z").mkdir(),
+        lambda: (folder / "z").rmdir(),
+    ):
+        os.utime(folder, ns=(SECOND, SECOND))
+        change()
+        assert folder.stat().st_mtime_ns > SECOND
+
+
+def look(path: Path) -> tuple[int, ...]:
+    """What an editor compares to see whether its file was changed by somebody else."""
+    found = path.stat()
+    return (
+        found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode,
+        found.st_nlink,
+    )  # fmt: skip
+
+
+def test_nothing_jumps_after_a_save(either: Mounted) -> None:
+    """What stat tells after a save stays until somebody changes the file: over the upload, over
+    listings that bring the service's own time, and over a restart."""
+    either.restart("refresh=0.2")
+    path, old = either.root / "new.txt", either.root / "notes.txt"
+    os.utime(old, ns=(SECOND, SECOND))
+    with path.open("wb", buffering=0) as file:
+        file.write(b"mine\n")
+        within = os.fstat(file.fileno())
+    old.write_bytes(b"edited\n")
+    before = look(path), look(old)
+    assert (within.st_mtime_ns, within.st_ctime_ns) == before[0][2:4]
+    either.sync()
+    assert (look(path), look(old)) == before
+    either.zone.write("by another.txt", b"x")  # a listing that shows it came after the upload
+    eventually(lambda: (either.root / "by another.txt").exists(), what="a fresh listing")
+    assert (look(path), look(old)) == before
+    either.restart("refresh=0.2")
+    assert (look(path), look(old)) == before
+    either.zone.write("new.txt", b"theirs, and longer\n")
+    eventually(lambda: path.stat().st_size == 19, what="the change of a coworker shows")
+    assert path.stat().st_ino == before[0][0]
+    assert path.stat().st_ctime_ns > before[0][3]
+
+
+def test_an_inode_keeps_its_number(mounted: Mounted) -> None:
+    """st_ino stays over a rename, a save in place, an upload and a remount, and is unique."""
+    root = mounted.root
+    path = root / "a"
+    path.write_bytes(b"one")
+    number = path.stat().st_ino
+    path.rename(root / "b")
+    (root / "b").write_bytes(b"two")
+    mounted.sync()
+    (root / "b").rename(root / "docs" / "c")
+    mounted.sync()
+    folder = (root / "docs").stat().st_ino
+    mounted.restart()
+    assert (root / "docs" / "c").stat().st_ino == number
+    assert (root / "docs").stat().st_ino == folder
+    numbers = [path.stat().st_ino for path in sorted(mounted.path.rglob("*"))]
+    assert len(numbers) == len(set(numbers))
+    listed = {entry.name: entry.inode() for entry in os.scandir(root)}
+    assert listed == {name: (root / name).stat().st_ino for name in listed}
+
+
+XATTRS = """
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+path, name = os.fsencode(sys.argv[1]), b"user.zonedrive.state"
+size = libc.getxattr(path, name, None, 0)
+small = libc.getxattr(path, name, ctypes.create_string_buffer(1), 1)
+print(size, errno.errorcode[ctypes.get_errno()], end=" ")
+listed = libc.listxattr(path, None, 0)
+libc.listxattr(path, ctypes.create_string_buffer(3), 3)
+print(listed > 20, errno.errorcode[ctypes.get_errno()])
+"""
+
+
+def test_extended_attributes_can_be_read_only(mounted: Mounted) -> None:
+    """Sizes can be asked for, buffers may be too small, what is not there says so."""
+    path = mounted.root / "notes.txt"
+    assert elsewhere(XATTRS, path) == f"{len('remote')} ERANGE True ERANGE"
+    assert {
+        "get what is not there": refusal(os.getxattr, path, "user.mine"),
+        "get of a missing file": refusal(os.getxattr, mounted.root / "missing", "user.mine"),
+        "an ACL": refusal(os.getxattr, path, "system.posix_acl_access"),
+        "capabilities": refusal(os.getxattr, path, "security.capability"),
+        "set": refusal(os.setxattr, path, "user.mine", b"x"),
+        "set ours": refusal(os.setxattr, path, "user.zonedrive.state", b"x"),
+        "remove": refusal(os.removexattr, path, "user.zonedrive.state"),
+        "set in no namespace": refusal(os.setxattr, path, "mine", b"x"),
+        "a name that is too long": refusal(os.setxattr, path, "user." + "n" * 300, b"x"),
+    } == {
+        "get what is not there": "ENODATA",
+        "get of a missing file": "ENOENT",
+        "an ACL": "ENODATA",
+        "capabilities": "ENODATA",
+        "set": "ENOTSUP",
+        "set ours": "ENOTSUP",
+        "remove": "ENOTSUP",
+        "set in no namespace": "ENOTSUP",
+        "a name that is too long": "ERANGE",
+    }
+
+
+def test_room_and_limits(mounted: Mounted) -> None:
+    """statvfs tells the room on this machine; pathconf the longest name."""
+    found = os.statvfs(mounted.root)
+    here = os.statvfs(mounted.machine.state)
+    assert found.f_namemax == os.pathconf(mounted.root, "PC_NAME_MAX") == 255
+    assert found.f_blocks * found.f_frsize == here.f_blocks * here.f_frsize
+    assert 0 < found.f_bavail <= found.f_blocks
+    path = mounted.root / "sized"
+    path.write_bytes(b"x" * 1025)
+    assert (path.stat().st_blocks, path.stat().st_blksize) == (3, 4096)

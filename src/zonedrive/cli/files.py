@@ -91,7 +91,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
 @account_option
 @json_option
 def conflicts(account: str, as_json: bool) -> None:
-    """List the copies that were made because somebody else had changed the same file."""
+    """List what a conflict left: copies beside somebody else's version, files deleted there."""
     paths = AccountPaths(account)
     found = control.ask(paths, {"command": "conflicts"}, timeout=ASK_SECONDS)["conflicts"]
     if as_json:
@@ -101,6 +101,14 @@ def conflicts(account: str, as_json: bool) -> None:
         show.line("there are no conflicts")
         return
     show.table(
-        ["your copy", "beside", "by", "at"],
-        [[one["path"], one["original"], one["by"], show.when(one["at"])] for one in found],
+        ["yours", "what happened", "at"],
+        [[one["path"], _story(one), show.when(one["at"])] for one in found],
     )
+
+
+def _story(conflict: dict[str, str]) -> str:
+    """Why there is an entry of one's own."""
+    if conflict["path"] == conflict["original"]:
+        return "was deleted on the service while you edited it; sent as a new file"
+    by = f" of {conflict['by']}" if conflict["by"] else ""
+    return f"kept beside the version{by} in {conflict['original']}"

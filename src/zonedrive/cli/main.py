@@ -123,10 +123,10 @@ def _run(given: list[str]) -> int:
 
 
 def _say(line: str, code: int) -> int:
-    """One line on stderr, whatever the locale can print."""
-    text = "zonedrive: " + " ".join(line.split())
-    encoding = sys.stderr.encoding or "utf-8"
-    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=True)
+    """One line on stderr."""
+    from zonedrive.cli.show import complain
+
+    complain(line)
     return code
 
 

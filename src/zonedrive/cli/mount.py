@@ -10,7 +10,7 @@ import click
 
 from zonedrive.cli import control
 from zonedrive.cli.options import account_option, timeout_option
-from zonedrive.cli.show import Progress, amount, count
+from zonedrive.cli.show import Progress, amount, count, escaped
 from zonedrive.daemon import ready
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountError, ZonedriveError
@@ -123,7 +123,7 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         mountpoint.detach(path, lazy=True)
         click.echo(f"{path} is detached; {hung.line()}", err=True)
     if users := last.get("users"):
-        click.echo(f"{path} was still used by {', '.join(users)}", err=True)
+        click.echo(escaped(f"{path} was still used by {', '.join(users)}"), err=True)
     if last.get("left", {}).get("files"):
         click.echo(_left(last["left"]), err=True)
 

@@ -91,6 +91,23 @@ def line(text: str, style: str = "") -> None:
     _console().print(_printable(text), style=style, soft_wrap=width() == UNFOLDED)
 
 
+def complain(text: str) -> None:
+    """One line on stderr, whatever the locale can print and whatever names hold."""
+    clean = " ".join(escaped(text).split())
+    encoding = _encoding(sys.stderr)
+    shown = clean.encode(encoding, "backslashreplace").decode(encoding)
+    click.echo(f"zonedrive: {shown}", err=True)
+
+
+def escaped(text: str) -> str:
+    """`text` without anything that steers a terminal or turns the direction of writing."""
+    return "".join(c if c.isprintable() or c in "\n\t" else _code(c) for c in text)
+
+
+def _code(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
 class Progress:
     """A line on the terminal that changes while something is waited for; elsewhere nothing."""
 
@@ -136,7 +153,7 @@ def _console() -> "Console":
 
 def _printable(text: str) -> str:
     """What the locale can print, without anything that would steer the terminal."""
-    clean = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    clean = "".join(c if c.isprintable() else _code(c) for c in text)
     encoding = _encoding(sys.stdout)
     return clean.encode(encoding, "replace").decode(encoding)
 

@@ -12,12 +12,15 @@ import click
 
 from zonedrive.cli import control
 from zonedrive.cli.options import json_option, some_account_option
-from zonedrive.cli.show import Progress, amount, count, line, table
+from zonedrive.cli.show import Progress, amount, complain, count, line, table
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning
 from zonedrive.paths import AccountPaths
 
 WATCH_SECONDS = 1.0
+
+FAILED_LINES = 5
+"""So many failures are told one by one."""
 
 
 @click.command()
@@ -122,11 +125,16 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
             progress.show(f"waiting for {count(left['files'], 'file')} ({amount(left['bytes'])})")
     for copy in last["conflicts"]:
         line(f"kept beside somebody else's version: {copy}")
-    for failed in last["failed"]:
-        click.echo(f"zonedrive: {failed['path']}: {failed['error']}", err=True)
+    for new in last.get("anew", []):
+        line(f"was deleted on the service, sent as a new file: {new}")
+    for failed in last["failed"][:FAILED_LINES]:
+        complain(f"{failed['path']}: {failed['error']}")
+    if len(last["failed"]) > FAILED_LINES:
+        more = count(len(last["failed"]) - FAILED_LINES, "more file")
+        complain(f"{more} failed; see 'zonedrive status'")
     if last["exit"] and not last["failed"]:
         left = last["left"]
         said = f"{count(left['files'], 'file')} ({amount(left['bytes'])}) not on the service yet"
         reason = f": {last['reason']}" if last["reason"] else ""
-        click.echo(f"zonedrive: {said}{reason}", err=True)
+        complain(f"{said}{reason}")
     click.get_current_context().exit(last["exit"])

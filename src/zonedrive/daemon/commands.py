@@ -139,10 +139,12 @@ class Commands:
         if not result:  # given up
             result = await report.sync(roots, 0)
         failed = [one for one in result["uploads"] if one["state"] == "failed"]
+        waiting = [one for one in result["uploads"] if one["state"] != "failed"]
         code, reason = 0, ""
         if result["left"]["files"]:
             code = 1
-            if len(failed) < result["left"]["files"] and link.state != "online":
+            reason = next((one["error"] for one in waiting if one["error"]), "")
+            if waiting and link.state != "online":
                 code = 3 if link.state == "logon-required" else 4
                 reason = str(link.last_error or f"the service is {link.state}")
         return {
@@ -150,7 +152,10 @@ class Commands:
             "reason": reason,
             "left": result["left"],
             "failed": [{"path": one["path"], "error": one["error"]} for one in failed],
-            "conflicts": [one["path"] for one in result["conflicts"]],
+            "conflicts": [
+                one["path"] for one in result["conflicts"] if one["path"] != one["original"]
+            ],
+            "anew": [one["path"] for one in result["conflicts"] if one["path"] == one["original"]],
         }
 
     async def _say_progress(self, roots: list[int], say: Say) -> None:

@@ -5,6 +5,7 @@ was not makes its caller wait, or fails with the reason.
 
 INVARIANT: of one folder at most one listing is under way; who gives up waiting does not stop it
 for the others.
+INVARIANT: the age of a listing grows while the machine is suspended.
 """
 
 import logging
@@ -24,11 +25,17 @@ PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fr
 SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many folders
 
 
+def _since_boot_ns() -> int:
+    """A clock that goes on while the machine is suspended, as the monotonic one does not."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
 class _Flight:
     """A listing under way."""
 
     def __init__(self) -> None:
         self.asked_ns = time.monotonic_ns()
+        self.aged_from_ns = _since_boot_ns()
         self.landed = trio.Event()
         self.error: Exception | None = None
 
@@ -39,6 +46,7 @@ class Folders:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._asked_ns: dict[int, int] = {}  # by ino, of the newest listing that was merged
+        self._aged_from_ns: dict[int, int] = {}  # the same moment by the clock of `_since_boot_ns`
         self._flights: dict[int, _Flight] = {}
         self._hidden: dict[int, dict[str, Entry]] = {}
         self._nursery: trio.Nursery | None = None
@@ -88,19 +96,25 @@ class Folders:
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was asked for after that moment (monotonic).
 
-        Raises the service's error.
+        A folder that the service no longer has is taken away, or kept as a new one for what is
+        only here: then it has none.  Raises the service's error.
         """
         while folder.parent != NOWHERE and not folder.is_new:
             if folder.listed and self._asked_ns.get(folder.ino, -1) >= newer_than_ns:
                 return
             flight = self._flight(folder)
             await flight.landed.wait()
+            if isinstance(flight.error, NotFound) and folder.ino != ROOT:
+                await self.refresh(self._core.tree.get(folder.parent), flight.asked_ns)
+                if folder.parent == NOWHERE or folder.is_new:
+                    return
             if flight.error is not None:
                 raise flight.error
 
     def known_empty(self, folder: Inode) -> None:
         """A folder that we have just made ourselves holds nothing on the service."""
         self._asked_ns[folder.ino] = time.monotonic_ns()
+        self._aged_from_ns[folder.ino] = _since_boot_ns()
 
     def forget(self, ino: int) -> None:
         """What is known of a folder is out of date."""
@@ -115,8 +129,9 @@ class Folders:
         return self._hidden.get(folder, {}).get(name)
 
     def _age(self, ino: int) -> float:
-        asked = self._asked_ns.get(ino)
-        return float("inf") if asked is None else (time.monotonic_ns() - asked) / 1e9
+        if ino not in self._asked_ns:
+            return float("inf")
+        return (_since_boot_ns() - self._aged_from_ns[ino]) / 1e9
 
     def _flight(self, folder: Inode) -> _Flight:
         flight = self._flights.get(folder.ino)
@@ -149,7 +164,7 @@ class Folders:
         core = self._core
         zones = await core.service.zones()
         merged = Merge(core.tree, root, flight.asked_ns, core.local).zones(zones)
-        self._asked_ns[ROOT] = flight.asked_ns
+        self._merged(ROOT, flight)
         core.announce(merged)
 
     async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
@@ -167,15 +182,19 @@ class Folders:
                 log.warning("a folder was deleted on the service while something in it was edited")
                 if core.service.can("make_folder"):
                     core.journal.place(ino, core.due())
-        self._asked_ns[folder.ino] = flight.asked_ns
+        self._merged(folder.ino, flight)
         self._hidden[folder.ino] = merged.hidden
         core.announce(merged)
-        if merged.gone or merged.appeared or merged.attributes:
+        if merged.gone or merged.moved or merged.appeared or merged.attributes:
             core.try_again_in(folder.ino)
         for _, _, ino in merged.gone:
             inode = core.tree.find(ino)
             if inode is not None:
                 core.reap(inode)
+
+    def _merged(self, ino: int, flight: _Flight) -> None:
+        self._asked_ns[ino] = flight.asked_ns
+        self._aged_from_ns[ino] = flight.aged_from_ns
 
     async def _vanished(self, folder: Inode) -> None:
         """The folder is no longer on the service: look at the one above."""

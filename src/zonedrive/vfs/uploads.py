@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import trio
 
 from zonedrive.content.file import ContentFile
-from zonedrive.errors import AlreadyExists, NotFound, StoreError
+from zonedrive.errors import AlreadyExists, NotFound, StoreError, Unavailable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
@@ -202,11 +202,15 @@ class Uploads:
         """
         core = self._core
         folder = core.tree.get(inode.parent)
-        if folder.remote_id is None:
-            raise StoreError("its folder is not on the service yet")
         name = core.remote_name(inode)
         since_due = max(0, time.time_ns() - intent.due_ns)
         await self._folders.refresh(folder, time.monotonic_ns() - since_due)
+        if folder.remote_id is None:
+            if core.service.can("make_folder"):
+                raise Unavailable("its folder is not on the service and is made first")
+            raise StoreError(
+                "its folder was deleted on the service", remedy="move it to another folder"
+            )
         return folder.remote_id, name, self._folders.hidden(folder.ino, name)
 
     async def _same_content(self, doubt: Doubt, found: Entry) -> bool:

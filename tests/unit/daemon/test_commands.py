@@ -166,10 +166,14 @@ async def test_sync_tells_what_was_refused(daemon: Daemon) -> None:
 
 async def test_sync_counts_a_conflict_copy_as_done_and_says_it(daemon: Daemon) -> None:
     """What was uploaded beside somebody else's version is on the service."""
-    daemon.report.conflicted = [{"path": "Zone/a (conflict).txt"}]
+    daemon.report.conflicted = [
+        {"path": "Zone/a (conflict).txt", "original": "Zone/a.txt"},
+        {"path": "Zone/deleted there", "original": "Zone/deleted there"},
+    ]
     daemon.report.done.set()
     answer = await daemon.ask("sync")
     assert (answer["exit"], answer["conflicts"]) == (0, ["Zone/a (conflict).txt"])
+    assert answer["anew"] == ["Zone/deleted there"]
 
 
 @pytest.mark.parametrize(("state", "code"), [("offline", 4), ("logon-required", 3), ("online", 1)])

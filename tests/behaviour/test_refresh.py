@@ -1,0 +1,239 @@
+"""What others change on the service shows within `refresh` seconds, and disturbs nobody's work."""
+
+import json
+import mmap
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+QUICK = pytest.mark.mount("refresh=0.3")
+
+
+def listings(mounted: Mounted) -> int:
+    """How many listings of folders the service was asked for so far."""
+    requests: dict[str, int] = mounted.deployment.stats()["requests"]
+    return sum(number for route, number in requests.items() if "/folder/" in route)
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A shell whose working directory is `folder`; it runs the lines it gets."""
+    with subprocess.Popen(
+        ["sh"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, bufsize=1,
+    ) as shell:  # fmt: skip
+        try:
+            yield shell
+        finally:
+            shell.kill()
+
+
+def says(shell: "subprocess.Popen[str]", command: str) -> str:
+    """The one line that a command in that shell prints."""
+    assert shell.stdin is not None
+    assert shell.stdout is not None
+    shell.stdin.write(command + "\n")
+    return shell.stdout.readline().strip()
+
+
+def shown(root: Path) -> dict[str, bytes | None]:
+    """Everything below a folder of the mount: content by path, None for folders."""
+    try:
+        return {
+            str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
+            for path in root.rglob("*")
+        }
+    except OSError:  # deleted, or another version, since it was listed
+        return {}
+
+
+@QUICK
+def test_everything_a_coworker_does_shows(mounted: Mounted) -> None:
+    """New files and folders, contents, renames, moves and deletions, in names and in stat."""
+    root, zone = mounted.root, mounted.zone
+    assert not (root / "new.txt").exists()  # a name that was missed is not remembered as missing
+    assert {path.name for path in root.rglob("*")} >= {"notes.txt", "report.md", "q1.csv"}
+    zone.write("new.txt", b"by bob\n")
+    zone.make_folder("made")
+    zone.write("notes.txt", b"another version by bob\n")
+    zone.move("docs/report.md", "docs/2026/report.md")
+    zone.move("empty", "void")
+    zone.delete("big.bin")
+    expected = zone.tree()
+    eventually(lambda: shown(root) == expected, what="the mount shows what the service has")
+    assert (root / "notes.txt").stat().st_size == 23
+    assert not (root / "big.bin").exists()
+    assert not (root / "empty").exists()
+
+
+@QUICK
+def test_open_and_mapped_files_show_the_new_version(mounted: Mounted) -> None:
+    """Who has a file open, or mapped, sees a coworker's version whole, never a mixture."""
+    path = mounted.root / "notes.txt"
+    old, new = path.read_bytes(), b"SECOND LINE, first line"
+    assert len(old) == len(new)
+    with (
+        path.open("rb", buffering=0) as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as m,
+    ):
+        assert m[:] == old
+        mounted.zone.write("notes.txt", new)
+
+        def seen() -> bool:
+            path.stat()  # somebody uses the folder
+            whole = os.pread(file.fileno(), 100, 0)
+            assert whole in (old, new)
+            return whole == new
+
+        eventually(seen, what="the descriptor reads the new version")
+        assert m[:] == new
+        assert os.fstat(file.fileno()).st_mtime_ns == path.stat().st_mtime_ns
+
+
+@QUICK
+def test_a_program_in_a_folder_that_is_renamed_goes_on(mounted: Mounted) -> None:
+    """A shell stays in its folder under the new name, and can read and save there."""
+    with inside(mounted.root / "docs") as shell:
+        assert says(shell, "pwd -P") == str(mounted.root / "docs")
+        mounted.zone.move("docs", "papers")
+        mounted.zone.write("notes.txt", b"renamed\n")
+        eventually(lambda: (mounted.root / "notes.txt").stat().st_size == 8, what="it is refreshed")
+        assert says(shell, "head -1 report.md") == "# Report"
+        assert says(shell, "echo mine > mine.txt; cat mine.txt") == "mine"
+        assert (mounted.root / "papers/mine.txt").read_bytes() == b"mine\n"
+        assert says(shell, "/bin/pwd") == str(mounted.root / "papers")
+    assert not (mounted.root / "docs").exists()
+    mounted.sync()
+    assert mounted.zone.read("papers/mine.txt") == b"mine\n"
+
+
+@QUICK
+def test_a_program_in_a_folder_that_is_deleted_is_told(mounted: Mounted) -> None:
+    """A shell in a folder that a coworker deletes gets errors, and nobody else is disturbed."""
+    with inside(mounted.root / "docs/2026") as shell:
+        assert says(shell, "head -1 q1.csv") == "month,amount"
+        mounted.zone.delete("docs")
+        eventually(lambda: not (mounted.root / "docs").exists(), what="the folder is gone")
+        assert "No such file" in says(shell, "cat q1.csv 2>&1")
+        assert "onexistent" in says(shell, "echo x > y")
+    assert (mounted.root / "notes.txt").exists()
+
+
+def test_the_first_program_may_be_inside_at_once(mounted: Mounted) -> None:
+    """`cd` as the very first access: the folder stays where it is while its listing arrives."""
+    with inside(mounted.root / "docs") as shell:
+        assert says(shell, "cat report.md | tail -1") == "All is well."
+        for _ in range(3):
+            assert says(shell, "/bin/pwd") == str(mounted.root / "docs")
+
+
+@QUICK
+def test_a_dirty_file_wins_here(mounted: Mounted) -> None:
+    """While a file is edited here, a coworker's version does not show in it; both are kept."""
+    mounted.allow("in between")
+    path = mounted.root / "notes.txt"
+    with path.open("r+b", buffering=0) as file:
+        file.write(b"FIRST")
+        mine = path.read_bytes()
+        mounted.zone.write("notes.txt", b"by bob\n")
+        mounted.zone.write("seen.txt", b"")
+        eventually((mounted.root / "seen.txt").exists, what="the folder was refreshed")
+        assert path.read_bytes() == mine == b"FIRST line\nsecond line\n"
+    mounted.sync()
+    contents = [mounted.zone.read(name) for name in mounted.zone.listing() if "notes" in name]
+    assert sorted(contents) == [mine, b"by bob\n"]
+
+
+@QUICK
+def test_a_name_that_changes_its_kind(mounted: Mounted) -> None:
+    """A coworker replaces a file by a folder of the same name, and a folder by a file."""
+    assert (mounted.root / "notes.txt").is_file()
+    assert (mounted.root / "docs/report.md").is_file()
+    mounted.zone.delete("notes.txt")
+    mounted.zone.make_folder("notes.txt")
+    mounted.zone.write("notes.txt/part", b"one\n")
+    mounted.zone.delete("docs")
+    mounted.zone.write("docs", b"a file now\n")
+    eventually((mounted.root / "notes.txt").is_dir, what="the file is a folder")
+    assert (mounted.root / "notes.txt/part").read_bytes() == b"one\n"
+    eventually((mounted.root / "docs").is_file, what="the folder is a file")
+    assert (mounted.root / "docs").read_bytes() == b"a file now\n"
+
+
+@QUICK
+@pytest.mark.parametrize("unsent", ["edited", "new"])
+def test_a_folder_is_deleted_over_unsent_work(mounted: Mounted, unsent: str) -> None:
+    """What is edited or new in a folder that a coworker deletes arrives, in a folder made anew."""
+    mounted.allow("deleted on the service")
+    name = "report.md" if unsent == "edited" else "mine.txt"
+    path = mounted.root / "docs/2026" / name
+    if unsent == "edited":
+        path = mounted.root / "docs" / name
+    with path.open("ab", buffering=0) as file:
+        file.write(b"mine\n")
+        mounted.zone.delete("docs")
+        eventually(
+            lambda: not (mounted.root / "docs/2026/q1.csv").exists(), what="the rest is gone"
+        )
+    mounted.sync()
+    found = mounted.zone.tree("docs")
+    (content,) = (data for data in found.values() if data is not None)
+    assert content == path.read_bytes()
+    assert content.endswith(b"mine\n")
+
+
+@QUICK
+def test_two_people_rename_to_one_name(mounted: Mounted) -> None:
+    """Alice and Bob give different files the same new name: both files are there, and told."""
+    mounted.allow("in between")
+    mine = (mounted.root / "notes.txt").read_bytes()
+    with mounted.deployment.faulty(status=503, method="PUT"):
+        (mounted.root / "notes.txt").rename(mounted.root / "final")
+        mounted.zone.write("bobs.txt", b"by bob\n")
+    mounted.zone.move("bobs.txt", "final")
+    mounted.sync()
+    found = {name: mounted.zone.read(name) for name in mounted.zone.listing() if "final" in name}
+    assert sorted(found.values()) == sorted([mine, b"by bob\n"])
+    eventually(
+        lambda: {name for name in os.listdir(mounted.root) if "final" in name} == found.keys(),
+        what="both show here",
+    )
+
+
+@QUICK
+def test_a_listing_is_never_asked_for_twice_at_once(mounted: Mounted) -> None:
+    """Twenty programs in one folder of a slow service cost one listing."""
+    before = listings(mounted)
+    with mounted.deployment.faulty(latency_ms=1000, path="/folder/"):
+        readers = [
+            threading.Thread(target=os.listdir, args=(mounted.root,), daemon=True)
+            for _ in range(20)
+        ]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(20)
+    assert listings(mounted) - before == 1
+
+
+@QUICK
+def test_deleted_there_and_edited_here_is_said_truly(mounted: Mounted) -> None:
+    """`zonedrive conflicts` says that the file was deleted, not that another is beside it."""
+    mounted.allow("deleted on the service")
+    with (mounted.root / "notes.txt").open("ab", buffering=0) as file:
+        file.write(b"third line\n")
+        mounted.zone.delete("notes.txt")
+    mounted.sync()
+    said = mounted.machine.done("conflicts")
+    assert "deleted on the service" in said
+    assert "notes.txt" in said
+    (told,) = json.loads(mounted.machine.done("conflicts", "--json"))
+    assert told["path"] == told["original"] == f"{mounted.root.name}/notes.txt"

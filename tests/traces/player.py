@@ -1,0 +1,155 @@
+"""Doing again on a folder what a program did.
+
+Knows only the folder.  What the program was refused is tried as well and must be refused again,
+since what it did afterwards follows from that; a folder that refuses nothing, such as a temporary
+one, is spared these calls.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.traces.trace import Step, Trace, expand
+
+EXCHANGE, NOREPLACE = 2, 1
+
+
+def prepare(folder: Path, trace: Trace) -> None:
+    """Make the folder what it was when the program began."""
+    for name, kept in sorted(trace.before.items()):
+        path = folder / name
+        if kept is None:
+            path.mkdir(parents=True)
+        else:
+            path.write_bytes(expand(kept))
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    """Every name below a folder, with the bytes of files."""
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+        for path in folder.rglob("*")
+    }
+
+
+class Player:
+    """The open files of a program that is done again in `folder`."""
+
+    def __init__(self, folder: Path, *, refuses: bool) -> None:
+        """`refuses`: whether the folder is to refuse what the recorded one did."""
+        self._folder = folder
+        self._refuses = refuses
+        self._files: dict[int, int] = {}
+
+    def play(self, trace: Trace) -> Iterator[Step]:
+        """One step after the other; each is yielded when it is done."""
+        try:
+            for step in trace.steps:
+                if not step.error:
+                    self._call(step)
+                elif self._refuses:
+                    self._refused(step)
+                yield step
+        finally:
+            for descriptor in self._files.values():
+                os.close(descriptor)
+            self._files.clear()
+
+    def _refused(self, step: Step) -> None:
+        try:
+            self._call(step)
+        except OSError as refusal:
+            found = errno.errorcode[refusal.errno or 0]
+            same = {found, step.error} == {"ENOTSUP", "EOPNOTSUPP"}
+            assert found == step.error or same, f"{step.call}: {found} instead of {step.error}"
+        else:
+            raise AssertionError(f"{step.call} was {step.error} and is not refused any more")
+
+    def _call(self, step: Step) -> None:
+        name, *arguments = step.call
+        action: Callable[..., object] = getattr(self, f"_{name}")
+        action(*arguments)
+
+    def _path(self, name: str) -> str:
+        return os.fspath(self._folder / name)
+
+    def _open(self, name: str, flags: str, mode: int, file: int) -> None:
+        wanted = 0
+        for flag in flags.split("|"):
+            wanted |= getattr(os, flag)
+        descriptor = os.open(self._path(name), wanted, mode or 0o644)
+        if file:
+            self._files[file] = descriptor
+        else:
+            os.close(descriptor)
+
+    def _close(self, file: int) -> None:
+        os.close(self._files.pop(file))
+
+    def _read(self, file: int, offset: int, length: int) -> None:
+        os.pread(self._files[file], length, offset)
+
+    def _write(self, file: int, offset: int, kept: Any) -> None:
+        data = expand(kept)
+        assert os.pwrite(self._files[file], data, offset) == len(data)
+
+    def _append(self, file: int, kept: Any) -> None:
+        data = expand(kept)
+        assert os.write(self._files[file], data) == len(data)
+
+    def _ftruncate(self, file: int, size: int) -> None:
+        os.ftruncate(self._files[file], size)
+
+    def _fsync(self, file: int) -> None:
+        os.fsync(self._files[file])
+
+    def _truncate(self, name: str, size: int) -> None:
+        os.truncate(self._path(name), size)
+
+    def _rename(self, old: str, new: str, flags: str) -> None:
+        if flags == "RENAME_NOREPLACE" and Path(self._path(new)).exists():
+            raise FileExistsError(errno.EEXIST, new)
+        assert flags in ("", "RENAME_NOREPLACE"), flags
+        Path(self._path(old)).rename(self._path(new))
+
+    def _unlink(self, name: str) -> None:
+        Path(self._path(name)).unlink()
+
+    def _rmdir(self, name: str) -> None:
+        Path(self._path(name)).rmdir()
+
+    def _mkdir(self, name: str, mode: int) -> None:
+        Path(self._path(name)).mkdir(mode)
+
+    def _stat(self, name: str) -> None:
+        os.lstat(self._path(name))
+
+    def _link(self, old: str, new: str) -> None:
+        os.link(self._path(old), self._path(new))
+
+    def _symlink(self, target: str, name: str) -> None:
+        Path(self._path(name)).symlink_to(target)
+
+    def _chmod(self, name: str, mode: int) -> None:
+        Path(self._path(name)).chmod(mode)
+
+    def _fchmod(self, file: int, mode: int) -> None:
+        os.fchmod(self._files[file], mode)
+
+    def _utime(self, name: str, atime: int | None, mtime: int | None) -> None:
+        _set_times(self._path(name), atime, mtime)
+
+    def _futime(self, file: int, atime: int | None, mtime: int | None) -> None:
+        _set_times(self._files[file], atime, mtime)
+
+    def _setxattr(self, name: str, attribute: str, kept: Any) -> None:
+        os.setxattr(self._path(name), attribute, expand(kept))
+
+
+def _set_times(where: str | int, atime: int | None, mtime: int | None) -> None:
+    if mtime is None:
+        os.utime(where)
+    else:
+        os.utime(where, ns=(mtime if atime is None else atime, mtime))

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.harness.machine import Mounted
@@ -92,15 +93,16 @@ def test_the_times_that_calls_mark(mounted: Mounted) -> None:
         found = path.stat()
         assert found.st_mtime_ns >= before
         assert found.st_ctime_ns >= before
-    for change in (
+    namings: list[Callable[[], object]] = [
         lambda: (folder / "x").touch(),
         lambda: (folder / "x").rename(folder / "y"),
         lambda: (folder / "y").unlink(),
         lambda: (folder / "z").mkdir(),
         lambda: (folder / "z").rmdir(),
-    ):
+    ]
+    for naming in namings:
         os.utime(folder, ns=(SECOND, SECOND))
-        change()
+        naming()
         assert folder.stat().st_mtime_ns > SECOND
 
 

@@ -26,14 +26,6 @@ def prepare(folder: Path, trace: Trace) -> None:
             path.write_bytes(expand(kept))
 
 
-def content(folder: Path) -> dict[str, bytes | None]:
-    """Every name below a folder, with the bytes of files."""
-    return {
-        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
-        for path in folder.rglob("*")
-    }
-
-
 class Player:
     """The open files of a program that is done again in `folder`."""
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
+from tests.harness.workplace import content as present
 from tests.traces import player, strace
 from tests.traces.recipes import RECIPES, Recipe, one
 from tests.traces.trace import DATA, Trace, content, save
@@ -104,9 +105,7 @@ def record(name: str, recipe: Recipe, profile: str, mounted: Mounted) -> None:
     with tempfile.TemporaryDirectory(prefix="zdrec") as scratch:
         log = run(recipe, folder, Path(scratch))
         steps, lost = strace.read(log, folder)
-    after = {
-        each: None if data is None else len(data) for each, data in player.content(folder).items()
-    }
+    after = {each: None if data is None else len(data) for each, data in present(folder).items()}
     before = {each: (data if data is None else content(seed(data))) for each, data in
               recipe.before.items()}  # fmt: skip
     trace = Trace(version(recipe.program), recipe.command, profile, before, after, steps)
@@ -119,7 +118,7 @@ def record(name: str, recipe: Recipe, profile: str, mounted: Mounted) -> None:
                 pass
             found = {
                 each: None if data is None else len(data)
-                for each, data in player.content(Path(scratch)).items()
+                for each, data in present(Path(scratch)).items()
             }
         except (OSError, KeyError) as wrong:
             found = {repr(wrong): 0}
@@ -166,7 +165,7 @@ def main(arguments: Sequence[str]) -> None:
             mounted._unwatch()
             try:
                 for name in chosen:
-                    player.content(mounted.root / name)  # what is seen first is not in the traces
+                    present(mounted.root / name)  # what is seen first is not in the traces
                 for name, recipe in chosen.items():
                     record(name, recipe, profile, mounted)
             finally:

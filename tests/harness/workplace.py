@@ -1,0 +1,125 @@
+"""One mount for many tests, each with a folder or a file of its own on it.
+
+Knows no test.  What it checks is the one promise: the service has what is here, in one version
+more where that is new, under the same id, and nothing else.
+"""
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from zonedrive.config import LOCAL_ONLY
+
+Tree = dict[str, bytes | None]
+Known = dict[str, tuple[str, int]]
+"""Id and number of versions of files, by name."""
+
+
+def stays_here(name: str) -> bool:
+    """Whether the name, or a folder it is in, never leaves this machine."""
+    return any(fnmatch(part, glob) for part in Path(name).parts for glob in LOCAL_ONLY)
+
+
+def content(folder: Path) -> Tree:
+    """Every name below a folder, with the bytes of files."""
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+        for path in folder.rglob("*")
+    }
+
+
+class Workplace:
+    """A mount on a zone that was filled before."""
+
+    def __init__(self, mounted: Mounted) -> None:
+        self.mounted = mounted
+        self.zone = mounted.zone
+        self.root = mounted.root
+
+    def flush(self, seconds: float = 30) -> None:
+        """As `zonedrive sync`, without a process of its own."""
+        runtime = self.mounted.machine.folders["RUNTIME_DIR"] / "zonedrive"
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(seconds + 10)
+            connection.connect(os.fspath(runtime / "default.sock"))
+            request = {"command": "sync", "timeout": seconds}
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                last = next(said for said in map(json.loads, lines) if said.get("done"))
+        assert last["exit"] == 0, last
+
+    def known(self, folder: str) -> Known:
+        """What the service has below a folder, by names relative to it."""
+        return {
+            name.removeprefix(f"{folder}/"): (
+                self.zone.entry_id(name),
+                len(self.zone.versions(name)),
+            )
+            for name, data in self.zone.tree(folder).items()
+            if data is not None
+        }
+
+    def check(self, folder: str, before: Tree, known: Known) -> None:
+        """Send everything; hold what the service has against what is here and was there."""
+        self.flush()
+        here = content(self.root / folder)
+        shared = {name: data for name, data in here.items() if not stays_here(name)}
+        there = self.zone.tree(folder)
+        assert {name.removeprefix(f"{folder}/"): data for name, data in there.items()} == shared
+        now = self.known(folder)
+        for name, data in shared.items():
+            if data is None:
+                continue
+            if name not in known:
+                assert now[name][1] == 1, f"{name} is new and has {now[name][1]} versions"
+                continue
+            entry_id, versions = known[name]
+            more = data != before[name]
+            assert now[name][0] == entry_id, f"{name} is another file"
+            assert now[name][1] == versions + more, f"{name} has {now[name][1]} versions"
+
+
+@contextmanager
+def service() -> Iterator[Deployment]:
+    """A deployment for such mounts."""
+    folder = Path(tempfile.mkdtemp(prefix="zdsb"))
+    deployment = Deployment(folder, zones=8)
+    try:
+        yield deployment
+    finally:
+        deployment.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def workplace(
+    deployment: Deployment, profile: str, filled: Mapping[str, bytes | None], *options: str
+) -> Iterator[Workplace]:
+    """A mount on a fresh zone in which `filled` is: folders are None, above what is in them."""
+    folder = Path(tempfile.mkdtemp(prefix="zd"))
+    machine = Machine(folder)
+    machine.log_on(deployment, profile=profile)
+    mounted = Mounted(machine, deployment, deployment.fresh_zone(), options)
+    for name, data in sorted(filled.items()):
+        if data is None:
+            mounted.zone.make_folder(name)
+        else:
+            mounted.zone.write(name, data)
+    try:
+        mounted.mount()
+        yield Workplace(mounted)
+    finally:
+        if deployment.process.poll() is None:
+            deployment.heal()
+        mounted.tear_down()
+        complaints = mounted.complaints()
+        shutil.rmtree(folder, ignore_errors=True)
+    assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)

@@ -9,6 +9,7 @@ INVARIANT: an intent is dropped only by the carrier, on success; a failure postp
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
-from zonedrive.outbox.fold import Place, Step, Subject, fold
+from zonedrive.outbox.fold import Action, Place, Step, Subject, fold
 from zonedrive.outbox.journal import Intent, Journal, due_in
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ LONGEST_REFUSED_RETRY_S = 300.0
 BIG_REFUSED_RETRY_S = 60.0  # at least: such a file is not sent in vain every few seconds
 FAR_NS = 86_400_000_000_000  # due a day ahead: the clock was set back, and nothing waits for that
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
+LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others is given up
+CALM = 4.0  # times as long as a look at all that waits took, so long until the next one
 
 
 class Carrier(Protocol):
@@ -61,6 +64,9 @@ class Dispatcher:
         self._places = places
         self._running: dict[int, Step] = {}
         self._failures: dict[int, Exception] = {}
+        self._queue: deque[Step] = deque()  # of the last folding: startable, best first
+        self._folded: tuple[int, Collection[Place]] = (0, ())  # what that was made from
+        self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         self._changed = trio.Event()
         journal.changed = self.wake
@@ -78,15 +84,21 @@ class Dispatcher:
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
         """Return once `reached` holds; it is asked again at every change of the outbox."""
+        begun = time.perf_counter()
         while not reached():
+            took = time.perf_counter() - begun
             await self._changed.wait()
+            await trio.sleep(CALM * took)  # with much to do, looking takes long, too
+            begun = time.perf_counter()
 
     def stuck(self) -> bool:
         """Whether nothing will move for now: all that is left was refused, or waits for that."""
         now = time.time_ns()
         if any(intent.held for intent in self._journal.all()):
             return False  # a program is still writing
-        return not self._running and all(
+        if self._running:
+            return False
+        return all(
             step.after or (step.intent.failed and step.intent.due_ns > now)
             for step in self._steps()
         )
@@ -105,16 +117,17 @@ class Dispatcher:
     async def run(self) -> None:
         """Work until cancelled."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             while True:
                 if await self._carrier.ready():
                     self.hurry(intent.ino for intent in self._journal.all())
                 self._wake = trio.Event()
+                begun = time.perf_counter()
                 steps = self._steps()
                 now = time.time_ns()
-                for step in self._startable(steps, now):
-                    self._running[step.ino] = step
-                    nursery.start_soon(self._deliver, step)
-                await self._rest(steps, now)
+                self._queue = self._startable(steps, now)
+                self._start()
+                await self._rest(steps, now, CALM * (time.perf_counter() - begun))
 
     def _steps(self) -> list[Step]:
         intents = self._journal.all()
@@ -126,43 +139,54 @@ class Dispatcher:
                     self._journal.drop(intent.ino)
             else:
                 subjects[intent.ino] = subject
-        return fold(intents, subjects, self._carrier.being_written())
+        being_written = self._carrier.being_written()
+        self._folded = (self._journal.newest, being_written)
+        return fold(intents, subjects, being_written)
 
-    def _busy(self) -> set[int]:
-        """Inodes that a step under way works on."""
-        return {ino for step in self._running.values() for ino in (step.ino, step.other)} - {0}
-
-    def _startable(self, steps: list[Step], now: int) -> list[Step]:
-        """Due, waiting for nothing, within the places: small ones first."""
-        busy = self._busy()
+    @staticmethod
+    def _startable(steps: list[Step], now: int) -> deque[Step]:
+        """Due, waiting for nothing: small ones first."""
         due = [
-            step
-            for step in steps
-            if busy.isdisjoint((step.ino, step.other))
-            and not now < step.intent.due_ns < now + FAR_NS
-            and not step.after
+            step for step in steps if not now < step.intent.due_ns < now + FAR_NS and not step.after
         ]
         due.sort(key=lambda step: (step.intent.size > BIG, step.action, step.intent.seq))
-        big = sum(step.intent.size > BIG for step in self._running.values())
-        room = self._places - len(self._running)
-        chosen: list[Step] = []
-        for step in due:
-            if len(chosen) == room:
-                break
-            if step.intent.size > BIG:
-                if big >= max(1, self._places // 2):
-                    continue
-                big += 1
-            chosen.append(step)
-        return chosen
+        return deque(due)
 
-    async def _rest(self, steps: list[Step], now: int) -> None:
-        """Sleep until something changes, or the next step is due."""
+    def _start(self) -> None:
+        """Fill the places from the queue, as far as what was folded then still holds.
+
+        Folding takes long where much waits, so not every step that ends is followed by one.
+        """
+        assert self._nursery is not None
+        busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}
+        big = sum(step.intent.size > BIG for step in self._running.values())
+        unchanged = self._folded == (self._journal.newest, self._carrier.being_written())
+        passed: list[Step] = []
+        while self._queue and len(self._running) < self._places and len(passed) < LOOK_AHEAD:
+            step = self._queue.popleft()
+            if self._journal.get(step.ino) != step.intent:
+                continue
+            if (
+                step.ino in busy
+                or (step.other and step.other in busy)
+                or (step.intent.size > BIG and big >= max(1, self._places // 2))
+                or not (unchanged or step.action is Action.UPLOAD)
+            ):
+                passed.append(step)
+                continue
+            big += step.intent.size > BIG
+            busy.update((step.ino, step.other))
+            self._running[step.ino] = step
+            self._nursery.start_soon(self._deliver, step)
+        self._queue.extendleft(reversed(passed))
+
+    async def _rest(self, steps: list[Step], now: int, calm: float) -> None:
+        """Sleep until something changes, or the next step is due; `calm` seconds at least."""
         later = [step.intent.due_ns for step in steps]
         pause = min(((due - now) / 1e9 for due in later if due > now), default=float("inf"))
         with trio.move_on_after(pause):
             await self._wake.wait()
-            await trio.sleep(FOLD_PAUSE_S)
+        await trio.sleep(max(FOLD_PAUSE_S, calm))
 
     async def _deliver(self, step: Step) -> None:
         try:
@@ -177,6 +201,8 @@ class Dispatcher:
         finally:
             del self._running[step.ino]
             self.wake()
+        if self._failures.get(step.ino) is None:
+            self._start()
 
     def _failed(self, intent: Intent, wrong: Exception) -> None:
         """Decide whether and when to try again; nothing is ever given up for good."""

@@ -126,6 +126,11 @@ class Journal:
         """Those that the service is to hear of, oldest change first."""
         return [intent for intent in self.all() if not intent.parked]
 
+    @property
+    def newest(self) -> int:
+        """Grows with every local change."""
+        return self._seq
+
     def __len__(self) -> int:
         return len(self._intents)
 

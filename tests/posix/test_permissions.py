@@ -1,0 +1,123 @@
+"""What the service forbids, as the errno that a program sees: protection, and levels in a zone."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
+from tests.posix.calls import opens, refusal
+
+NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+
+
+def protect(mounted: Mounted, path: str, **what: bool) -> None:
+    """Set attributes on the service."""
+    mounted.deployment.tell({"protect": {"zone": mounted.root.name, "path": path, **what}})
+
+
+def mode(path: Path) -> int:
+    """The permission bits."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_protection_on_the_service_is_permission_here(either: Mounted) -> None:
+    """Protected entries refuse with EACCES, at once and before anything is lost, also to root."""
+    root = either.root
+    protect(either, "notes.txt", writeProtected=True)
+    protect(either, "empty", executable=True, hidden=True)
+    protect(either, "big.bin", readProtected=True)
+    protect(either, "docs/2026", writeProtected=True)
+    notes, closed, folder = root / "notes.txt", root / "big.bin", root / "docs" / "2026"
+    new = root / "new.txt"
+    new.write_bytes(b"new")
+    assert [mode(each) for each in (notes, root / "empty", closed, folder)] == [
+        0o400,
+        0o700,
+        0o200,
+        0o500,
+    ]
+    assert {
+        "write": opens(notes, os.O_WRONLY),
+        "append": opens(notes, os.O_WRONLY | os.O_APPEND),
+        "cut at open": opens(notes, os.O_WRONLY | os.O_TRUNC),
+        "truncate": refusal(os.truncate, notes, 0),
+        "remove": refusal(os.unlink, notes),
+        "rename": refusal(os.rename, notes, root / "renamed"),
+        "rename over it": refusal(os.rename, new, notes),
+        "make it writable": refusal(os.chmod, notes, 0o600),
+        "make it executable": refusal(os.chmod, notes, 0o500),
+        "read what is protected": opens(closed, os.O_RDONLY),
+        "make in the folder": opens(folder / "a", NEW),
+        "make a folder in it": refusal(os.mkdir, folder / "a"),
+        "remove from the folder": refusal(os.unlink, folder / "q1.csv"),
+        "move into the folder": refusal(os.rename, new, folder / "a"),
+        "remove the folder": refusal(os.rmdir, folder),
+        "write below it": opens(folder / "q1.csv", os.O_WRONLY),
+        "list it": refusal(os.listdir, folder),
+        "read": opens(notes, os.O_RDONLY),
+    } == {
+        "write": "EACCES",
+        "append": "EACCES",
+        "cut at open": "EACCES",
+        "truncate": "EACCES",
+        "remove": "EACCES",
+        "rename": "EACCES",
+        "rename over it": "EACCES",
+        "make it writable": "EPERM",
+        "make it executable": "",
+        "read what is protected": "EACCES",
+        "make in the folder": "EACCES",
+        "make a folder in it": "EACCES",
+        "remove from the folder": "EACCES",
+        "move into the folder": "EACCES",
+        "remove the folder": "EACCES",
+        "write below it": "",
+        "list it": "",
+        "read": "",
+    }
+    assert notes.read_bytes() == b"first line\nsecond line\n"
+    assert new.read_bytes() == b"new"
+    either.sync()
+    assert either.zone.read("new.txt") == b"new"
+
+
+@pytest.fixture
+def carols(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
+    """A mount of somebody who may only add to the zone."""
+    machine.log_on(deployment, name="carol", profile="sandbox")
+    mount = Mounted(machine, deployment, zone, ["settle=0.2"])
+    try:
+        mount.mount()
+        yield mount
+    finally:
+        mount.tear_down()
+
+
+def test_who_may_only_add_adds(carols: Mounted) -> None:
+    """With the level Add new files and folders arrive; a change of what others have is kept here,
+    shown as failed and never reaches the service."""
+    root = carols.root
+    (root / "mine.txt").write_bytes(b"from carol\n")
+    (root / "folder").mkdir()
+    (root / "folder" / "inside.txt").write_bytes(b"too\n")
+    carols.sync()
+    assert carols.zone.read("folder/inside.txt") == b"too\n"
+    (root / "notes.txt").write_bytes(b"changed by carol\n")
+    path = root / "notes.txt"
+    eventually(
+        lambda: os.getxattr(path, "user.zonedrive.state") == b"failed", what="the refusal shows"
+    )
+    assert path.read_bytes() == b"changed by carol\n"
+    assert carols.zone.read("notes.txt") == b"first line\nsecond line\n"
+    assert carols.status()["outbox"]["failed"] == 1
+
+
+def test_a_zone_without_access_is_not_there(carols: Mounted) -> None:
+    """What is closed to the account has no folder, and its name leads nowhere."""
+    assert "Closed" not in os.listdir(carols.path)
+    assert opens(carols.path / "Closed" / "a", os.O_RDONLY) == "ENOENT"

@@ -19,6 +19,14 @@ from zonedrive.paths import AccountPaths
 
 WATCH_SECONDS = 1.0
 
+STATES = {
+    "offline": "the service cannot be reached: what is cached can be read, what you write waits"
+    " and is sent by itself when it is back",
+    "logon-required": "the logon has ended: what is cached can be read, what you write waits;"
+    " run 'zonedrive logon URL'",
+}
+"""What each state but `online` means, and what to do."""
+
 FAILED_LINES = 5
 """So many failures are told one by one."""
 
@@ -68,6 +76,8 @@ def _show(found: dict[str, Any], *, as_json: bool, watch: bool) -> None:
         click.echo("\x1b[H\x1b[2J", nl=False)
     place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
     line(f"{found['account']}: {place}, {found['state']}", "bold")
+    if found["mountpoint"] and (meaning := STATES.get(found["state"])):
+        line(meaning.replace("URL", found["base_url"]))
     outbox, cache, tree = found["outbox"], found["cache"], found["tree"]
     line(f"service  {found['base_url']}")
     line(f"outbox   {_outbox(outbox)}")

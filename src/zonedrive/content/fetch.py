@@ -16,7 +16,14 @@ import trio
 from zonedrive.content.download import Download, Stopped
 from zonedrive.content.entry import Entry
 from zonedrive.content.source import Changed, Source, Stream
-from zonedrive.errors import BadAnswer, RemoteError, StoreError, TimedOut, ZonedriveError
+from zonedrive.errors import (
+    BadAnswer,
+    Interrupted,
+    RemoteError,
+    StoreError,
+    TimedOut,
+    ZonedriveError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +32,7 @@ ALIGN = 64 * 1024  # downloads begin at multiples, which is what sealed files ar
 NEAR = 4 << 20  # a download this far away is waited for
 SKIP = 1 << 20  # so much that is there already is jumped over
 LINGER_WHOLE = 20.0  # seconds to keep a download that would have to begin at 0 again
+BROKEN = 2  # connections in a row that may break without one byte before readers hear of it
 AGAIN = 5.0  # seconds after a failure in which nothing is read ahead
 
 
@@ -78,6 +86,7 @@ class Fetcher:
         self._downloads: list[Download] = []
         self._waiters: set[Waiter] = set()
         self._quiet_until = 0.0
+        self._broken = 0  # connections in a row that brought nothing
 
     async def wait(self, offset: int, end: int, goal: int, *, random: bool = False) -> None:
         """Until [offset, end) is present; `goal`: how far to read on.
@@ -265,7 +274,9 @@ class Fetcher:
             self.stop(error)
             self.over()
             return
-        if download.gained and isinstance(error, RemoteError) and not final:
+        self._broken = 0 if download.gained else self._broken + isinstance(error, Interrupted)
+        again = isinstance(error, Interrupted) and self._broken <= BROKEN
+        if isinstance(error, RemoteError) and not final and (download.gained or again):
             error = None
         if error is not None:
             self._quiet_until = trio.current_time() + AGAIN

@@ -60,16 +60,36 @@ TABLE = (
         "the service does not accept the logon, or it has ended",
         "run zonedrive logon",
     ),
-    _meaning(Forbidden, "403", "NOT_ALLOWED INVALID_ACCESS", "your rights do not allow it"),
+    _meaning(
+        Forbidden,
+        "403",
+        "NOT_ALLOWED INVALID_ACCESS",
+        "your rights do not allow it",
+        "ask a manager of the zone for the right",
+    ),
     _meaning(
         NotFound,
         "404 410",
         "UNKNOWN_ZONE UNKNOWN_FILE UNKNOWN_FILE_VERSION NOT_FOUND ID_NOT_FOUND",
         "the service does not have it (any more)",
     ),
-    _meaning(AlreadyExists, "409", "ALREADY_EXISTS", "the name is taken"),
-    _meaning(Locked, "423", "LOCKED", "somebody holds a lock on it"),
-    _meaning(TooLarge, "413", "", "it is larger than the service takes"),
+    _meaning(
+        AlreadyExists,
+        "409",
+        "ALREADY_EXISTS",
+        "the name is taken",
+        "use another name here or there",
+    ),
+    _meaning(
+        Locked, "423", "LOCKED", "somebody holds a lock on it", "wait until it is released there"
+    ),
+    _meaning(
+        TooLarge,
+        "413",
+        "",
+        "it is larger than the service takes",
+        "make it smaller, or ask the administrator for a higher limit",
+    ),
     _meaning(
         Unavailable,
         "408 425 429 500 502 503 504",
@@ -85,6 +105,12 @@ TABLE = (
         "the service finds the request wrong",
     ),
 )
+REMEDIES: dict[int | str, str] = {
+    507: "the service is full: delete something there, or ask the administrator for room",
+    "ILLEGAL_NAME": "rename it here",
+}
+"""By status or code: what to do, where it is more special than the line of the table says."""
+
 _BY_STATUS = {status: row for row in TABLE for status in row.statuses}
 _BY_CODE = {code: row for row in TABLE for code in row.codes}
 _BY_ERROR = {row.error: row for row in TABLE}
@@ -122,9 +148,14 @@ def refusal(status: int, body: bytes, doing: str) -> RemoteError:
         return BadAnswer(f"{doing}: the service sends us elsewhere (HTTP {status})", status=status)
     code, message, data = error_body(body)
     row = meaning(status, code)
+    remedy = REMEDIES.get(status) or REMEDIES.get(code) or row.remedy
     detail = f"HTTP {status}{' ' + code if code else ''}{': ' + message if message else ''}"
     return row.error(
-        f"{doing}: {row.words} ({detail})", remedy=row.remedy, status=status, code=code, data=data
+        f"{doing}: {row.words} ({detail})",
+        remedy=remedy,
+        status=status,
+        code=code,
+        data=data,
     )
 
 

@@ -15,6 +15,7 @@ program is locked out for ever.
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -35,7 +36,8 @@ from zonedrive.remote.retry import Backoff
 logger = logging.getLogger(__name__)
 
 State = Literal["online", "offline", "logon-required"]
-PROBING = Backoff(first=1.0, cap=30.0)
+PROBING = Backoff(first=1.0, cap=10.0)
+ASKED_SECONDS = 2.0  # between two probes at least, when programs ask for what is not there
 
 
 class Probe(Protocol):
@@ -48,9 +50,16 @@ class Probe(Protocol):
 class Link:
     """The state of the way to one service; starts hopeful, as `online`."""
 
-    def __init__(self, *, chance: Callable[[], float] = random.random) -> None:
-        """`chance` gives the random numbers (0 to 1) of the jitter."""
+    def __init__(
+        self,
+        *,
+        chance: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`chance` gives the random numbers (0 to 1) of the jitter, `clock` seconds."""
         self._chance = chance
+        self._clock = clock
+        self._probed = float("-inf")
         self._lock = threading.Lock()
         self._state: State = "online"
         self._strain = 0.0
@@ -90,8 +99,13 @@ class Link:
                 self._become("offline")
 
     def check(self) -> None:
-        """Raise Unreachable at once where the service is known to be away and is probed for."""
+        """Raise Unreachable at once where the service is known to be away and is probed for.
+
+        As somebody is asking, the next probe comes soon.
+        """
         if self._probing and self._state == "offline":
+            if self._clock() - self._probed >= ASKED_SECONDS:
+                self.recheck()
             raise Unreachable(
                 f"the service is offline ({self.last_error})"
                 if self.last_error
@@ -122,7 +136,10 @@ class Link:
             self._wake()
 
     async def run(self, service: Probe) -> None:
-        """Probe while not online, with waits growing from 1 s to 30 s.  Ends by cancellation."""
+        """Probe while not online, with waits growing from 1 s to 10 s (2 s while programs ask).
+
+        Ends by cancellation.
+        """
         self._probing = True
         try:
             failures = 0
@@ -135,7 +152,9 @@ class Link:
                 with trio.move_on_after(PROBING.ceiling(failures) * self._chance()):
                     await self.wait_change()
                 if not await self._is_online():
+                    self._probed = self._clock()
                     await service.probe(self._state)
+                    self._probed = self._clock()
         finally:
             self._probing = False
 

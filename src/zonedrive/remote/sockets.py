@@ -22,6 +22,16 @@ import httpx
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
 
+# A peer that has vanished (a suspend, another network) is noticed in half a minute by the system,
+# however long the service may take for an answer.
+VANISHED: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),  # seconds
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),  # seconds
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),  # milliseconds
+)
+
 
 class Open:
     """The connections that are open now, so that all of them can be ended."""
@@ -156,7 +166,8 @@ class Backend(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         """A connection to `host`."""
-        inner = self._system.connect_tcp(host, port, timeout, local_address, socket_options)
+        every = [*(socket_options or ()), *VANISHED]
+        inner = self._system.connect_tcp(host, port, timeout, local_address, every)
         return Stream(inner, self._stall_seconds, open_ones=self.open_ones)
 
 

@@ -36,13 +36,13 @@ class Report:
         """
         core = self._core
         intents = self._below(under)
-        uploads = [self._upload(intent) for intent in intents]
+        uploads = self._uploads_of(intents)
         states = [upload["state"] for upload in uploads]
         entries, folders = core.tree.counts()
         return {
             "state": core.service.link.state,
             "outbox": {
-                "pending": states.count("pending"),
+                "pending": states.count("pending") + states.count("conflict"),
                 "uploading": states.count("uploading"),
                 "failed": states.count("failed"),
                 "conflicts": len(self.conflicts()),
@@ -119,7 +119,7 @@ class Report:
         left = self._below(roots)
         return {
             "left": {"files": len(left), "bytes": sum(intent.size for intent in left)},
-            "uploads": [self._upload(intent) for intent in left],
+            "uploads": self._uploads_of(left),
             "failed": sum(intent.failed for intent in left),
             "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
         }
@@ -143,16 +143,37 @@ class Report:
             else:
                 inode = core.tree.find(inode.parent)
 
-    def _upload(self, intent: Intent) -> dict[str, Any]:
-        running = intent.ino in self._dispatcher.running
-        state = "uploading" if running else "failed" if intent.failed else "pending"
+    def _uploads_of(self, intents: list[Intent]) -> list[dict[str, Any]]:
+        copies = {conflict.ino for conflict in self._core.journal.conflicts()} if intents else set()
+        return [self._upload(intent, copies) for intent in intents]
+
+    def _upload(self, intent: Intent, copies: set[int]) -> dict[str, Any]:
+        state = "conflict" if intent.ino in copies else "pending"
+        if intent.ino in self._dispatcher.running:
+            state = "uploading"
+        elif intent.failed:
+            state = "failed"
         return {
-            "path": self._core.tree.path(intent.ino),
+            "path": self._path(intent.ino),
             "state": state,
             "size": intent.size,
             "sent": min(self._uploads.sent(intent.ino), intent.size),
             "error": intent.error or None,
         }
+
+    def _path(self, ino: int) -> str:
+        """Where an inode is, or, removed here, where the service still has it."""
+        core = self._core
+        inode = core.tree.get(ino)
+        if inode.parent != NOWHERE:
+            return core.tree.path(ino)
+        doubt = core.doubts.get(ino)
+        above = inode.remote_parent or (doubt.folder if doubt else "")
+        name = inode.remote_name or (doubt.name if doubt else "") or inode.name
+        folder = core.tree.by_remote(inode.zone, above)
+        if folder is None or folder.parent == NOWHERE:
+            return name
+        return f"{core.tree.path(folder.ino)}/{name}"
 
     async def versions(self, inode: Inode) -> list[Any]:
         """The versions of a file, newest first.  Raises NotSupported."""

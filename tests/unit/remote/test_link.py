@@ -1,6 +1,7 @@
 """The state of the way to the service."""
 
 import threading
+from itertools import pairwise
 
 import pytest
 import trio
@@ -122,7 +123,7 @@ async def test_an_absent_service_is_asked_less_and_less(autojump_clock: MockCloc
         await link.wait_online()
         nursery.cancel_scope.cancel()
     waits = [now - before for before, now in zip([began, *asked.times], asked.times, strict=False)]
-    assert waits == pytest.approx([1, 2, 4, 8, 16, 30, 30, 30, 30])
+    assert waits == pytest.approx([1, 2, 4, 8, 10, 10, 10, 10, 10])
     assert set(asked.states) == {"offline"}
 
 
@@ -174,3 +175,28 @@ def test_a_note_after_the_loop_has_ended_is_harmless() -> None:
     trio.run(leave_a_waiter)
     link.note_failure(REFUSED)
     assert link.state == "offline"
+
+
+async def test_who_asks_makes_the_next_probe_come_soon(autojump_clock: MockClock) -> None:
+    """A service that is back is noticed within 2 s by whoever uses it, in 10 s otherwise."""
+    now = trio.current_time
+    link = Link(chance=lambda: 1.0, clock=now)
+    probes: list[float] = []
+
+    class Away:
+        async def probe(self, state: State) -> None:
+            probes.append(now())
+            link.note_failure(REFUSED)
+
+    link.note_failure(REFUSED)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run, Away())
+        await trio.sleep(120)
+        assert max(after - before for before, after in pairwise(probes)) == 10
+        del probes[:]
+        for _ in range(200):
+            await trio.sleep(0.1)
+            with pytest.raises(errors.Unreachable):
+                link.check()
+        assert 9 <= len(probes) <= 11
+        nursery.cancel_scope.cancel()

@@ -388,3 +388,19 @@ def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_fi
     finally:
         talk.done.set()
         service.close()
+
+
+def test_a_peer_that_vanished_is_noticed_by_the_system() -> None:
+    """However long an answer to an upload may take: a dead connection ends in half a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        stream = sockets.Backend().connect_tcp("127.0.0.1", port)
+        found: socket.socket = stream.get_extra_info("socket")
+        tcp = [
+            found.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        ]
+        assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert tcp[0] + tcp[1] * tcp[2] <= 30
+        assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000
+        stream.close()

@@ -22,11 +22,12 @@ GIB = 1 << 30
 LOCAL_ONLY = (
     ".~lock.*#",  # LibreOffice lock
     "lu*.tmp",  # LibreOffice save
-    "*.sw[a-p]",  # vim swap
-    ".*.sw[a-p]",
-    "*.un~",
+    "*.swp",  # vim swap; not *.sw[a-p]: .swf, .swc and .swb are people's documents
+    ".*.sw[a-px]",
+    ".sw[a-p]",
+    ".*.kate-swp",
     "4913",  # vim probes whether it may create files
-    "*~",  # backups of vim, emacs, gedit
+    "*~",  # backups and undo files of vim, emacs, gedit
     ".#*",  # emacs lock
     "#*#",  # emacs auto-save
     ".goutputstream-*",  # GLib save
@@ -36,8 +37,8 @@ LOCAL_ONLY = (
     "._*",
     ".Trash-*",
     ".Trash",
-    ".fuse_hidden*",
-    ".nfs*",
+    ".fuse_hidden0*",  # removed while open, by another file system below or above this one
+    ".nfs0*",
 )
 
 # Desktop programs that read every file they see, to draw or index it.

@@ -12,6 +12,7 @@
 import logging
 import time
 
+from zonedrive.failpoint import Place, reached
 from zonedrive.tree.inode import NOWHERE
 from zonedrive.vfs.core import Core
 
@@ -41,13 +42,16 @@ def recover(core: Core) -> None:
         for inode in core.tree.unlinked():
             if core.journal.get(inode.ino) is None:
                 core.tree.unlink(inode)
+    reached(Place.RECOVERY_NOTED)
     named = set(core.tree.with_bytes().items())
     named |= {(each.ino, each.generation) for each in core.journal.all() if each.generation}
     named |= {(each.bytes_ino, each.generation) for each in core.doubts.all()}
     for ino, generation in stored - named:
         core.spool.delete(ino, generation)
+    reached(Place.RECOVERY_SWEPT)
     with core.transaction():
         _forget_empty(core, named, stored)
+    reached(Place.RECOVERED)
 
 
 def _forget_empty(core: Core, named: set[tuple[int, int]], stored: set[tuple[int, int]]) -> None:

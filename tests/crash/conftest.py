@@ -1,0 +1,43 @@
+"""What the crash tests share: one source of daemons, one logon, one zone."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.daemons import Daemons
+from tests.crash.mounts import Mortal, mortal
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+
+
+@pytest.fixture(scope="session")
+def daemons() -> Iterator[Daemons]:
+    """Where daemons come from."""
+    found = Daemons()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def _accounts() -> Iterator[dict[str, tuple[Machine, str]]]:
+    accounts: dict[str, tuple[Machine, str]] = {}
+    yield accounts
+    for machine, _ in accounts.values():
+        shutil.rmtree(machine.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def dying(
+    daemons: Daemons, deployment: Deployment, _accounts: dict[str, tuple[Machine, str]]
+) -> Iterator[Mortal]:
+    """A fresh machine of Alice's, not mounted yet; all tests share a zone, each has a folder."""
+    if deployment.base_url not in _accounts:
+        machine = Machine(Path(tempfile.mkdtemp(prefix="zdlo")))
+        machine.log_on(deployment, profile="sandbox")
+        _accounts[deployment.base_url] = machine, deployment.fresh_zone()
+    account, zone = _accounts[deployment.base_url]
+    with mortal(daemons, account, deployment, zone) as mount:
+        yield mount

@@ -1,0 +1,145 @@
+"""A folder of the mount in which a test works, with a ledger of what was confirmed."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tests.crash.ledger import File, Ledger, State, plain
+from tests.crash.mounts import Mortal
+from tests.harness.deployment import RemoteZone
+from tests.posix import calls
+
+NEVER = -1
+"""The number of versions of a file that may be here, but not in the end on the service."""
+
+
+class Desk:
+    """Does what programs do, in the folder `name` of the zone."""
+
+    def __init__(self, mount: Mortal, name: str, seed: Mapping[str, bytes]) -> None:
+        self.mount = mount
+        self.name = name
+        self.zone: RemoteZone = mount.zone
+        self.zone.make_folder(name)
+        self.ledger = Ledger(
+            {path: File(data, self.theirs(path, data)) for path, data in seed.items()}
+        )
+
+    @property
+    def path(self) -> Path:
+        """Where it is in the mount."""
+        return self.mount.root / self.name
+
+    # ---- a coworker ----
+
+    def theirs(self, name: str, data: bytes) -> str:
+        """A coworker writes a file, past the mount; its id."""
+        return str(self.zone.write(f"{self.name}/{name}", data)["id"])
+
+    # ---- programs ----
+
+    def look(self) -> None:
+        """Have the folder listed."""
+        os.listdir(self.path)
+
+    def save(
+        self, name: str, data: bytes, *, mode: str = "wb", sync: bool = False, again: bool = False
+    ) -> None:
+        """Write a file, new or in place, and close it.
+
+        `sync`: after fsync; `again`: while the version before is not sent yet.
+        """
+        before = self.ledger.now.get(name)
+        content = data
+        if mode == "ab" and before is not None:
+            content = (before.content or b"") + data
+        with self.ledger.change(self.ledger.saved(name, content, again=again)):
+            with (self.path / name).open(mode) as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    def cut(self, name: str, size: int) -> None:
+        """truncate(2)."""
+        content = (self.ledger.now[name].content or b"")[:size]
+        with self.ledger.change(self.ledger.saved(name, content)):
+            os.truncate(self.path / name, size)
+
+    def rename(self, old: str, new: str) -> None:
+        """rename(2)."""
+        with self.ledger.change(self.ledger.moved(old, new)):
+            (self.path / old).rename(self.path / new)
+
+    def exchange(self, one: str, other: str) -> None:
+        """renameat2(2) with RENAME_EXCHANGE."""
+        now = self.ledger.now
+        with self.ledger.change({**now, one: now[other], other: now[one]}):
+            calls.renameat2(self.path / one, self.path / other, calls.EXCHANGE)
+
+    def unlink(self, name: str) -> None:
+        """unlink(2)."""
+        with self.ledger.change(self.ledger.without(name)):
+            (self.path / name).unlink()
+
+    def mkdir(self, name: str) -> None:
+        """mkdir(2)."""
+        with self.ledger.change({**self.ledger.now, name: File(None)}):
+            (self.path / name).mkdir()
+
+    def collide(self, name: str, data: bytes, end: State) -> None:
+        """Write a file that a coworker has changed meanwhile: the conflict ends as `end`."""
+        before = self.ledger.now.get(name, File(b""))
+        ours = {**self.ledger.now, name: replace(before, content=data, versions=NEVER)}
+        with self.ledger.change(ours):
+            (self.path / name).write_bytes(data)
+        self.ledger.possible = [ours, end]
+
+    # ---- looking ----
+
+    def here(self) -> dict[str, bytes | None]:
+        """Content by path, as the mount has it."""
+        found: dict[str, bytes | None] = {}
+        for path in sorted(self.path.rglob("*")):
+            found[str(path.relative_to(self.path))] = None if path.is_dir() else path.read_bytes()
+        return found
+
+    def check_here(self) -> None:
+        """The mount holds what was confirmed, in full."""
+        found = self.here()
+        assert self.ledger.allows(found), _said(found, self.ledger)
+
+    def check_there(self) -> None:
+        """The service holds the same as the mount, each save as one version of the same file."""
+        prefix = f"{self.name}/"
+        tree = self.zone.tree(self.name)
+        found = {path.removeprefix(prefix): content for path, content in tree.items()}
+        assert found == self.here()
+        states = self.ledger.allows(found)
+        assert states, _said(found, self.ledger)
+        wrong = [self._wrong(found, state) for state in states]
+        assert [] in wrong, wrong
+
+    def _wrong(self, found: Mapping[str, object], state: Mapping[str, File]) -> list[str]:
+        said = []
+        for path in found:
+            file = state[plain(path)]
+            entry = self.zone.find(f"{self.name}/{path}")
+            assert entry is not None
+            if file.id is not None and entry["id"] != file.id:
+                said.append(f"{path} is another file now")
+            if file.content is not None:
+                versions = len(self.zone.versions(f"{self.name}/{path}"))
+                if versions != file.versions:
+                    said.append(f"{path} has {versions} versions instead of {file.versions}")
+        return said
+
+
+def _said(found: Mapping[str, bytes | None], ledger: Ledger) -> str:
+    def short(content: bytes | None) -> str:
+        return "folder" if content is None else f"{len(content)}:{content[:20]!r}"
+
+    seen = {path: short(content) for path, content in found.items()}
+    may = [{path: short(file.content) for path, file in s.items()} for s in ledger.possible]
+    return f"found {seen}, but it may only be one of {may}"

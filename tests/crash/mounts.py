@@ -1,0 +1,104 @@
+"""A mount whose daemon is forked, and told what to do on its socket: made to die often."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.crash.daemons import Daemons
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
+from zonedrive.daemon import protocol
+from zonedrive.failpoint import VARIABLE
+
+
+class Mortal(Mounted):
+    """The zones of a deployment below `path`; its daemon can be told where to die."""
+
+    def __init__(
+        self,
+        daemons: Daemons,
+        machine: Machine,
+        deployment: Deployment,
+        zone: str,
+        options: Sequence[str],
+    ) -> None:
+        super().__init__(machine, deployment, zone, options)
+        self._daemons = daemons
+
+    def mount(self, *options: str, kill_at: str = "") -> None:
+        """Mount; with `kill_at` the daemon may be dead already when this returns."""
+        if not self.is_mounted():
+            self.path.mkdir(exist_ok=True)
+        environment = dict(self.machine.environment)
+        if kill_at:
+            environment[VARIABLE] = kill_at
+        alive = self._daemons.start(self.path, [*self._options, *options], environment)
+        assert alive or kill_at, f"the daemon died:\n{self.log()[-3000:]}"
+        if alive:
+            self._watch(self.pid)
+
+    def ask(self, command: str, seconds: float = 40, **more: object) -> dict[str, Any]:
+        """The last line that the daemon answers a command with."""
+        path = self.machine.folders["RUNTIME_DIR"] / "zonedrive" / "default.sock"
+        with protocol.connect(path, seconds) as connection:
+            connection.sendall(protocol.encode({"command": command, **more}))
+            with connection.makefile("rb") as lines:
+                for line in lines:
+                    answer: dict[str, Any] = json.loads(line)
+                    if "done" in answer or "error" in answer:
+                        return answer
+        raise ConnectionResetError("the daemon died before it answered")
+
+    def status(self) -> dict[str, Any]:
+        """What `status --json` prints."""
+        return self.ask("status", paths=[])
+
+    def sync(self, *paths: Path, seconds: float = 30) -> None:
+        """Wait until everything is on the service.  Raises OSError where the daemon dies."""
+        answer = self.ask("sync", seconds + 10, paths=[], timeout=seconds)
+        assert answer.get("exit") == 0, answer
+
+    def died_at(self, place: str) -> bool:
+        """Whether the daemon is dead, by its own hand and at that place."""
+        eventually(lambda: not self._alive(), what=f"the daemon dies at {place}")
+        self._unwatch()
+        return f"killed at {place}," in self.log()
+
+    def spool(self) -> list[str]:
+        """What is in the folder of outgoing bytes."""
+        return sorted(os.listdir(self.machine.state / "outgoing"))
+
+    def tear_down(self) -> None:
+        """No daemon, no mount."""
+        if self._alive():
+            self.kill()
+        self._unwatch()
+        if self.is_mounted():
+            subprocess.run(["fusermount3", "-uz", self.path], check=False)
+
+
+@contextmanager
+def mortal(
+    daemons: Daemons,
+    account: Machine,
+    deployment: Deployment,
+    zone: str,
+    options: Sequence[str] = ("settle=0",),
+) -> Iterator[Mortal]:
+    """A machine of its own, logged on as `account` is; nothing is mounted yet."""
+    folder = Path(tempfile.mkdtemp(prefix="zdm"))
+    machine = Machine(folder)
+    machine.copy_account(account)
+    mount = Mortal(daemons, machine, deployment, zone, options)
+    try:
+        yield mount
+    finally:
+        mount.tear_down()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -13,10 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 from zonedrive.config import LOCAL_ONLY
+
+TRY_SECONDS = 0.15
 
 Tree = dict[str, bytes | None]
 Known = dict[str, tuple[str, int]]
@@ -44,17 +47,31 @@ class Workplace:
         self.zone = mounted.zone
         self.root = mounted.root
 
-    def flush(self, seconds: float = 30) -> None:
-        """As `zonedrive sync`, without a process of its own."""
+    def ask(self, **request: object) -> dict[str, Any]:
+        """A command of the control socket, without a process of its own; its last answer."""
         runtime = self.mounted.machine.folders["RUNTIME_DIR"] / "zonedrive"
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(seconds + 10)
+            connection.settimeout(60)
             connection.connect(os.fspath(runtime / "default.sock"))
-            request = {"command": "sync", "timeout": seconds}
             connection.sendall(json.dumps(request).encode() + b"\n")
             with connection.makefile("rb") as lines:
-                last = next(said for said in map(json.loads, lines) if said.get("done"))
+                answers: Iterator[dict[str, Any]] = map(json.loads, lines)
+                return next(said for said in answers if said.get("done"))
+
+    def flush(self, seconds: float = 30) -> None:
+        """As `zonedrive sync`: everything must be on the service in the end."""
+        last = self.ask(command="sync", timeout=seconds)
         assert last["exit"] == 0, last
+
+    def pause(self, *, still_open: bool) -> None:
+        """As a pause that is long enough for all that may be sent.
+
+        Of a file that a program has open for writing nothing may; there it is only tried.
+        """
+        if still_open:
+            self.ask(command="sync", timeout=TRY_SECONDS)
+        else:
+            self.flush()
 
     def known(self, folder: str) -> Known:
         """What the service has below a folder, by names relative to it."""

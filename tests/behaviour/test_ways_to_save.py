@@ -1,0 +1,354 @@
+"""Every way to save, under every circumstance: one new version of the same file, nothing beside it.
+
+A way to save is written down here as a generator that yields between its steps.  What happens at
+these moments is the circumstance: nothing; a pause after which everything is on the service; a
+service that is slow, or away until the end.  Where one version is impossible by nature, a test of
+its own says what happens instead.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.deployment import Deployment
+from tests.harness.waiting import eventually
+from tests.harness.workplace import Tree, Workplace, service, workplace
+
+OLD, NEW = b"first line\nsecond line\n", b"first line\nsecond line, mended\nthird line\n"
+
+STILL_OPEN, CLOSED = True, False
+
+Way = Callable[[Path], Iterator[bool]]
+
+
+# ---- the ways ----
+
+
+def in_place(path: Path) -> Iterator[bool]:
+    """A program that changes a record."""
+    with path.open("r+b", buffering=0) as file:
+        yield STILL_OPEN
+        file.write(NEW[:30])
+        yield STILL_OPEN
+        os.pwrite(file.fileno(), NEW[20:], 20)
+        yield STILL_OPEN
+
+
+def truncate_and_write(path: Path) -> Iterator[bool]:
+    """`>` in a shell, nano, and what programs fall back to."""
+    with path.open("wb", buffering=0) as file:
+        yield STILL_OPEN
+        for start in range(0, len(NEW), 20):
+            file.write(NEW[start : start + 20])
+            yield STILL_OPEN
+        os.fsync(file.fileno())
+
+
+def rename_over(path: Path) -> Iterator[bool]:
+    """sed, KeePassXC, Qt programs: a temporary file takes the place of the old one."""
+    new = path.with_name(f"{path.name}.qCEvay")
+    yield from truncate_and_write(new)
+    yield CLOSED
+    new.rename(path)
+
+
+def rename_while_open(path: Path) -> Iterator[bool]:
+    """GLib programs: the temporary file is renamed before it is closed."""
+    new = path.with_name(".goutputstream-OCY5Y3")
+    with new.open("xb", buffering=0) as file:
+        file.write(NEW)
+        os.fsync(file.fileno())
+        yield STILL_OPEN
+        new.rename(path)
+        yield STILL_OPEN
+
+
+def rename_aside(path: Path) -> Iterator[bool]:
+    """Old one aside, a new one written, the old one removed; refused, as vim does: in place."""
+    aside = path.with_name(f"{path.name}.old")
+    try:
+        path.rename(aside)
+    except PermissionError:
+        yield from truncate_and_write(path)
+        return
+    yield CLOSED
+    yield from truncate_and_write(path)
+    yield CLOSED
+    aside.unlink()
+
+
+def backup(path: Path) -> Iterator[bool]:
+    """vim and emacs with backups: the old one keeps a name of its own."""
+    aside = path.with_name(f"{path.name}~")
+    try:
+        path.rename(aside)
+    except PermissionError:
+        aside.write_bytes(path.read_bytes())
+        yield CLOSED
+        yield from truncate_and_write(path)
+        return
+    yield CLOSED
+    yield from truncate_and_write(path)
+
+
+def unlink_and_create(path: Path) -> Iterator[bool]:
+    """git checkout, tar, KeePassXC's last resort; refused: in place."""
+    try:
+        path.unlink()
+    except PermissionError:
+        yield from truncate_and_write(path)
+        return
+    yield CLOSED
+    yield from truncate_and_write(path)
+
+
+def rsync(path: Path) -> Iterator[bool]:
+    """rsync: a hidden temporary file with its modes and times set, then renamed."""
+    new = path.with_name(f".{path.name}.26lczb")
+    descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.write(descriptor, NEW)
+    os.fchmod(descriptor, 0o600)
+    os.close(descriptor)
+    os.utime(new, ns=(10**18, 10**18))
+    new.chmod(0o644)
+    yield CLOSED
+    new.rename(path)
+    assert path.stat().st_mtime_ns == 10**18
+
+
+def rsync_delayed(path: Path) -> Iterator[bool]:
+    """rsync --delay-updates: by way of a folder that stays here."""
+    folder = path.with_name(".~tmp~")
+    folder.mkdir(0o700)
+    yield CLOSED
+    (folder / path.name).write_bytes(NEW)
+    yield CLOSED
+    (folder / path.name).rename(path)
+    folder.rmdir()
+
+
+def lock_and_rename(path: Path) -> Iterator[bool]:
+    """git: NAME.lock made with O_EXCL, written, renamed over NAME."""
+    lock = path.with_name(f"{path.name}.lock")
+    with lock.open("xb", buffering=0) as file:
+        file.write(NEW)
+        yield STILL_OPEN
+    yield CLOSED
+    lock.rename(path)
+
+
+def office(path: Path) -> Iterator[bool]:
+    """LibreOffice: a lock file for as long as the document is open, a temporary file, a rename."""
+    lock = path.with_name(f".~lock.{path.name}#")
+    lock.write_bytes(b",alice,desk,21.11.2026 14:03;")
+    yield CLOSED
+    with path.open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield STILL_OPEN
+        new = path.with_name("lu55988ch5w.tmp")
+        new.write_bytes(NEW)
+        yield STILL_OPEN
+        new.rename(path)
+    yield CLOSED
+    lock.unlink()
+
+
+def appended(path: Path) -> Iterator[bool]:
+    """A log: open for as long as it likes, with an fsync after each line; one version at the end.
+
+    fsync is for the disk here; only the last close says that the file is complete.
+    """
+    with path.open("ab", buffering=0) as file:
+        for line in (b"third", b"fourth", b"fifth"):
+            file.write(line + b"\n")
+            os.fsync(file.fileno())
+            yield STILL_OPEN
+
+
+WAYS: dict[str, Way] = {
+    way.__name__: way
+    for way in (
+        in_place, truncate_and_write, rename_over, rename_while_open, rename_aside, backup,
+        unlink_and_create, rsync, rsync_delayed, lock_and_rename, office, appended,
+    )
+}  # fmt: skip
+
+# A pause after which the service knows of a step that no program would leave it at.
+STRANDED = ("rename_over", "rsync", "lock_and_rename")  # published: the temporary file's name
+ANEW = ("rename_aside", "unlink_and_create")  # sandbox: the name is free on the service
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Iterator[Deployment]:
+    """A service for this module."""
+    with service() as running:
+        yield running
+
+
+def filled(*circumstances: str) -> Tree:
+    """For each circumstance a folder, with a file for each way."""
+    found: Tree = {}
+    for circumstance in circumstances:
+        found[circumstance] = None
+        found |= {f"{circumstance}/{name}.txt": OLD for name in WAYS}
+    return found
+
+
+@pytest.fixture(scope="module", params=["sandbox", "published"])
+def profile(request: pytest.FixtureRequest) -> str:
+    """What the deployment can do."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def place(deployment: Deployment, profile: str) -> Iterator[Workplace]:
+    """A mount on which a change is only sent when somebody asks for it."""
+    with workplace(
+        deployment, profile, filled("quick", "pauses"), "settle=60", "refresh=0.5"
+    ) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def hasty(deployment: Deployment, profile: str) -> Iterator[Workplace]:
+    """A mount on which a change is sent at once."""
+    with workplace(
+        deployment, profile, filled("at once", "slow", "away"), "settle=0", "refresh=0.5"
+    ) as found:
+        found.mounted.allow("offline", "reach", "upload")
+        yield found
+
+
+class Save:
+    """One way, done once; what it must have come to."""
+
+    def __init__(self, place: Workplace, folder: str, name: str) -> None:
+        self.place = place
+        self.path = place.root / folder / f"{name}.txt"
+        self.inside = f"{folder}/{name}.txt"
+        self._steps = WAYS[name]
+        self._name = name
+        assert self.path.read_bytes() == OLD
+        self._id = place.zone.entry_id(self.inside)
+        self.names = set(place.zone.listing(folder))
+        self._folder = folder
+
+    def steps(self) -> Iterator[bool]:
+        """The steps of the program."""
+        yield from self._steps(self.path)
+
+    def check(self, refused: Collection[str] = ()) -> None:
+        """The promise; the temporary files of ways that were `refused` are not this one's."""
+        wanted = OLD + b"third\nfourth\nfifth\n" if self._name == "appended" else NEW
+        zone = self.place.zone
+        assert self.path.read_bytes() == wanted
+        assert zone.read(self.inside) == wanted
+        assert zone.entry_id(self.inside) == self._id
+        assert len(zone.versions(self.inside)) == 2
+        strays = zone.listing(self._folder).keys() ^ self.names
+        assert not [each for each in strays if not any(f"{name}.txt." in each for name in refused)]
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_in_one_go(place: Workplace, name: str) -> None:
+    """The usual case: a save is over before anything is sent."""
+    save = Save(place, "quick", name)
+    for _ in save.steps():
+        pass
+    place.flush()
+    save.check()
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_with_everything_sent_at_each_step(place: Workplace, profile: str, name: str) -> None:
+    """However long a program takes between two steps, what is half done is not a version."""
+    if profile == "published" and name in STRANDED:
+        stranded(Save(place, "pauses", name))
+        return
+    save = Save(place, "pauses", name)
+    for still_open in save.steps():
+        place.pause(still_open=still_open)
+    place.flush()
+    if profile == "sandbox" and name in ANEW:
+        made_anew(save)
+    else:
+        save.check()
+
+
+def stranded(save: Save) -> None:
+    """Published: a temporary file the service has already got can be renamed by nobody.
+
+    The rename is refused at once, the file that was to be saved is what it was, and the bytes are
+    safe under the temporary name, here and there.  One version is impossible without a deletion,
+    which that profile does not have.
+    """
+    with pytest.raises(PermissionError):
+        for still_open in save.steps():
+            save.place.pause(still_open=still_open)
+    save.place.flush()
+    zone, folder = save.place.zone, save.inside.split("/")[0]
+    assert save.path.read_bytes() == OLD
+    assert len(zone.versions(save.inside)) == 1
+    (temporary,) = zone.listing(folder).keys() - save.names
+    assert zone.read(f"{folder}/{temporary}") == NEW
+
+
+def made_anew(save: Save) -> None:
+    """Sandbox: `sync` between the removal (or renaming) of the old file and the writing of the new.
+
+    Then the service was told, as was asked for, that there is no such file any more, and what
+    comes later is a new one.  Nothing stray is left.  Without a `sync` the service hears of a
+    removal two seconds later at the earliest.
+    """
+    zone, folder = save.place.zone, save.inside.split("/")[0]
+    assert zone.read(save.inside) == NEW
+    assert len(zone.versions(save.inside)) == 1
+    assert set(zone.listing(folder)) == save.names
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_with_changes_sent_at_once(hasty: Workplace, profile: str, name: str) -> None:
+    """Without a settle time, in the middle of a save, it is one version nevertheless.
+
+    With `published` a temporary file may have arrived before its rename: that is refused then.
+    """
+    save = Save(hasty, "at once", name)
+    refused = False
+    try:
+        for _ in save.steps():
+            pass
+    except PermissionError:
+        refused = True
+        assert profile == "published"
+        assert name in STRANDED
+    hasty.flush()
+    if not refused:
+        save.check()
+    else:
+        assert save.path.read_bytes() == hasty.zone.read(save.inside) == OLD
+
+
+@pytest.mark.parametrize("circumstance", ["slow", "away"])
+def test_with_a_service_in_trouble(hasty: Workplace, profile: str, circumstance: str) -> None:
+    """All ways, one after the other, on a service that is slow, or away until they are over."""
+    saves = {name: Save(hasty, circumstance, name) for name in WAYS}
+    fault = {"latency_ms": 150} if circumstance == "slow" else {"down": True}
+    refused = set()
+    with hasty.mounted.deployment.faulty(**fault):
+        for name, save in saves.items():
+            with contextlib.suppress(PermissionError):
+                for _ in save.steps():
+                    pass
+                continue
+            refused.add(name)
+        if circumstance == "slow":
+            hasty.flush()
+    eventually(lambda: hasty.mounted.status()["state"] == "online", what="it is back", seconds=60)
+    hasty.flush()
+    assert not refused or (profile == "published" and refused <= set(STRANDED))
+    for name in WAYS.keys() - refused:
+        saves[name].check(refused)

@@ -1,0 +1,184 @@
+"""Uploads as people see them: how far they are, why they wait, and what to do about it."""
+
+import os
+import re
+import signal
+import sqlite3
+import time
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+BIG = os.urandom(6_000_000)
+
+
+def upload(mounted: Mounted, name: str) -> dict[str, object]:
+    """What `status --json` says of one file."""
+    found = {each["path"].rpartition("/")[2]: each for each in mounted.status()["uploads"]}
+    return dict(found.get(name, {}))
+
+
+@pytest.mark.mount("upload_limit=1500000", "connections=2")
+def test_a_small_file_passes_a_big_one_and_progress_is_shown(mounted: Mounted) -> None:
+    """A note need not wait for a film; of the film the bytes sent so far are told."""
+    (mounted.root / "film.bin").write_bytes(BIG)
+    eventually(lambda: upload(mounted, "film.bin").get("sent"), what="it is on its way")
+    (mounted.root / "note.txt").write_bytes(b"now\n")
+    seen: list[object] = []
+
+    def there() -> bool:
+        state = upload(mounted, "film.bin")
+        assert state, "the film was faster"
+        seen.append(state["sent"])
+        return mounted.zone.find("note.txt") is not None
+
+    eventually(there, what="the note is on the service")
+    eventually(lambda: upload(mounted, "film.bin").get("sent", 0) != seen[0], what="it goes on")
+    assert mounted.zone.find("film.bin") is None
+    mounted.sync()
+    assert mounted.zone.read("film.bin") == BIG
+
+
+@pytest.mark.mount("upload_limit=1500000")
+def test_a_change_during_the_upload_starts_it_anew(mounted: Mounted) -> None:
+    """Saved again while it is being sent: the old bytes are not finished, one version arrives."""
+    path = mounted.root / "notes.txt"
+    path.write_bytes(BIG)
+    eventually(lambda: upload(mounted, "notes.txt").get("sent"), what="it is on its way")
+    path.write_bytes(b"changed my mind\n")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"changed my mind\n"
+    assert len(mounted.zone.versions("notes.txt")) == 2
+    assert mounted.status()["outbox"]["conflicts"] == 0
+
+
+REFUSALS = {
+    403: ("NOT_ALLOWED", "your rights", "manager"),
+    409: ("WRONG_STATE", "wrong", ""),
+    413: ("FAILED", "larger", "smaller"),
+    400: ("ILLEGAL_NAME", "wrong", "rename"),
+    423: ("LOCKED", "lock", "released"),
+}
+
+
+@pytest.mark.parametrize("status", REFUSALS)
+def test_a_refusal_stops_that_file_only_and_says_what_to_do(mounted: Mounted, status: int) -> None:
+    """Cause and remedy stand in `status` and `sync`; others arrive; it goes when the cause goes."""
+    mounted.allow("refused")
+    code, cause, remedy = REFUSALS[status]
+    folder = mounted.zone.entry_id("docs")
+    where = f"^/api/zones/[^/]+/files/{re.escape(folder)}$"
+    with mounted.deployment.faulty(status=status, error=code, method="POST", path=where):
+        (mounted.root / "docs/report.md").write_bytes(b"mine\n")
+        (mounted.root / "other.txt").write_bytes(b"arrives\n")
+        ended = mounted.machine.run("sync", "--timeout", "20")
+        assert ended.returncode == 1
+        (line,) = ended.stderr.splitlines()
+        shown = mounted.machine.done("status")
+        for text in (line, shown):
+            assert "docs/report.md" in text
+            assert cause in text
+            assert remedy in text
+        assert mounted.zone.read("other.txt") == b"arrives\n"
+        assert (mounted.root / "docs/report.md").read_bytes() == b"mine\n"
+    if status == 403:
+        eventually(
+            lambda: mounted.zone.read("docs/report.md") == b"mine\n", 20, what="it goes by itself"
+        )
+
+
+@pytest.mark.parametrize(("status", "code"), [(500, 1), (507, 1), (503, 4)])
+def test_sync_says_why_a_failing_service_has_nothing(
+    mounted: Mounted, status: int, code: int
+) -> None:
+    """A service that fails on and on: not only how many files wait, but the cause."""
+    mounted.allow("offline")
+    assert os.listdir(mounted.root)
+    with mounted.deployment.faulty(status=status, path="^/api/"):
+        (mounted.root / "a.txt").write_bytes(b"a\n")
+        if code == 4:
+            eventually(lambda: mounted.status()["state"] == "offline", what="it notices")
+        ended = mounted.machine.run("sync", "--timeout", "3")
+    assert ended.returncode == code
+    (line,) = ended.stderr.splitlines()
+    assert "1 file" in line
+    assert f"HTTP {status}" in line
+
+
+def test_many_refusals_are_a_few_lines(mounted: Mounted) -> None:
+    """Twenty refused files do not fill the screen."""
+    mounted.allow("refused")
+    with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
+        for number in range(20):
+            (mounted.root / f"{number}.txt").write_bytes(b"x")
+        ended = mounted.machine.run("sync", "--timeout", "20")
+    assert ended.returncode == 1
+    lines = ended.stderr.splitlines()
+    assert 2 <= len(lines) <= 10
+    assert "more" in lines[-1]
+
+
+def test_names_cannot_steer_the_terminal(mounted: Mounted) -> None:
+    """Control characters and turned writing in names are shown escaped by every command."""
+    mounted.allow("refused")
+    evil = "a\x1b[2Jb\u202egpj.exe"
+    with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
+        (mounted.root / evil).write_bytes(b"x")
+        synced = mounted.machine.run("sync", "--timeout", "20")
+        told = [synced.stderr, mounted.machine.done("status")]
+    mounted.sync()
+    told.append(mounted.machine.run("versions", mounted.root / "nothing" / evil).stderr)
+    mounted.zone.delete(evil)
+    told.append(mounted.machine.done("trash", "--zone", mounted.root.name))
+    for text in told:
+        assert "gpj.exe" in text
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert r"\u202e" in text
+
+
+def test_after_a_suspend_everything_goes_on(mounted: Mounted) -> None:
+    """The machine slept, every kept connection died: reads and uploads simply work."""
+    paths = [path for path in mounted.root.rglob("*") if path.is_file()]
+    assert paths
+    pid = mounted.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        mounted.deployment.stop()
+        mounted.deployment.start()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    begin = time.monotonic()
+    assert (mounted.root / "big.bin").read_bytes()
+    (mounted.root / "after.txt").write_bytes(b"awake\n")
+    mounted.sync()
+    assert time.monotonic() - begin < 15
+    assert mounted.zone.read("after.txt") == b"awake\n"
+
+
+def test_after_a_week_offline_everything_is_sent(mounted: Mounted) -> None:
+    """Many vain attempts, far off the next one, the logon renewed: sent as soon as it can be."""
+    mounted.allow("logon", "offline", "log on")
+    assert os.listdir(mounted.root)
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "notes.txt").write_bytes(b"from the journey\n")
+        (mounted.root / "new").mkdir()
+        (mounted.root / "new/deep.txt").write_bytes(b"deep\n")
+        eventually(lambda: mounted.status()["state"] == "offline", what="it notices")
+        mounted.unmount("--now")
+        (database,) = mounted.machine.state.glob("tree.db")
+        with sqlite3.connect(database) as connection:
+            later = time.time_ns() + 300 * 1_000_000_000
+            connection.execute("UPDATE intents SET attempts = 9000, due_ns = ?", (later,))
+        connection.close()
+        mounted.mount()
+        eventually(lambda: mounted.status()["state"] == "offline", what="it notices again")
+        assert (mounted.root / "notes.txt").read_bytes() == b"from the journey\n"
+    begin = time.monotonic()
+    eventually(lambda: mounted.status()["outbox"]["bytes"] == 0, 30, what="all has been sent")
+    assert time.monotonic() - begin < 25
+    mounted.sync()
+    assert mounted.zone.read("new/deep.txt") == b"deep\n"
+    assert len(mounted.zone.versions("notes.txt")) == 2

@@ -196,3 +196,20 @@ def test_a_name_that_somebody_took_meanwhile(mounted: Mounted, kind: str) -> Non
     assert told["path"].endswith(ours)
     assert told["original"].endswith("/target")
     assert told["by"] == "bob@acme.example"
+
+
+@pytest.mark.mount("settle=60", "refresh=0.2")
+@pytest.mark.parametrize("aside", ["notes.bak", "notes.txt~"])
+def test_a_coworkers_version_between_the_steps_of_a_save(mounted: Mounted, aside: str) -> None:
+    """Saved in several steps, and somebody else's version came in between them: both are kept."""
+    mounted.allow(SAID)
+    path = mounted.root / "notes.txt"
+    path.read_bytes()
+    path.rename(mounted.root / aside)
+    mounted.zone.write("notes.txt", b"Bob's version\n")
+    eventually(lambda: (mounted.root / aside).stat().st_size == 14, what="it is heard of")
+    path.write_bytes(b"Alice's version\n")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"Bob's version\n"
+    (copy,) = copies(mounted)
+    assert mounted.zone.read(copy) == b"Alice's version\n"

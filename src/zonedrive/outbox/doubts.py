@@ -11,11 +11,13 @@ INVARIANT: of one inode at most one request is in doubt.
 """
 
 import sqlite3
+from collections.abc import Mapping
 
 import msgspec
 
 from zonedrive.cipher import Box
 from zonedrive.db import Database
+from zonedrive.errors import Damaged
 
 
 class Doubt(msgspec.Struct, frozen=True):
@@ -53,6 +55,17 @@ def create_table(connection: sqlite3.Connection) -> None:
         )
         """
     )
+
+
+def is_whole(row: Mapping[str, object], box: Box) -> bool:
+    """Whether a row, by column, can be read with that box."""
+    try:
+        context = _context(int(str(row["bytes_ino"])), int(str(row["generation"])))
+        sealed = box.open(bytes(row["sealed"]), context)  # type: ignore[call-overload]
+        msgspec.msgpack.decode(sealed, type=_Sealed)
+    except (Damaged, msgspec.MsgspecError, TypeError, ValueError):
+        return False
+    return True
 
 
 class Doubts:

@@ -13,12 +13,13 @@ than the one it began with leaves the row to the next delivery.
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import msgspec
 
+from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
 from zonedrive.model import Revision
@@ -36,7 +37,7 @@ class Intent(msgspec.Struct, frozen=True):
     seq: int
     generation: int = 0  # content to send, 0: none
     size: int = 0  # bytes of that content, as last flushed
-    base: Revision | None = None  # the version the edit began from; None: a new file
+    base: Revision | None = None  # the version the change began from; None: a new file, or done
     place: bool = False  # its folder or name differs; for a folder without an id: make it
     gone: bool = False  # delete it there
     held: bool = False  # a program still has it open for writing
@@ -91,6 +92,15 @@ def create_tables(connection: sqlite3.Connection) -> None:
 def add_parked(connection: sqlite3.Connection) -> None:
     """The second schema: files of the service that have a name of this machine only."""
     connection.execute("ALTER TABLE intents ADD COLUMN parked INTEGER NOT NULL DEFAULT 0")
+
+
+def is_whole(row: Mapping[str, object], box: Box) -> bool:
+    """Whether a row, by column, holds what an intent does; nothing in it is sealed."""
+    try:
+        msgspec.convert(dict(row), Intent, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 class Journal:
@@ -168,9 +178,16 @@ class Journal:
         if old is not None and (old.held != held or old.due_ns != due_ns):
             self._put(msgspec.structs.replace(old, held=held, due_ns=due_ns))
 
-    def place(self, ino: int, due_ns: int) -> Intent:
-        """Its folder or name changed here (or it is a folder that is to be made)."""
-        return self._change(ino, place=True, parked=False, due_ns=due_ns)
+    def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
+        """Its folder or name changed here (or it is a folder that is to be made).
+
+        `base` is the version that was there then: should another file take over its identity, it
+        follows that one.
+        """
+        old = self._intents.get(ino)
+        if old is not None and old.base is not None:
+            base = old.base
+        return self._change(ino, place=True, parked=False, base=base, due_ns=due_ns)
 
     def park(self, ino: int, base: Revision) -> None:
         """It got a name that never leaves this machine: the service keeps what it has, as it is.
@@ -221,7 +238,7 @@ class Journal:
             return
         fields: dict[str, object] = {"attempts": 0, "failed": False, "error": ""}
         if content and now.generation == intent.generation and not now.held:
-            fields |= {"generation": 0, "size": 0}
+            fields |= {"generation": 0, "size": 0, "base": None}
         if place and now.seq == intent.seq:
             fields["place"] = False
         left = msgspec.structs.replace(now, **fields)

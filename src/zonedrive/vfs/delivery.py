@@ -6,6 +6,7 @@ from zonedrive.errors import NotFound
 from zonedrive.failpoint import Place as Failpoint
 from zonedrive.failpoint import reached
 from zonedrive.outbox.fold import Action, Place, Step, Subject
+from zonedrive.outbox.journal import due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
@@ -122,8 +123,7 @@ class Delivery:
                 core.journal.drop(old.ino)
             core.reap(old)
             return
-        edited = old_intent.generation or old_intent.parked
-        base = old_intent.base if edited else old.revision
+        base = old_intent.base or old.revision
         identity = {
             name: getattr(old, name)
             for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
@@ -144,7 +144,7 @@ class Delivery:
                 else:
                     core.journal.done(old_intent, place=True)
                     core.journal.content(
-                        old.ino, old.generation, old.size, base=None, held=False, due_ns=core.due()
+                        old.ino, old.generation, old.size, base=None, held=False, due_ns=due_in(0)
                     )
             reached(Failpoint.IDENTITY_INSIDE)
         reached(Failpoint.IDENTITY_ADOPTED)

@@ -128,8 +128,7 @@ class Renaming:
             "sync": target.sync,
             "attributes": target.attributes,
         }
-        edited = intent is not None and (intent.generation or intent.parked)
-        base = intent.base if intent is not None and edited else target.revision
+        base = (intent.base if intent is not None else None) or target.revision
         moved = intent is not None and intent.place
         core.disown(inode)
         core.doubts.pass_on(target.ino, inode.ino)
@@ -194,8 +193,10 @@ class Renaming:
             and core.remote_name(inode) == inode.remote_name
         )
         if not back or core.in_flight(inode.ino):  # a move under way may end anywhere
-            due = core.due() if inode.is_new else core.due_for_names()
-            core.journal.place(inode.ino, due)
+            if inode.is_new:
+                core.journal.place(inode.ino, core.due())
+            else:
+                core.journal.place(inode.ino, core.due_for_names(), inode.revision)
         elif intent is not None and intent.place:
             core.journal.done(intent, place=True)
 

@@ -18,6 +18,7 @@ from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreacha
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
+from zonedrive.outbox.journal import due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
@@ -181,7 +182,7 @@ class Resolution:
                     core.journal.done(intent, place=True)
                 self.note_place(inode)
             elif intent is None and inode.parent == NOWHERE:
-                core.journal.gone(inode.ino, core.due())
+                core.journal.gone(inode.ino, due_in(0))
             left = core.journal.get(inode.ino)
             settled = (
                 doubt.bytes_ino == inode.ino
@@ -229,7 +230,7 @@ class Resolution:
             return
         folder = core.tree.get(inode.parent)
         if folder.remote_id != inode.remote_parent or core.remote_name(inode) != inode.remote_name:
-            core.journal.place(inode.ino, core.due())
+            core.journal.place(inode.ino, due_in(0))
 
     def _let_go(self, inode: Inode) -> None:
         """Of something removed here nothing is left to be done on the service, or can be."""

@@ -174,8 +174,9 @@ class Resolution:
             core.doubts.drop(doubt.ino)
             self._identify(inode, doubt, entry)
             intent = core.journal.get(inode.ino)
-            if intent is not None and not intent.gone:
+            if intent is not None:  # also of a removal: who takes its place follows this version
                 core.journal.rebase(inode.ino, entry.revision)
+            if intent is not None and not intent.gone:
                 if doubt.bytes_ino == inode.ino and intent.generation == doubt.generation:
                     core.journal.done(intent, content=True)
                 if inode.is_folder:

@@ -22,6 +22,7 @@ from tests.behaviour.semantics import (
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
+from zonedrive.config import LOCAL_ONLY
 
 
 def test_every_row_is_executed() -> None:
@@ -70,6 +71,12 @@ def test_operations(mounted: Mounted, profile: str) -> None:
         if found != (expected, "-" if refused else row.survives, "-" if refused else row.service):
             wrong.append(f"{row.operation}: {found}, the page says {row}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_local_names_are_those_of_the_program() -> None:
+    """The page lists every name that stays on this machine by default, and no other."""
+    cells = (row[0] for row in table("Names of this machine only"))
+    assert sorted(" ".join(cells).replace("`", "").split()) == sorted(LOCAL_ONLY)
 
 
 def test_every_row_without_the_service_is_executed() -> None:

@@ -213,3 +213,19 @@ def test_a_coworkers_version_between_the_steps_of_a_save(mounted: Mounted, aside
     assert mounted.zone.read("notes.txt") == b"Bob's version\n"
     (copy,) = copies(mounted)
     assert mounted.zone.read(copy) == b"Alice's version\n"
+
+
+def test_a_conflict_is_settled_by_a_rename(mounted: Mounted) -> None:
+    """An edit leaves the copy listed; once it is renamed, over the original too, it is settled."""
+    collide(mounted)
+    (copy,) = copies(mounted)
+    (mounted.root / "save.tmp").write_bytes(b"edited\n")
+    (mounted.root / "save.tmp").rename(mounted.root / copy)
+    mounted.sync()
+    (told,) = json.loads(mounted.machine.done("conflicts", "--json"))
+    assert told["path"].endswith(copy)
+    (mounted.root / copy).rename(mounted.root / "notes.txt")
+    mounted.sync()
+    assert json.loads(mounted.machine.done("conflicts", "--json")) == []
+    assert mounted.zone.read("notes.txt") == b"edited\n"
+    assert copies(mounted) == []

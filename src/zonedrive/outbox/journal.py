@@ -277,6 +277,10 @@ class Journal:
         rows = self._database.execute("SELECT ino, original, by, at_ns FROM conflicts")
         return [Conflict(*row) for row in rows]
 
+    def pass_conflict(self, ino: int, heir: int) -> None:
+        """Another inode takes over the copy's identity."""
+        self._database.execute("UPDATE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
+
     def drop_conflict(self, ino: int) -> None:
         """The copy is gone."""
         self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))

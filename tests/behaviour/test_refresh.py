@@ -3,10 +3,11 @@
 import json
 import mmap
 import os
+import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -237,3 +238,52 @@ def test_deleted_there_and_edited_here_is_said_truly(mounted: Mounted) -> None:
     assert "notes.txt" in said
     (told,) = json.loads(mounted.machine.done("conflicts", "--json"))
     assert told["path"] == told["original"] == f"{mounted.root.name}/notes.txt"
+
+
+def on_the_service(mounted: Mounted, change: str, value: object) -> None:
+    """What an administrator changes about the test's zone."""
+    path = mounted.deployment.folder / "data/sandbox.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        done = database.execute(
+            f"UPDATE zones SET {change} = ? WHERE id = ?", (value, mounted.zone.id)
+        )
+        assert done.rowcount == 1
+
+
+@QUICK
+def test_zones_come_and_go_and_get_other_names(mounted: Mounted) -> None:
+    """A renamed zone keeps those who work in it; a closed one vanishes, and comes back."""
+    old, new = mounted.root, mounted.path / f"{mounted.root.name} renamed"
+    others = set(os.listdir(mounted.path)) - {old.name}
+    with inside(old / "docs") as shell:
+        assert says(shell, "head -1 report.md") == "# Report"
+        on_the_service(mounted, "name", new.name)
+        eventually(lambda: not old.exists(), what="the old name is gone")
+        assert set(os.listdir(mounted.path)) == others | {new.name}
+        assert says(shell, "echo mine > mine.txt; cat mine.txt") == "mine"
+        assert (new / "docs/mine.txt").read_bytes() == b"mine\n"
+        assert says(shell, "/bin/pwd") == str(new / "docs")
+    mounted.sync()
+    assert mounted.zone.read("docs/mine.txt") == b"mine\n"
+    on_the_service(mounted, "accessible", 0)
+    eventually(lambda: not new.exists(), what="the closed zone is gone")
+    assert set(os.listdir(mounted.path)) == others
+    on_the_service(mounted, "accessible", 1)
+    eventually((new / "docs/mine.txt").exists, what="the opened zone is there")
+    on_the_service(mounted, "name", old.name)
+
+
+@QUICK
+def test_unsent_work_in_a_zone_that_is_closed_is_kept(mounted: Mounted) -> None:
+    """What waits for a zone that is taken away stays readable, is shown, and goes when it can."""
+    mounted.allow("refused")
+    assert (mounted.root / "docs/report.md").exists()
+    on_the_service(mounted, "accessible", 0)
+    (mounted.root / "docs/mine.txt").write_bytes(b"mine\n")
+    assert mounted.machine.run("sync", "--timeout", "10").returncode == 1
+    (upload,) = mounted.status()["uploads"]
+    assert (upload["path"], bool(upload["error"])) == (f"{mounted.root.name}/docs/mine.txt", True)
+    assert (mounted.root / "docs/mine.txt").read_bytes() == b"mine\n"
+    on_the_service(mounted, "accessible", 1)
+    mounted.sync()
+    assert mounted.zone.read("docs/mine.txt") == b"mine\n"

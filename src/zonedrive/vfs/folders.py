@@ -47,6 +47,7 @@ class Folders:
         self._core = core
         self._asked_ns: dict[int, int] = {}  # by ino, of the newest listing that was merged
         self._aged_from_ns: dict[int, int] = {}  # the same moment by the clock of `_since_boot_ns`
+        self._took_s: dict[int, float] = {}  # from that moment until it was merged
         self._flights: dict[int, _Flight] = {}
         self._hidden: dict[int, dict[str, Entry]] = {}
         self._nursery: trio.Nursery | None = None
@@ -64,7 +65,7 @@ class Folders:
         folder = self._core.tree.find(ino)
         if folder is None or folder.is_new:
             return self._core.settings.refresh
-        return max(0.0, self._core.settings.refresh - self._age(ino))
+        return max(0.0, self._trust(ino) - self._age(ino))
 
     async def ensure(self, folder: Inode) -> None:
         """Make sure the folder's listing is known, and fresh where the service lets us.
@@ -74,7 +75,7 @@ class Folders:
         core = self._core
         if folder.is_new or folder.parent == NOWHERE:
             return
-        if folder.listed and self._age(folder.ino) < core.settings.refresh:
+        if folder.listed and self._age(folder.ino) < self._trust(folder.ino):
             return
         if not folder.listed:
             flight = self._flight(folder)
@@ -90,8 +91,12 @@ class Folders:
             await flight.landed.wait()
         if waiting.cancelled_caught and patience:
             self._sluggish_until = time.monotonic() + SLUGGISH_S
-        if isinstance(flight.error, Forbidden):
+        if isinstance(flight.error, Forbidden) and not self._holds_ours(folder):
             raise flight.error
+
+    def _holds_ours(self, folder: Inode) -> bool:
+        """Whether something in it is only here: that stays in reach, whoever lost the right."""
+        return any(self._core.in_use(inode) for inode in self._core.tree.below(folder.ino))
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was asked for after that moment (monotonic).
@@ -192,9 +197,17 @@ class Folders:
             if inode is not None:
                 core.reap(inode)
 
+    def _trust(self, ino: int) -> float:
+        """Seconds of age up to which a listing serves.
+
+        One that takes longer than `refresh` to come serves at least as long as it took.
+        """
+        return max(self._core.settings.refresh, 2 * self._took_s.get(ino, 0.0))
+
     def _merged(self, ino: int, flight: _Flight) -> None:
         self._asked_ns[ino] = flight.asked_ns
         self._aged_from_ns[ino] = flight.aged_from_ns
+        self._took_s[ino] = (_since_boot_ns() - flight.aged_from_ns) / 1e9
 
     async def _vanished(self, folder: Inode) -> None:
         """The folder is no longer on the service: look at the one above."""

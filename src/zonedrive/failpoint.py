@@ -85,9 +85,7 @@ class Place(StrEnum):
     # A damaged database; see `salvage`
     SALVAGE_FILLED = "salvage-filled"  # the damaged file in its place, what was read beside it
     SALVAGE_ASIDE = "salvage-aside"  # the damaged file under its new name, none in its place
-    SALVAGE_PLACED = (
-        "salvage-placed"  # the new database; unnamed bytes are not yet found
-    )
+    SALVAGE_PLACED = "salvage-placed"  # the new database; unnamed bytes are not yet found
     LOST_LINKED = "lost-linked"  # found bytes have a second name in the spool
     LOST_FOUND = "lost-found"  # found bytes are in the tree; their first name is still there
 

@@ -22,6 +22,7 @@ class Desk:
         self.name = name
         self.zone: RemoteZone = mount.zone
         self.zone.make_folder(name)
+        self.lost: list[bytes] = []  # contents whose names were lost
         self.ledger = Ledger(
             {path: File(data, self.theirs(path, data)) for path, data in seed.items()}
         )
@@ -54,12 +55,12 @@ class Desk:
         content = data
         if mode == "ab" and before is not None:
             content = (before.content or b"") + data
-        with self.ledger.change(self.ledger.saved(name, content, again=again)):
-            with (self.path / name).open(mode) as file:
-                file.write(data)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
+        new = self.ledger.saved(name, content, again=again)
+        with self.ledger.change(new), (self.path / name).open(mode) as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
 
     def cut(self, name: str, size: int) -> None:
         """truncate(2)."""
@@ -109,6 +110,15 @@ class Desk:
         """The mount holds what was confirmed, in full."""
         found = self.here()
         assert self.ledger.allows(found), _said(found, self.ledger)
+
+    def check_lost(self) -> None:
+        """What lost its name is in lost+found, and can be deleted there."""
+        found = sorted((self.mount.path / "lost+found").glob("*"))
+        assert sorted(path.read_bytes() for path in found) == sorted(self.lost)
+        assert ("notice" in self.mount.status()) == bool(self.lost)
+        for path in found:
+            path.unlink()
+        assert "notice" not in self.mount.status()
 
     def check_there(self) -> None:
         """The service holds the same as the mount, each save as one version of the same file."""

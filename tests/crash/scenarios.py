@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tests.crash import damage
 from tests.crash.desk import Desk
 from tests.crash.ledger import File
 from zonedrive.failpoint import Place
@@ -146,6 +147,14 @@ def end_of_the_mount(desk: Desk) -> None:
     desk.mount.ask("unmount", timeout=0, now=True)
 
 
+def lose_inodes(desk: Desk) -> None:
+    """The disk loses the table that says which bytes are whose."""
+    damage.lose_table(desk.mount.machine.state / "tree.db", "inodes")
+    desk.lost = [desk.ledger.now["a.txt"].content or b""]
+    a = desk.ledger.now["a.txt"]
+    desk.ledger.possible = [{**desk.ledger.now, "a.txt": File(SEED["a.txt"], a.id)}]
+
+
 # ---- all of them ----
 
 CONFLICT = ("came in between", "deleted on the service while", "conflict")
@@ -203,4 +212,20 @@ SCENARIOS: Mapping[Place, Scenario] = {
     Place.RECOVERED: Scenario(new_file, first=Place.SPOOL_MADE),
     Place.CLOSING: Scenario(end_of_the_mount, refusing=True),
     Place.CLOSED: Scenario(end_of_the_mount, refusing=True),
+    **dict.fromkeys(
+        (
+            Place.SALVAGE_FILLED,
+            Place.SALVAGE_ASIDE,
+            Place.SALVAGE_PLACED,
+            Place.LOST_LINKED,
+            Place.LOST_FOUND,
+        ),
+        Scenario(
+            rewrite,
+            first=Place.RECORDED,
+            then=lose_inodes,
+            refusing=True,
+            allowed=("damaged", "lost their names"),
+        ),
+    ),
 }

@@ -36,6 +36,7 @@ def test_a_death_at_this_place_loses_nothing(dying: Mortal, place: Place) -> Non
     dying.deployment.heal()
     dying.mount()
     desk.check_here()
+    desk.check_lost()
     dying.sync()
     desk.check_there()
     assert dying.spool() == []

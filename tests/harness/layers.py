@@ -12,7 +12,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-GROUND = frozenset({"model", "errors", "paths", "config", "db", "cipher", "failpoint"})
+GROUND = frozenset({"model", "errors", "paths", "config", "db", "cipher", "failpoint", "salvage"})
 
 # What each package may import of zonedrive, beside itself.  Downward only, see the README's map.
 BELOW: dict[str, frozenset[str]] = {
@@ -42,7 +42,7 @@ HOMES: dict[str, frozenset[str]] = {
 }
 
 # The modules that may speak SQL; the sandbox has a store of its own.
-STORES = frozenset({"db", "tree.store", "outbox.journal", "outbox.doubts", "content.index"})
+STORES = frozenset({"db", "salvage", "tree.store", "outbox.journal", "outbox.doubts", "content.index"})
 # Names sqlite3 only to turn its exceptions into errno.
 SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})
 

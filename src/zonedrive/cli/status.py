@@ -84,6 +84,8 @@ def _show(found: dict[str, Any], *, as_json: bool, watch: bool) -> None:
     line(f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}")
     folders = count(tree["folders"], "folder")
     line(f"known    {count(tree['entries'], 'entry', 'entries')} in {folders}")
+    if found.get("notice"):
+        line(found["notice"])
     if found["uploads"]:
         click.echo()
         table(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from zonedrive.cipher import Box
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
@@ -22,11 +23,12 @@ from zonedrive.outbox.doubts import Doubts
 from zonedrive.outbox.journal import Journal
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote import Service, load_profile, open_service
+from zonedrive.salvage import open_sound
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Owner
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.filesystem import FileSystem
-from zonedrive.vfs.schema import SCHEMAS
+from zonedrive.vfs.schema import SCHEMAS, whole
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     secrets = open_store(paths)
     service = connect(account, settings, secrets)
     box, key = data_box(secrets, settings.encrypt)
-    database = open_database(paths)
+    database = open_database(paths, box)
     try:
         tree = Tree(database, box)
         in_doubt = Doubts(database, box)
@@ -102,7 +104,11 @@ def connect(account: Account, settings: Settings, secrets: SecretStore) -> Servi
     return open_service(account, BearerAuth(secrets), profile, settings)
 
 
-def open_database(paths: AccountPaths) -> Database:
-    """The one file of tree and journal: a change and its intent are one transaction."""
+def open_database(paths: AccountPaths, box: Box) -> Database:
+    """The one file of tree and journal: a change and its intent are one transaction.
+
+    A damaged one is salvaged.  Raises StoreError.
+    """
     private_dir(paths.state)
-    return Database(paths.database, SCHEMAS)
+    used = max((ino for ino, _ in Spool(paths.outgoing, None).stored()), default=0)
+    return open_sound(paths.database, SCHEMAS, whole(box), used)

@@ -9,8 +9,9 @@ import trio
 
 from zonedrive import config
 from zonedrive.daemon.answers import zone_objects
-from zonedrive.daemon.build import build, connect, open_database
+from zonedrive.daemon.build import build, connect
 from zonedrive.daemon.lock import Lock
+from zonedrive.db import Database
 from zonedrive.logon.account import Account
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import open_store
@@ -18,6 +19,7 @@ from zonedrive.model import Zone
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import Service
 from zonedrive.tree.tree import Tree
+from zonedrive.vfs.schema import SCHEMAS
 
 
 def status(paths: AccountPaths) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     secrets = open_store(paths)
     found = trio.run(_zones, connect(account, settings, secrets))
     box, _ = data_box(secrets, settings.encrypt)
-    database = open_database(paths)
+    database = Database(paths.database, SCHEMAS)
     try:
         return zone_objects(found, Tree(database, box))
     finally:

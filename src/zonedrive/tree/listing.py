@@ -92,7 +92,8 @@ class Merge:
         """Make the root show the accessible `zones`."""
         tree, root = self._tree, self._folder
         with tree.transaction():
-            known = {child.zone: child for child in tree.inodes_in(ROOT)}
+            zones_here = [child for child in tree.inodes_in(ROOT) if child.kind is Kind.ZONE]
+            known = {child.zone: child for child in zones_here}
             shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
             for gone in known.keys() - {zone.id for zone in shown}:
                 if not self._busy(known[gone]):

@@ -5,12 +5,13 @@ account's box, so that the file tells nobody how the documents are called.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from zonedrive.cipher import Box
 from zonedrive.db import Database
+from zonedrive.errors import Damaged
 from zonedrive.model import Attributes, Revision
 from zonedrive.tree.inode import Inode, Kind
 
@@ -56,6 +57,19 @@ def create_table(connection: sqlite3.Connection) -> None:
         "CREATE UNIQUE INDEX inodes_by_remote ON inodes (zone, remote_id)"
         " WHERE remote_id IS NOT NULL"
     )
+
+
+def is_whole(row: Mapping[str, object], box: Box) -> bool:
+    """Whether a row, by column, can be read with that box."""
+    try:
+        ino = row["ino"]
+        assert isinstance(ino, int)
+        sealed = box.open(bytes(row["sealed"]), b"inode %d" % ino)  # type: ignore[call-overload]
+        msgspec.msgpack.decode(sealed, type=_Sealed)
+        Kind(int(str(row["kind"])))
+    except (Damaged, msgspec.MsgspecError, TypeError, ValueError, AssertionError):
+        return False
+    return True
 
 
 class InodeStore:
@@ -130,6 +144,10 @@ class InodeStore:
             "SELECT ino FROM inodes WHERE zone = ? AND remote_id = ?", (zone, remote_id)
         ).fetchone()
         return int(row[0]) if row else None
+
+    def numbers(self) -> list[int]:
+        """Of every inode there is a row of."""
+        return [ino for (ino,) in self._database.execute("SELECT ino FROM inodes")]
 
     def children(self, parent: int) -> Iterator[Inode]:
         """The inodes in a folder (or, of NOWHERE, the unlinked ones)."""

@@ -42,7 +42,7 @@ class Tree:
             with self.transaction():
                 now = time.time_ns()
                 self._keep(Inode(ROOT, ROOT, "", Kind.ROOT, mtime_ns=now, ctime_ns=now))
-            self._next_ino = ROOT + 1
+            self._next_ino = max(self._next_ino, ROOT + 1)
 
     # ---- reading ----
 
@@ -113,6 +113,10 @@ class Tree:
             for child in list(self.children(ino).values()):
                 yield from self.below(child)
 
+    def everything(self) -> list[Inode]:
+        """Every inode that has a row."""
+        return [self.get(ino) for ino in self._store.numbers()]
+
     def with_bytes(self) -> dict[int, int]:
         """Generation of the local bytes by ino, of those that have any."""
         return self._store.with_bytes()
@@ -179,6 +183,12 @@ class Tree:
         children = self._children.pop(inode.ino, None)
         if children is not None:
             self._database.on_rollback(lambda: self._children.__setitem__(inode.ino, children))
+
+    def forget_row(self, ino: int) -> None:
+        """Drop an inode whose folder is lost, before anything of that folder was asked for."""
+        self._store.delete(ino)
+        self._inodes.pop(ino, None)
+        self._children.clear()
 
     # ---- lookup counts ----
 

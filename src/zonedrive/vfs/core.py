@@ -58,6 +58,7 @@ class Core:
     invalidations: Invalidations = field(default_factory=Invalidations)
     in_flight: Callable[[int], bool] = lambda ino: False  # whether a step for it is under way
     landed: Callable[[int], Awaitable[None]] = _nothing  # until no step for it is under way
+    suspect: set[tuple[int, int]] = field(default_factory=set)  # bytes a power cut may have torn
     called_back: set[int] = field(default_factory=set)  # uploads to be broken off
     opened: dict[int, OpenFile] = field(default_factory=dict)  # by ino
     # Times of access that a program has set, by ino; of others they are those of the change.
@@ -195,6 +196,12 @@ class Core:
             self.invalidations.put(InodeChanged(ino, attr_only=False))
         for ino in merged.attributes:
             self.invalidations.put(InodeChanged(ino, attr_only=True))
+
+    def named_bytes(self) -> set[tuple[int, int]]:
+        """Every (inode, generation) in the spool that a row names."""
+        named = set(self.tree.with_bytes().items())
+        named |= {(each.ino, each.generation) for each in self.journal.all() if each.generation}
+        return named | {(each.bytes_ino, each.generation) for each in self.doubts.all()}
 
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
         """Delete local bytes that nothing refers to any more."""

@@ -7,20 +7,33 @@
 | bytes that no inode and no intent names | never closed, or sent before | deleted                |
 | an intent whose bytes are missing       | the spool was tampered with  | the loss is named      |
 | an unlinked inode without an intent     | was only kept open           | deleted                |
+| bytes from before a restart of the      | perhaps never on the disk    | checked before they    |
+| machine                                 |                              | are sent               |
+
+Where rows were lost with a damaged database, `losses` comes first.
 """
 
 import logging
 import time
+from pathlib import Path
 
+from zonedrive.errors import StoreError
 from zonedrive.failpoint import Place, reached
-from zonedrive.tree.inode import NOWHERE
+from zonedrive.outbox.journal import Intent
+from zonedrive.paths import write_private
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs import losses
 from zonedrive.vfs.core import Core
 
 log = logging.getLogger(__name__)
 
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
 
 def recover(core: Core) -> None:
     """Bring tree, journal and spool to where work can go on.  Before anything is served."""
+    losses.restore(core)
+    _suspect_after_power_cut(core)
     stored = set(core.spool.stored())
     with core.transaction():
         for intent in core.journal.all():
@@ -35,7 +48,7 @@ def recover(core: Core) -> None:
                     core.tree.unlink(inode)
                     core.journal.drop(intent.ino)
             elif intent.held:
-                core.journal.hold(intent.ino, False, time.time_ns())
+                _release(core, inode, intent)
         for doubt in core.doubts.all():
             if core.tree.find(doubt.ino) is None:
                 core.doubts.drop(doubt.ino)
@@ -43,15 +56,45 @@ def recover(core: Core) -> None:
             if core.journal.get(inode.ino) is None:
                 core.tree.unlink(inode)
     reached(Place.RECOVERY_NOTED)
-    named = set(core.tree.with_bytes().items())
-    named |= {(each.ino, each.generation) for each in core.journal.all() if each.generation}
-    named |= {(each.bytes_ino, each.generation) for each in core.doubts.all()}
+    named = core.named_bytes()
     for ino, generation in stored - named:
         core.spool.delete(ino, generation)
     reached(Place.RECOVERY_SWEPT)
     with core.transaction():
         _forget_empty(core, named, stored)
+        losses.sweep(core)
     reached(Place.RECOVERED)
+
+
+def _release(core: Core, inode: Inode, intent: Intent) -> None:
+    """Nobody writes to it any more; a cut that was not recorded yet has happened all the same."""
+    core.journal.hold(intent.ino, False, time.time_ns())
+    if not intent.generation:
+        return
+    try:
+        file = core.spool.open(intent.ino, intent.generation)
+    except (OSError, StoreError):  # told when it is to be sent
+        return
+    size = file.size
+    file.close()
+    if size < intent.size and not core.suspect:
+        core.tree.update(inode, size=size)
+        core.journal.content(
+            intent.ino, intent.generation, size, base=intent.base, held=False, due_ns=core.due()
+        )
+
+
+def _suspect_after_power_cut(core: Core) -> None:
+    """Bytes that were not synced before the machine went down are looked at before they are sent.
+
+    The note of the machine's run is only renewed once nothing waits that it does not vouch for.
+    """
+    note, boot = core.database.path.with_name("boot"), _BOOT.read_text("ascii").strip()
+    if note.exists() and note.read_text("ascii") == boot:
+        return
+    core.suspect |= core.named_bytes() if note.exists() else set()
+    if not core.suspect:
+        write_private(note, boot.encode("ascii"))
 
 
 def _forget_empty(core: Core, named: set[tuple[int, int]], stored: set[tuple[int, int]]) -> None:

@@ -12,6 +12,7 @@ from zonedrive.model import Entry
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.outbox.journal import Intent
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
+from zonedrive.vfs import losses
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.uploads import Uploads
@@ -32,6 +33,8 @@ class Report:
     def status(self, under: Iterable[int] | None = None) -> dict[str, Any]:
         """state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
 
+        Also `notice`, one line, after a damaged database.
+
         `under` limits the uploads to what is in these folders.
         """
         core = self._core
@@ -51,6 +54,7 @@ class Report:
             "uploads": uploads,
             "cache": {"bytes": core.cache.usage(), "limit": core.cache.limit},
             "tree": {"entries": entries, "folders": folders},
+            **({"notice": said} if (said := losses.notice(core)) else {}),
         }
 
     def left(self) -> dict[str, int]:

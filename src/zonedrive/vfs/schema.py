@@ -3,6 +3,9 @@
 A schema, once released, never changes; the next one is a step more.
 """
 
+from collections.abc import Callable, Mapping
+
+from zonedrive.cipher import Box
 from zonedrive.db import Connection
 from zonedrive.outbox import doubts, journal
 from zonedrive.tree import store
@@ -20,3 +23,13 @@ def _second(connection: Connection) -> None:
 
 SCHEMAS = (_first, _second)
 """`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
+
+
+def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
+    """Tells whether a row of a table, by column, can be read with that box."""
+    checks = {"inodes": store.is_whole, "doubts": doubts.is_whole, "intents": journal.is_whole}
+
+    def accept(table: str, row: Mapping[str, object]) -> bool:
+        return table not in checks or checks[table](row, box)
+
+    return accept

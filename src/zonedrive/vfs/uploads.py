@@ -6,12 +6,13 @@ INVARIANT: what is about to be sent is noted as in doubt first; see `resolution`
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator
 
 import trio
 
 from zonedrive.content.file import ContentFile
-from zonedrive.errors import AlreadyExists, NotFound, StoreError, Unavailable
+from zonedrive.errors import AlreadyExists, Damaged, NotFound, StoreError, Unavailable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
@@ -73,6 +74,7 @@ class Uploads:
 
     async def _upload(self, intent: Intent, inode: Inode) -> None:
         reached(Place.UPLOAD_TAKEN)
+        await self._require_whole(intent)
         if inode.is_new:
             if await self._overtook(inode):
                 return
@@ -124,6 +126,28 @@ class Uploads:
         """
         now = self._core.journal.get(intent.ino)
         return now is None or (now.seq, now.base) != (intent.seq, intent.base)
+
+    async def _require_whole(self, intent: Intent) -> None:
+        """Never send what is not what was saved.
+
+        Raises Damaged; FileNotFoundError where the bytes are gone.
+        """
+        core, which = self._core, (intent.ino, intent.generation)
+        try:
+            file = core.spool.open(*which)
+            try:
+                if file.size < intent.size:
+                    raise Damaged("a part of the outgoing bytes is missing")
+                if which in core.suspect:
+                    await trio.to_thread.run_sync(lambda: deque(file.blocks(), maxlen=0))
+                    core.suspect.discard(which)
+            finally:
+                file.close()
+        except Damaged as wrong:
+            raise Damaged(
+                f"the bytes that wait here are damaged ({wrong.message})",
+                remedy="save the file again, or delete it",
+            ) from wrong
 
     async def _overtook(self, inode: Inode) -> bool:
         """Whether another upload to the same name was under way: see first what came of it."""

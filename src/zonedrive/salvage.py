@@ -1,0 +1,248 @@
+"""A damaged database: set aside, and every row that can still be read taken into a new one.
+
+Must not know what the rows mean: who owns the tables makes them consistent again afterwards, as
+long as `pending` says so.
+
+The damaged file is never changed and never deleted.  The steps, each of which may be the last of
+a killed process: the new database is filled beside the old one; the mark is written, which names
+the file that is kept; the old one gets that name; the new one takes its place; the mark goes once
+the tables are consistent.
+INVARIANT: while the mark is there, nothing that only lost rows may have named is deleted.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from zonedrive.db import Connection, Database, Migration
+from zonedrive.errors import StoreError
+from zonedrive.failpoint import Place, reached
+from zonedrive.paths import write_private
+
+log = logging.getLogger(__name__)
+
+PROBES = 20_000  # ranges of row numbers that are tried in vain before a table is given up
+_SUFFIXES = ("", "-wal", "-shm")
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+Accept = Callable[[str, Mapping[str, object]], bool]
+"""Whether a row of a table, by column, is whole."""
+
+
+def open_sound(
+    path: Path, migrations: Sequence[Migration], accept: Accept, used: int = 0
+) -> Database:
+    """Open the database, salvaged first where it is damaged.
+
+    No number up to `used` is given to a row again.  Raises StoreError where it cannot be opened
+    for another reason, was written by a newer zonedrive, or has no row that `accept` takes.
+    """
+    if used and not path.exists() and not pending(path):
+        log.error("%s is missing, though there are outgoing bytes", path)
+        write_private(_mark(path), b"missing")
+    _finish(path)
+    try:
+        database = Database(path, migrations)
+    except StoreError as wrong:
+        if not _is_damage(wrong.__cause__):
+            raise
+        return _salvage(path, migrations, accept, used, str(wrong))
+    try:
+        why = _fault(database, accept)
+    except (StoreError, sqlite3.DatabaseError) as wrong:
+        why = str(wrong)
+    except BaseException:
+        database.close()
+        raise
+    if not why:
+        return database
+    database.close()
+    return _salvage(path, migrations, accept, used, why)
+
+
+def pending(path: Path) -> bool:
+    """Whether rows of the database were lost, and what they named is still to be found."""
+    return _mark(path).exists()
+
+
+def kept(path: Path) -> str:
+    """The name of the damaged file that was set aside."""
+    return _mark(path).read_text("utf-8").strip()
+
+
+def done(path: Path) -> None:
+    """The tables are consistent, and on the disk."""
+    _mark(path).unlink()
+
+
+def _mark(path: Path) -> Path:
+    return path.with_name(path.name + ".salvage")
+
+
+def _new(path: Path) -> Path:
+    return path.with_name(path.name + ".new")
+
+
+def _fault(database: Database, accept: Accept) -> str:
+    """What is wrong with the file, "" for nothing.  Raises StoreError."""
+    (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if said != "ok":
+        return str(said)
+    good = bad = 0
+    for table in _tables(database.execute):
+        cursor = database.execute(f"SELECT * FROM {table}")  # noqa: S608 - of the schema
+        names = [column[0] for column in cursor.description]
+        for row in cursor:
+            whole = accept(table, dict(zip(names, row, strict=True)))
+            good, bad = good + whole, bad + (not whole)
+    if bad and not good:
+        raise StoreError(
+            f"{database.path} cannot be read with the key of this account",
+            remedy="was the setting 'encrypt' changed, or the keyring emptied?",
+        )
+    return f"{bad} rows fail their check" if bad else ""
+
+
+def _tables(execute: Callable[[str], sqlite3.Cursor]) -> list[str]:
+    rows = execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    return [name for (name,) in rows if not name.startswith("sqlite_")]
+
+
+def _is_damage(wrong: BaseException | None) -> bool:
+    code = getattr(wrong, "sqlite_errorcode", 0)
+    return isinstance(wrong, sqlite3.DatabaseError) and code & 0xFF in _BROKEN
+
+
+def _salvage(
+    path: Path, migrations: Sequence[Migration], accept: Accept, used: int, why: str
+) -> Database:
+    name = f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 1000:03}"
+    for suffix in _SUFFIXES:
+        _new(path).with_name(_new(path).name + suffix).unlink(missing_ok=True)
+    new = Database(_new(path), migrations)
+    try:
+        rows = _fill(new, path, accept, used)
+    finally:
+        new.close()
+    _sync(_new(path))
+    reached(Place.SALVAGE_FILLED)
+    write_private(_mark(path), name.encode())
+    log.error(
+        "%s is damaged (%s): it is kept as %s, and %d rows of it are used on", path, why, name, rows
+    )
+    path.rename(path.with_name(name))
+    reached(Place.SALVAGE_ASIDE)
+    _finish(path)
+    reached(Place.SALVAGE_PLACED)
+    return Database(path, migrations)
+
+
+def _finish(path: Path) -> None:
+    """Go on where a salvage may have ended: the old file is away, the new one not yet there."""
+    if not pending(path) or path.exists():
+        return
+    for suffix in _SUFFIXES[1:]:  # they belong to the old one
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(path.with_name(kept(path) + suffix))
+    with contextlib.suppress(FileNotFoundError):
+        _new(path).rename(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---- reading what can be read ----
+
+
+def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
+    """Take over rows; how many."""
+    copy = path.with_name(path.name + ".reading")
+    for suffix in _SUFFIXES[:2]:  # a copy, because reading may write
+        source = path.with_name(path.name + suffix)
+        copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+        if source.exists():
+            shutil.copyfile(source, copy.with_name(copy.name + suffix))
+    taken, highest = 0, used
+    try:
+        with contextlib.closing(sqlite3.connect(copy)) as old, new.transaction():
+            for table in _tables(new.execute):
+                for row in _rows(old, table):
+                    if accept(table, row) and _take(new, table, row):
+                        taken += 1
+                        highest = max(highest, int(str(row.get("ino", 0))))
+            _use_up(new, old, highest)
+    finally:
+        for suffix in _SUFFIXES:
+            copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+    return taken
+
+
+def _take(new: Database, table: str, row: Mapping[str, object]) -> bool:
+    columns = [name for (name,) in new.execute(f"SELECT name FROM pragma_table_info('{table}')")]  # noqa: S608
+    known = [name for name in columns if name in row]
+    marks = ", ".join("?" for _ in known)
+    try:
+        new.execute(
+            f"INSERT OR IGNORE INTO {table} ({', '.join(known)}) VALUES ({marks})",  # noqa: S608
+            [row[name] for name in known],
+        )
+    except sqlite3.IntegrityError:
+        return False
+    return True
+
+
+def _use_up(new: Database, old: Connection, highest: int) -> None:
+    """Let no inode number be given again."""
+    with contextlib.suppress(sqlite3.DatabaseError):
+        for (seq,) in old.execute("SELECT seq FROM sqlite_sequence"):
+            highest = max(highest, int(seq))
+    new.execute("DELETE FROM sqlite_sequence WHERE name = 'inodes'")
+    new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('inodes', ?)", (highest,))
+
+
+def _rows(old: Connection, table: str) -> Iterator[dict[str, object]]:
+    """The rows of a table that can be read, by halving the ranges that cannot."""
+    seen: set[int] = set()
+    ranges = [(-1, _last(old, table))]
+    vain = 0
+    while ranges and vain < PROBES:
+        low, high = ranges.pop()
+        try:
+            cursor = old.execute(
+                f"SELECT rowid AS salvaged, * FROM {table} WHERE rowid BETWEEN ? AND ?",  # noqa: S608
+                (low, high),
+            )
+            names = [column[0] for column in cursor.description]
+            for row in cursor:
+                if row[0] not in seen:
+                    seen.add(row[0])
+                    yield dict(zip(names[1:], row[1:], strict=True))
+        except (sqlite3.DatabaseError, OverflowError):
+            vain += 1
+            if low < high:
+                middle = (low + high) // 2
+                ranges += [(middle + 1, high), (low, middle)]
+
+
+def _last(old: Connection, table: str) -> int:
+    """A row number that none in the table exceeds, if that can be known."""
+    for question in (
+        f"SELECT max(rowid) FROM {table}",  # noqa: S608 - of the schema
+        "SELECT max(seq) FROM sqlite_sequence",
+    ):
+        with contextlib.suppress(sqlite3.DatabaseError):
+            (found,) = old.execute(question).fetchone()
+            if found is not None:
+                return int(found)
+    return PROBES

@@ -1,0 +1,156 @@
+"""After a damaged database: tree, journal and spool are made consistent from what is left.
+
+| found in the salvaged tables               | what is done                                        |
+|--------------------------------------------|-----------------------------------------------------|
+| an inode whose folder is lost              | forgotten; its bytes, if any, are found as below    |
+| listings                                   | not trusted: fetched again                          |
+| an inode with bytes, without an intent     | the intent is made again, from what the inode knows |
+| a new folder, or a move, without an intent | the same                                            |
+| a removal without an intent                | forgotten: the file appears again                   |
+| bytes in the spool that no row names       | shown in the local folder `lost+found`              |
+
+INVARIANT: bytes are never deleted here, except a second name of bytes that have another.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+from zonedrive import salvage
+from zonedrive.errors import Damaged, StoreError
+from zonedrive.failpoint import Place, reached
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.vfs.core import Core
+
+log = logging.getLogger(__name__)
+
+LOST_FOUND = "lost+found"
+
+
+def restore(core: Core) -> None:
+    """Do all of it, if rows were lost; may be begun again after a kill.  Before `recover`."""
+    path = core.database.path
+    if not salvage.pending(path):
+        return
+    with core.transaction():
+        _forget_homeless(core)
+        _tell_again(core)
+    for ino, generation in _unnamed(core):
+        _show(core, ino, generation)
+    core.database.flush()
+    aside = salvage.kept(path)
+    salvage.done(path)
+    if said := notice(core):
+        log.error("%s; the damaged database is %s", said, path.with_name(aside))
+
+
+def notice(core: Core) -> str:
+    """One line about found bytes that nobody has looked at yet, "" where there are none."""
+    folder = core.tree.child(ROOT, LOST_FOUND)
+    count = len(core.tree.children(folder.ino)) if folder is not None else 0
+    if folder is None or folder.kind is Kind.ZONE or not count:
+        return ""
+    return (
+        f"{count} file(s) lost their names when the database was damaged:"
+        f" copy what you need from {LOST_FOUND}, then delete it there"
+    )
+
+
+def _forget_homeless(core: Core) -> None:
+    tree = core.tree
+    inodes = {inode.ino: inode for inode in tree.everything()}
+
+    def at_home(inode: Inode) -> bool:
+        seen = set()
+        while inode.ino != ROOT:
+            if inode.parent == NOWHERE:
+                return True
+            if inode.ino in seen or inode.parent not in inodes:
+                return False
+            seen.add(inode.ino)
+            inode = inodes[inode.parent]
+        return True
+
+    homeless = [inode for inode in inodes.values() if not at_home(inode)]
+    for inode in homeless:
+        tree.forget_row(inode.ino)
+        core.journal.drop(inode.ino)
+    for inode in tree.everything():
+        if inode.listed and not inode.is_new and not inode.local:
+            tree.update(inode, listed=False)
+
+
+def _tell_again(core: Core) -> None:
+    """Intents that were lost, as far as the inodes show what they said."""
+    for inode in core.tree.everything():
+        if inode.parent == NOWHERE or inode.local or inode.kind in (Kind.ROOT, Kind.ZONE):
+            continue
+        intent = core.journal.get(inode.ino)
+        if inode.generation and (intent is None or not intent.generation):
+            base = None if inode.is_new else inode.revision
+            core.journal.content(
+                inode.ino, inode.generation, inode.size, base=base, held=False, due_ns=core.due()
+            )
+        folder = core.tree.get(inode.parent)
+        new_folder = inode.is_folder and inode.is_new
+        moved = not inode.is_new and (
+            folder.remote_id != inode.remote_parent or core.remote_name(inode) != inode.remote_name
+        )
+        if (new_folder or moved) and (intent is None or not intent.place):
+            core.journal.place(inode.ino, core.due())
+
+
+def _unnamed(core: Core) -> list[tuple[int, int]]:
+    """Bytes that no row names, each once, and without those that have a named twin."""
+    named = core.named_bytes()
+    files = {_file(core.spool.path(*each)) for each in named}
+    found = []
+    for each in core.spool.stored():
+        if each in named:
+            continue
+        if (file := _file(core.spool.path(*each))) in files:
+            core.spool.delete(*each)
+        else:
+            files.add(file)
+            found.append(each)
+    return found
+
+
+def _file(path: Path) -> int:
+    return path.stat().st_ino if path.exists() else -1
+
+
+def _show(core: Core, ino: int, generation: int) -> None:
+    """Give bytes a name in lost+found."""
+    path = core.spool.path(ino, generation)
+    try:
+        file = core.spool.open(ino, generation)
+        size = file.size
+        file.close()
+    except (Damaged, StoreError, OSError) as wrong:
+        log.error("outgoing bytes %s cannot be read (%s)", path.name, wrong)
+        size = 0
+    with core.transaction():
+        folder = core.tree.child(ROOT, LOST_FOUND)
+        if folder is None:
+            folder = core.tree.add(ROOT, LOST_FOUND, Kind.FOLDER, local=True, listed=True)
+        inode = core.tree.add(
+            folder.ino,
+            f"{ino}-{generation}",
+            Kind.FILE,
+            local=True,
+            size=size,
+            generation=generation,
+            mtime_ns=path.stat().st_mtime_ns,
+        )
+        os.link(path, path.with_name(f"{inode.ino}-{generation}{path.suffix}"))
+        reached(Place.LOST_LINKED)
+    reached(Place.LOST_FOUND)
+    core.spool.delete(ino, generation)
+
+
+def sweep(core: Core) -> None:
+    """Take the folder away once everything in it was deleted.  In a transaction."""
+    folder = core.tree.child(ROOT, LOST_FOUND)
+    if folder is not None and folder.local and not core.tree.children(folder.ino):
+        core.tree.unlink(folder)

@@ -1,0 +1,48 @@
+"""What a bad disk does to a database: pages and bytes that are no longer what was written."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+
+def flatten(path: Path) -> None:
+    """Bring everything from the write-ahead log into the one file."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        database.execute("PRAGMA journal_mode = DELETE").fetchone()
+
+
+def pages_of(path: Path, table: str) -> list[tuple[int, int]]:
+    """(offset, bytes) of the pages of a table, its root first."""
+    with closing(sqlite3.connect(path)) as database:
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+        (root,) = database.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)
+        ).fetchone()
+    data = path.read_bytes()
+    start = (root - 1) * size
+    found = [(start, size)]
+    if data[start] == 5:  # an interior page of a table: its children
+        cells = int.from_bytes(data[start + 3 : start + 5], "big")
+        for cell in range(cells):
+            place = start + 12 + 2 * cell
+            pointer = start + int.from_bytes(data[place : place + 2], "big")
+            child = int.from_bytes(data[pointer : pointer + 4], "big")
+            found.append(((child - 1) * size, size))
+    return found
+
+
+def overwrite(path: Path, offset: int, size: int) -> None:
+    """Noise in place of what was written."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(b"\xa5" * size)
+        os.fsync(file.fileno())
+
+
+def lose_table(path: Path, table: str) -> None:
+    """Nothing of the table can be read any more."""
+    flatten(path)
+    offset, size = pages_of(path, table)[0]
+    overwrite(path, offset, size)

@@ -5,6 +5,7 @@ import re
 import signal
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
@@ -158,6 +159,31 @@ def test_after_a_suspend_everything_goes_on(mounted: Mounted) -> None:
     assert mounted.zone.read("after.txt") == b"awake\n"
 
 
+def tried_in_vain(mounted: Mounted) -> None:
+    """As if every upload had failed for a week; only while unmounted."""
+    later = time.time_ns() + 300 * 1_000_000_000
+    with closing(sqlite3.connect(mounted.machine.state / "tree.db")) as database, database:
+        database.execute("UPDATE intents SET attempts = 9000, due_ns = ?", (later,))
+
+
+def test_sync_does_not_wait_for_ever_on_a_service_that_fails(mounted: Mounted) -> None:
+    """Without a timeout, too, it ends when all has failed again and again, and says with what."""
+    assert os.listdir(mounted.root)
+    with mounted.deployment.faulty(status=500, method="POST"):
+        (mounted.root / "new").mkdir()
+        (mounted.root / "new/deep.txt").write_bytes(b"deep\n")
+        (mounted.root / "notes.txt").write_bytes(b"mine\n")
+        mounted.unmount("--now")
+        tried_in_vain(mounted)
+        mounted.mount()
+        ended = mounted.machine.run("sync", seconds=40)
+        assert ended.returncode == 1
+        assert "3 files" in ended.stderr
+        assert "HTTP 500" in ended.stderr
+    mounted.sync()
+    assert mounted.zone.read("new/deep.txt") == b"deep\n"
+
+
 def test_after_a_week_offline_everything_is_sent(mounted: Mounted) -> None:
     """After many vain attempts, the next one far off: sent within seconds of a way being there."""
     mounted.allow("offline")
@@ -169,11 +195,7 @@ def test_after_a_week_offline_everything_is_sent(mounted: Mounted) -> None:
         eventually(lambda: mounted.status()["state"] == "offline", what="it notices")
         assert "is sent by itself when it is back" in mounted.machine.done("status")
         mounted.unmount("--now")
-        (database,) = mounted.machine.state.glob("tree.db")
-        with sqlite3.connect(database) as connection:
-            later = time.time_ns() + 300 * 1_000_000_000
-            connection.execute("UPDATE intents SET attempts = 9000, due_ns = ?", (later,))
-        connection.close()
+        tried_in_vain(mounted)
         mounted.mount()
         eventually(lambda: mounted.status()["state"] == "offline", what="it notices again")
         assert (mounted.root / "notes.txt").read_bytes() == b"from the journey\n"

@@ -54,6 +54,11 @@ class Carrier(Protocol):
         """Do the step, and note its success in journal and tree."""
 
 
+def refused(intent: Intent, vain: int | None = None) -> bool:
+    """Whether the service does not take it; with `vain` attempts in a row, whatever it says."""
+    return intent.failed or (vain is not None and intent.attempts >= vain)
+
+
 class Dispatcher:
     """The outbox at work."""
 
@@ -91,15 +96,18 @@ class Dispatcher:
             await trio.sleep(CALM * took)  # with much to do, looking takes long, too
             begun = time.perf_counter()
 
-    def stuck(self) -> bool:
-        """Whether nothing will move for now: all that is left was refused, or waits for that."""
+    def stuck(self, vain: int | None = None) -> bool:
+        """Whether nothing will move for now: all that is left was refused, or waits for that.
+
+        With `vain`, what has failed that many times in a row counts as refused.
+        """
         now = time.time_ns()
         if any(intent.held for intent in self._journal.all()):
             return False  # a program is still writing
         if self._running:
             return False
         return all(
-            step.after or (step.intent.failed and step.intent.due_ns > now)
+            step.after or (refused(step.intent, vain) and step.intent.due_ns > now)
             for step in self._steps()
         )
 

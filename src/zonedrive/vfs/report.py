@@ -9,7 +9,7 @@ import trio
 
 from zonedrive.errors import ZonedriveError
 from zonedrive.model import Entry
-from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.outbox.dispatch import Dispatcher, refused
 from zonedrive.outbox.journal import Intent
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.vfs import losses
@@ -17,6 +17,8 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.uploads import Uploads
 from zonedrive.vfs.xattrs import state_of
+
+VAIN = 7  # attempts in a row: with the pauses between them, most of a minute
 
 
 class Report:
@@ -102,10 +104,12 @@ class Report:
     async def sync(self, under: Iterable[int], timeout: float | None) -> dict[str, Any]:
         """Wait until everything under these inodes is on the service, or cannot be.
 
+        Without a `timeout`, what failed VAIN times in a row is not waited for either.
         Gives the uploads that are left: failed ones, and after `timeout` seconds pending ones.
         """
         roots = list(under)
         started = time.time_ns()
+        vain = VAIN if timeout is None else None
         self._dispatcher.hurry(intent.ino for intent in self._below(roots))
 
         def over() -> bool:
@@ -113,8 +117,10 @@ class Report:
             now = time.time_ns()
             if any(self._core.journal.get(ino) is None for ino in self._dispatcher.running):
                 return False  # removed here while on its way: its end may leave something to undo
-            return self._dispatcher.stuck() or all(
-                intent.failed and intent.due_ns > now and intent.ino not in self._dispatcher.running
+            return self._dispatcher.stuck(vain) or all(
+                refused(intent, vain)
+                and intent.due_ns > now
+                and intent.ino not in self._dispatcher.running
                 for intent in self._below(roots)
             )
 

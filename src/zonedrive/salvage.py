@@ -92,7 +92,7 @@ def _fault(database: Database, accept: Accept) -> str:
     """What is wrong with the file, "" for nothing.  Raises StoreError."""
     (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if said != "ok":
-        return str(said)
+        return str(said).splitlines()[-1]
     good = bad = 0
     for table in _tables(database.execute):
         cursor = database.execute(f"SELECT * FROM {table}")  # noqa: S608 - of the schema

@@ -114,7 +114,8 @@ class Desk:
     def check_lost(self) -> None:
         """What lost its name is in lost+found, and can be deleted there."""
         found = sorted((self.mount.path / "lost+found").glob("*"))
-        assert sorted(path.read_bytes() for path in found) == sorted(self.lost)
+        contents = sorted(path.read_bytes() for path in found)
+        assert contents == sorted(self.lost), f"{found}\n{self.mount.log()}"
         assert ("notice" in self.mount.status()) == bool(self.lost)
         for path in found:
             path.unlink()

@@ -67,7 +67,10 @@ class Mortal(Mounted):
 
     def died_at(self, place: str) -> bool:
         """Whether the daemon is dead, by its own hand and at that place."""
-        eventually(lambda: not self._alive(), what=f"the daemon dies at {place}")
+        try:
+            eventually(lambda: not self._alive())
+        except AssertionError as alive:
+            raise AssertionError(f"no death at {place}:\n{self.log()[-2000:]}") from alive
         self._unwatch()
         return f"killed at {place}," in self.log()
 

@@ -3,6 +3,7 @@
 | found in the salvaged tables               | what is done                                        |
 |--------------------------------------------|-----------------------------------------------------|
 | an inode whose folder is lost              | forgotten; its bytes, if any, are found as below    |
+| an intent or a doubt without an inode      | the same                                            |
 | listings                                   | not trusted: fetched again                          |
 | an inode with bytes, without an intent     | the intent is made again, from what the inode knows |
 | a new folder, or a move, without an intent | the same                                            |
@@ -74,7 +75,13 @@ def _forget_homeless(core: Core) -> None:
     homeless = [inode for inode in inodes.values() if not at_home(inode)]
     for inode in homeless:
         tree.forget_row(inode.ino)
-        core.journal.drop(inode.ino)
+    for ino in [
+        *(each.ino for each in core.journal.all()),
+        *(each.ino for each in core.doubts.all()),
+    ]:
+        if tree.find(ino) is None:  # their bytes are not named by that
+            core.journal.drop(ino)
+            core.doubts.drop(ino)
     for inode in tree.everything():
         if inode.listed and not inode.is_new and not inode.local:
             tree.update(inode, listed=False)

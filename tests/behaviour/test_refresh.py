@@ -68,11 +68,14 @@ def test_everything_a_coworker_does_shows(mounted: Mounted) -> None:
     zone.move("docs/report.md", "docs/2026/report.md")
     zone.move("empty", "void")
     zone.delete("big.bin")
+    place = {"zone": root.name, "path": "docs/2026/q1.csv"}
+    mounted.deployment.tell({"protect": {**place, "writeProtected": True}})
     expected = zone.tree()
     eventually(lambda: shown(root) == expected, what="the mount shows what the service has")
     assert (root / "notes.txt").stat().st_size == 23
     assert not (root / "big.bin").exists()
     assert not (root / "empty").exists()
+    assert (root / "docs/2026/q1.csv").stat().st_mode & 0o777 == 0o400
 
 
 @QUICK

@@ -108,6 +108,36 @@ def test_sync_says_why_a_failing_service_has_nothing(
     assert f"HTTP {status}" in line
 
 
+def test_what_waits_is_told_by_its_place_and_kind(mounted: Mounted) -> None:
+    """A conflict copy that waits is one, and what was removed here has the path it had."""
+    mounted.allow("in between")
+    assert (mounted.root / "notes.txt").read_bytes()
+    assert (mounted.root / "docs/report.md").exists()
+    mounted.zone.write("notes.txt", b"by bob\n")
+    with mounted.deployment.faulty(
+        status=500, path="^/api/(zones/[^/]+/files|sandbox)/", method="POST"
+    ):
+        mounted.deployment.fault(status=500, method="DELETE")
+        (mounted.root / "notes.txt").write_bytes(b"mine\n")
+        (mounted.root / "docs/report.md").unlink()
+
+        def told() -> bool:
+            found = {str(each["path"]): each["state"] for each in mounted.status()["uploads"]}
+            (copy,) = (path for path in found if "(conflict, " in path)
+            assert found[f"{mounted.root.name}/docs/report.md"] in ("pending", "uploading")
+            return bool(found[copy] == "conflict")
+
+        def later() -> bool:
+            try:
+                return told()
+            except (KeyError, ValueError):
+                return False
+
+        eventually(later, what="both wait")
+    mounted.sync()
+    assert mounted.status()["uploads"] == []
+
+
 def test_many_refusals_are_a_few_lines(mounted: Mounted) -> None:
     """Twenty refused files do not fill the screen."""
     mounted.allow("refused")

@@ -127,3 +127,22 @@ def test_a_folder_under_a_local_name(mounted: Mounted) -> None:
     (mounted.root / "docs~").rename(mounted.root / "docs")
     mounted.sync()
     assert sorted(mounted.zone.listing("docs")) == sorted([*inside, "new.txt"])
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_moved_into_a_local_folder_that_gets_a_name_for_everybody(
+    mounted: Mounted, before: str, edited: bool
+) -> None:
+    """The file goes with its folder, with its history and with what was written to it there."""
+    (mounted.root / "work~").mkdir()
+    (mounted.root / "notes.txt").rename(mounted.root / "work~/notes.txt")
+    if edited:
+        (mounted.root / "work~/notes.txt").write_bytes(b"edited\n")
+    mounted.sync()
+    assert set(mounted.zone.listing()) == SEEDED
+    (mounted.root / "work~").rename(mounted.root / "work")
+    mounted.sync()
+    assert set(mounted.zone.listing()) == SEEDED - {"notes.txt"} | {"work"}
+    assert mounted.zone.entry_id("work/notes.txt") == before
+    assert mounted.zone.read("work/notes.txt") == (mounted.root / "work/notes.txt").read_bytes()
+    assert len(mounted.zone.versions("work/notes.txt")) == 1 + edited

@@ -171,6 +171,9 @@ class Renaming:
         elif was_local and not local:
             for child in core.tree.below(inode.ino):
                 self._publish(child)
+        elif inode.generation and core.journal.get(inode.ino) is not None:
+            # A step that was planned for the former name must not be done for this one.
+            self._send_content(inode, None)
 
     def _unpark(self, inode: Inode) -> None:
         """A file of the service has a name again that the service may hear of."""
@@ -209,7 +212,9 @@ class Renaming:
         if core.stays_local(core.tree.get(inode.parent), inode.name):
             return
         core.tree.update(inode, local=False)
-        if inode.is_folder:
+        if not inode.is_new:
+            self._unpark(inode)
+        elif inode.is_folder:
             core.journal.place(inode.ino, core.due())
         elif inode.generation:
             self._send_content(inode, None)

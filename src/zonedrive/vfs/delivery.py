@@ -112,7 +112,9 @@ class Delivery:
         if old is None or old_intent is None or old.is_new:
             return
         stays = not old_intent.gone
-        if stays and not old.generation:
+        opened = core.opened.get(old.ino)
+        read_on = opened is not None and opened.session is None  # by who has it open
+        if (stays or read_on) and not old.generation:
             await core.keep_bytes(old)
         there = stays or await self._is_there(old)
         if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:

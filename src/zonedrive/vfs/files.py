@@ -18,7 +18,7 @@ from zonedrive.content.source import Changed
 from zonedrive.errors import ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
-from zonedrive.tree.inode import Inode
+from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.open_file import Handle, Opened, OpenFile
@@ -55,6 +55,7 @@ class Files:
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         writable = bool(flags & WRITE_FLAGS)
+        self._require_reachable(inode)
         self._check_access(inode, flags, writable)
         state = (inode.revision, inode.generation)
         keep = self._paged.get(inode.ino) == state
@@ -174,6 +175,7 @@ class Files:
 
     async def truncate(self, inode: Inode, size: int) -> None:
         """Make the file `size` bytes long, with zeros where it grows."""
+        self._require_reachable(inode)
         if inode.attributes.write_protected:
             raise PermissionError(errno.EACCES, "write-protected on the service")
         opened = self._core.opened.get(inode.ino)
@@ -240,6 +242,14 @@ class Files:
         self._handles.clear()
 
     # ---- inside ----
+
+    def _require_reachable(self, inode: Inode) -> None:
+        """Raises OSError (ESTALE) for what was removed or replaced before it could be opened.
+
+        The kernel then looks its name up once more, and opens what is there now.
+        """
+        if inode.parent == NOWHERE and inode.ino not in self._core.opened:
+            raise OSError(errno.ESTALE, "removed, or replaced by another one")
 
     def _check_access(self, inode: Inode, flags: int, writable: bool) -> None:
         readable = (flags & os.O_ACCMODE) != os.O_WRONLY

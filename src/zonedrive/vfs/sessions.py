@@ -11,6 +11,7 @@ Must not know handles: `files` counts them.
 """
 
 import contextlib
+import errno
 import logging
 import time
 
@@ -78,7 +79,10 @@ class Sessions:
                 except Changed:
                     await self.catch_up(inode)
                     base = inode.revision
-                    file = await self._copy_of_version(inode, generation)
+                    try:
+                        file = await self._copy_of_version(inode, generation)
+                    except Changed as wrong:
+                        raise OSError(errno.ESTALE, "changed on the service") from wrong
             if old is not None:
                 old.file.close()
                 base = old.base or base
@@ -136,9 +140,29 @@ class Sessions:
         """Make the session's file `size` bytes long."""
         session = opened.session
         assert session is not None
+        self._record_cut(opened, session, size)
         session.file.truncate(size)
         reached(Place.BYTES_CUT)
         session.changed(size)
+
+    def _record_cut(self, opened: OpenFile, session: Session, size: int) -> None:
+        """A record must never name more bytes than there are, so it is the first to shrink."""
+        core = self._core
+        inode = core.tree.get(opened.ino)
+        if inode.generation != session.generation or inode.size <= size:
+            return
+        with core.transaction():
+            core.tree.update(inode, size=size)
+            intent = core.journal.get(opened.ino)
+            if intent is not None and intent.generation == session.generation:
+                core.journal.content(
+                    opened.ino,
+                    session.generation,
+                    size,
+                    base=session.base,
+                    held=True,
+                    due_ns=core.due(),
+                )
 
     def commit(self, opened: OpenFile, *, held: bool) -> None:
         """Bytes first, then, in one transaction, the record that names them."""

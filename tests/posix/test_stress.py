@@ -1,0 +1,41 @@
+"""Several processes at random in one folder: nothing breaks, and the service ends up the same."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.posix.stress import stress
+
+
+def local_tree(folder: Path) -> dict[str, bytes | None]:
+    """Content by path, None for folders."""
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+        for path in folder.rglob("*")
+    }
+
+
+def size(tree: dict[str, bytes | None], path: str) -> int:
+    """Of a file; -1 for a folder."""
+    content = tree[path]
+    return -1 if content is None else len(content)
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+def test_several_processes_at_once(mounted: Mounted) -> None:
+    """Each gets the errnos of a local disk, nobody's file is touched by another, and in the end
+    the service has exactly what the folder shows."""
+    mounted.allow("two entries of this name")  # for a moment, while names change hands
+    folder = mounted.root / "work"
+    folder.mkdir()
+    assert stress(folder, processes=3, operations=300, seed=5) == []
+    mounted.sync(seconds=60)
+    here = local_tree(folder)
+    assert len(here) > 5
+    found = mounted.zone.tree("work")
+    there = {path.removeprefix("work/"): content for path, content in found.items()}
+    assert {path: size(there, path) for path in there} == {path: size(here, path) for path in here}
+    assert there == here
+    mounted.restart()
+    assert local_tree(folder) == here

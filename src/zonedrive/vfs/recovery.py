@@ -17,11 +17,9 @@ import logging
 import time
 from pathlib import Path
 
-from zonedrive.errors import StoreError
 from zonedrive.failpoint import Place, reached
-from zonedrive.outbox.journal import Intent
 from zonedrive.paths import write_private
-from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.inode import NOWHERE
 from zonedrive.vfs import losses
 from zonedrive.vfs.core import Core
 
@@ -48,7 +46,7 @@ def recover(core: Core) -> None:
                     core.tree.unlink(inode)
                     core.journal.drop(intent.ino)
             elif intent.held:
-                _release(core, inode, intent)
+                core.journal.hold(intent.ino, False, time.time_ns())
         for doubt in core.doubts.all():
             if core.tree.find(doubt.ino) is None:
                 core.doubts.drop(doubt.ino)
@@ -64,24 +62,6 @@ def recover(core: Core) -> None:
         _forget_empty(core, named, stored)
         losses.sweep(core)
     reached(Place.RECOVERED)
-
-
-def _release(core: Core, inode: Inode, intent: Intent) -> None:
-    """Nobody writes to it any more; a cut that was not recorded yet has happened all the same."""
-    core.journal.hold(intent.ino, False, time.time_ns())
-    if not intent.generation:
-        return
-    try:
-        file = core.spool.open(intent.ino, intent.generation)
-    except (OSError, StoreError):  # told when it is to be sent
-        return
-    size = file.size
-    file.close()
-    if size < intent.size and not core.suspect:
-        core.tree.update(inode, size=size)
-        core.journal.content(
-            intent.ino, intent.generation, size, base=intent.base, held=False, due_ns=core.due()
-        )
 
 
 def _suspect_after_power_cut(core: Core) -> None:

@@ -144,10 +144,7 @@ class Uploads:
             finally:
                 file.close()
         except Damaged as wrong:
-            raise Damaged(
-                f"the bytes that wait here are damaged ({wrong.message})",
-                remedy="save the file again, or delete it",
-            ) from wrong
+            raise _damaged(wrong) from wrong
 
     async def _overtook(self, inode: Inode) -> bool:
         """Whether another upload to the same name was under way: see first what came of it."""
@@ -194,6 +191,8 @@ class Uploads:
                     inode.zone, doubt.folder, doubt.name, body, intent.size, cancelled=cancelled
                 )
             )
+        except Damaged as wrong:  # found on the way: the service got no whole body
+            raise _damaged(wrong) from wrong
         finally:
             del self._bodies[inode.ino]
             file.close()
@@ -244,3 +243,10 @@ class Uploads:
             return await self._resolution.same_bytes(file, doubt.zone, found.id)
         finally:
             file.close()
+
+
+def _damaged(wrong: Damaged) -> Damaged:
+    return Damaged(
+        f"the bytes that wait here are damaged ({wrong.message})",
+        remedy="save the file again, or delete it",
+    )

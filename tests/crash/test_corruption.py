@@ -1,0 +1,215 @@
+"""A disk that gives back other bytes than it got: noticed, the rest kept, the loss named."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.crash import damage
+from tests.crash.desk import Desk
+from tests.crash.mounts import Mortal
+from tests.crash.scenarios import NEW, SEED
+
+OUTBOX = "refused"
+
+
+def waiting(dying: Mortal, name: str, *options: str) -> Desk:
+    """A desk whose file a.txt was saved and could not be sent; the daemon is dead."""
+    dying.allow(OUTBOX)
+    desk = Desk(dying, name, SEED)
+    dying.mount(*options)
+    assert (desk.path / "b.txt").read_bytes() == SEED["b.txt"]
+    dying.deployment.fault(status=503, method="POST", path="^/api/zones/")
+    desk.save("a.txt", NEW)
+    dying.kill()
+    dying.deployment.heal()
+    return desk
+
+
+def flip(path: Path, offset: int) -> None:
+    """One bit of a file, or of its last byte."""
+    data = bytearray(path.read_bytes())
+    data[min(offset, len(data) - 1)] ^= 0x10
+    path.write_bytes(data)
+
+
+def outgoing(dying: Mortal) -> Path:
+    """The one file in the spool."""
+    (found,) = (dying.machine.state / "outgoing").iterdir()
+    return found
+
+
+@pytest.mark.parametrize("table", ["intents", "doubts", "conflicts"])
+def test_a_journal_that_cannot_be_read_is_made_again(dying: Mortal, table: str) -> None:
+    """The names are known still, so what was saved is sent under its name, once."""
+    desk = waiting(dying, f"journal {table}")
+    damage.lose_table(dying.machine.state / "tree.db", table)
+    dying.allow("damaged")
+    dying.mount()
+    desk.check_here()
+    dying.sync()
+    desk.check_there()
+    assert dying.spool() == []
+    assert not (dying.path / "lost+found").exists()
+
+
+def test_a_damaged_page_costs_only_what_was_on_it(dying: Mortal) -> None:
+    """Other files keep their names; the damaged database is kept, and the log says where."""
+    desk = Desk(dying, "page", SEED)
+    dying.allow(OUTBOX, "damaged", "lost their names")
+    dying.mount()
+    desk.look()
+    dying.deployment.fault(status=503, method="POST", path="^/api/zones/")
+    saved = {f"{number:03}.txt": b"%d" % number for number in range(120)}
+    for name, data in saved.items():
+        desk.save(name, data)
+    dying.kill()
+    dying.deployment.heal()
+    path = dying.machine.state / "tree.db"
+    damage.flatten(path)
+    pages = damage.pages_of(path, "inodes")
+    assert len(pages) > 3
+    damage.overwrite(path, *pages[-1])
+    dying.mount()
+    found = sorted((dying.path / "lost+found").iterdir())
+    nameless = {each.read_bytes() for each in found}
+    named = {name: (desk.path / name).read_bytes() for name in os.listdir(desk.path)}
+    assert 0 < len(found) < len(saved)
+    assert all(saved.get(name, SEED.get(name)) == data for name, data in named.items())
+    assert nameless | {named[name] for name in named if name in saved} == set(saved.values())
+    assert "lost+found" in str(dying.status()["notice"])
+    (aside,) = dying.machine.state.glob("tree.db.damaged-*")
+    assert aside.name in dying.log()
+    dying.sync()
+    assert named == {
+        path.removeprefix("page/"): data for path, data in dying.zone.tree("page").items()
+    }
+
+
+def test_a_damaged_name_is_noticed(dying: Mortal) -> None:
+    """A flipped bit inside a row is damage as well: the other rows are used on."""
+    desk = waiting(dying, "bit")
+    path = dying.machine.state / "tree.db"
+    damage.flatten(path)
+    data = path.read_bytes()
+    offset, size = damage.pages_of(path, "inodes")[0]
+    flip(path, offset + size - 20)  # rows grow from the end of a page: the first, the root
+    assert path.read_bytes() != data
+    dying.allow("damaged")
+    dying.mount()
+    desk.check_here()
+    dying.sync()
+    desk.check_there()
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [("truncated", ()), ("flipped", ()), ("truncated", ("encrypt=false",))],
+    ids=["truncated", "flipped", "truncated-plain"],
+)
+def test_damaged_outgoing_bytes_are_never_sent(
+    dying: Mortal, how: str, options: tuple[str, ...]
+) -> None:
+    """The file is shown as failed with the reason, others are sent; saving it again helps."""
+    desk = waiting(dying, f"outgoing {how} {len(options)}", *options)
+    path = outgoing(dying)
+    if how == "truncated":
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        flip(path, path.stat().st_size // 2)
+    dying.mount(*options)
+    (desk.path / "b.txt").write_bytes(b"sent all the same")
+    assert dying.ask("sync", paths=[], timeout=20)["exit"] == 1
+    (left,) = dying.status()["uploads"]
+    assert left["state"] == "failed"
+    assert "damaged" in left["error"]
+    assert dying.zone.read(f"{desk.name}/b.txt") == b"sent all the same"
+    assert dying.zone.read(f"{desk.name}/a.txt") == SEED["a.txt"]
+    assert len(dying.zone.versions(f"{desk.name}/a.txt")) == 1
+    (desk.path / "a.txt").write_bytes(b"saved again")
+    dying.sync()
+    assert dying.zone.read(f"{desk.name}/a.txt") == b"saved again"
+    assert len(dying.zone.versions(f"{desk.name}/a.txt")) == 2
+
+
+def test_after_a_power_cut_bytes_are_checked_before_anything_is_sent(dying: Mortal) -> None:
+    """Bytes that were never synced may be torn: not one of them leaves the machine."""
+    desk = waiting(dying, "power")
+    path = outgoing(dying)
+    flip(path, path.stat().st_size - 10)
+    (dying.machine.state / "boot").write_text("another run of the machine")
+    before = dying.deployment.stats()
+    dying.mount()
+    assert dying.ask("sync", paths=[], timeout=20)["exit"] == 1
+    after = dying.deployment.stats()
+    assert "damaged" in dying.status()["uploads"][0]["error"]
+    assert _posts(after) == _posts(before)
+    with pytest.raises(OSError, match="Input/output") as refused:
+        (desk.path / "a.txt").read_bytes()
+    assert refused.value.errno == errno.EIO
+    (desk.path / "a.txt").unlink()
+    dying.sync()
+    assert dying.spool() == []
+
+
+def _posts(stats: dict[str, object]) -> object:
+    requests = stats["requests"]
+    assert isinstance(requests, dict)
+    return {
+        route: count for route, count in requests.items() if str(route).startswith("POST /api/z")
+    }
+
+
+def test_intact_bytes_are_sent_after_a_power_cut(dying: Mortal) -> None:
+    """A check that finds nothing stops nothing."""
+    desk = waiting(dying, "power, intact")
+    (dying.machine.state / "boot").write_text("another run of the machine")
+    dying.mount()
+    dying.sync()
+    desk.check_there()
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "index", "half an index"])
+def test_a_damaged_cache_is_fetched_again(dying: Mortal, how: str) -> None:
+    """Cached bytes are checked when they are read: a program never sees wrong ones."""
+    desk = Desk(dying, f"cache {how}", SEED | {"big.bin": NEW})
+    dying.allow("cache")
+    dying.mount()
+    assert desk.here() == {**SEED, "big.bin": NEW}
+    dying.ask("unmount", timeout=5, now=False)
+    folder = dying.machine.cache / "content"
+    biggest = max(folder.glob("*-*"), key=lambda path: path.stat().st_size)
+    index = folder / "index.db"
+    match how:
+        case "truncated":
+            os.truncate(biggest, biggest.stat().st_size // 2)
+        case "flipped":
+            flip(biggest, biggest.stat().st_size // 2)
+        case "index":
+            damage.overwrite(index, 0, 200)
+        case _:
+            os.truncate(index, index.stat().st_size // 2)
+    dying.mount()
+    assert desk.here() == {**SEED, "big.bin": NEW}
+    assert "cache" in dying.log()
+
+
+def test_a_cut_that_was_not_closed_leaves_a_file_that_can_be_sent(dying: Mortal) -> None:
+    """After fsync, a cut, and the death of the daemon: the file is the cut one, not damaged."""
+    desk = Desk(dying, "cut", SEED)
+    dying.allow(OUTBOX)
+    dying.mount(kill_at="bytes-cut")
+    with (
+        pytest.raises(OSError, match="connect"),
+        (desk.path / "new.txt").open("wb") as file,
+    ):
+        file.write(NEW)
+        file.flush()
+        os.fsync(file.fileno())
+        file.truncate(5)
+    assert dying.died_at("bytes-cut")
+    dying.mount()
+    assert (desk.path / "new.txt").read_bytes() == NEW[:5]
+    dying.sync()
+    assert dying.zone.read("cut/new.txt") == NEW[:5]

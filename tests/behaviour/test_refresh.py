@@ -290,3 +290,24 @@ def test_unsent_work_in_a_zone_that_is_closed_is_kept(mounted: Mounted) -> None:
     on_the_service(mounted, "accessible", 1)
     mounted.sync()
     assert mounted.zone.read("docs/mine.txt") == b"mine\n"
+
+
+@pytest.mark.mount("refresh=0.3", profile="published")
+def test_a_folder_deleted_there_that_cannot_be_made_here(mounted: Mounted) -> None:
+    """Where no folder can be made, the edit in a deleted one waits, is shown, and can be moved."""
+    mounted.allow("deleted on the service", "refused")
+    path = mounted.root / "docs/report.md"
+    with path.open("ab", buffering=0) as file:
+        file.write(b"mine\n")
+        mounted.zone.delete("docs")
+        eventually(
+            lambda: not (mounted.root / "docs/2026/q1.csv").exists(), what="the rest is gone"
+        )
+    ended = mounted.machine.run("sync", "--timeout", "20")
+    assert ended.returncode == 1
+    assert "move it to another folder" in ended.stderr
+    content = path.read_bytes()
+    path.rename(mounted.root / "report.md")
+    mounted.sync()
+    assert mounted.zone.read("report.md") == content
+    assert content.endswith(b"mine\n")

@@ -57,7 +57,6 @@ def test_a_change_during_the_upload_starts_it_anew(mounted: Mounted) -> None:
 
 REFUSALS = {
     403: ("NOT_ALLOWED", "your rights", "manager"),
-    409: ("WRONG_STATE", "wrong", ""),
     413: ("FAILED", "larger", "smaller"),
     400: ("ILLEGAL_NAME", "wrong", "rename"),
     423: ("LOCKED", "lock", "released"),
@@ -90,7 +89,7 @@ def test_a_refusal_stops_that_file_only_and_says_what_to_do(mounted: Mounted, st
         )
 
 
-@pytest.mark.parametrize(("status", "code"), [(500, 1), (507, 1), (503, 4)])
+@pytest.mark.parametrize(("status", "code"), [(507, 1), (503, 4)])
 def test_sync_says_why_a_failing_service_has_nothing(
     mounted: Mounted, status: int, code: int
 ) -> None:

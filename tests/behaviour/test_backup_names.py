@@ -146,3 +146,19 @@ def test_moved_into_a_local_folder_that_gets_a_name_for_everybody(
     assert mounted.zone.entry_id("work/notes.txt") == before
     assert mounted.zone.read("work/notes.txt") == (mounted.root / "work/notes.txt").read_bytes()
     assert len(mounted.zone.versions("work/notes.txt")) == 1 + edited
+
+
+@pytest.mark.mount("settle=60")
+def test_moved_into_a_new_folder_that_gets_a_local_name(mounted: Mounted, before: str) -> None:
+    """What was written to the file is not forgotten; it is sent once everybody may see it."""
+    (mounted.root / "work").mkdir()
+    (mounted.root / "notes.txt").rename(mounted.root / "work/notes.txt")
+    (mounted.root / "work/notes.txt").write_bytes(b"edited\n")
+    (mounted.root / "work").rename(mounted.root / "work~")
+    mounted.sync()
+    assert set(mounted.zone.listing()) == SEEDED
+    (mounted.root / "work~").rename(mounted.root / "work")
+    mounted.sync()
+    assert mounted.zone.entry_id("work/notes.txt") == before
+    assert mounted.zone.read("work/notes.txt") == b"edited\n"
+    assert set(mounted.zone.listing()) == SEEDED - {"notes.txt"} | {"work"}

@@ -179,3 +179,16 @@ def test_a_rename_and_an_edit_around_a_lost_answer(mounted: Mounted) -> None:
     assert both(mounted)["final.txt"] == b"edited\n"
     assert mounted.zone.entry_id("final.txt") == before
     assert len(mounted.zone.versions("final.txt")) == 2
+
+
+def test_a_rename_without_an_answer_that_is_taken_back(mounted: Mounted) -> None:
+    """Renamed without an answer, then renamed back: that is what the service is told, too."""
+    moved = {"method": "PUT", "path": "^/api/sandbox/"}
+    with unanswered(mounted, lambda: mounted.zone.find("final.txt"), **moved):
+        (mounted.root / "notes.txt").rename(mounted.root / "final.txt")
+    eventually(lambda: mounted.status()["state"] == "offline", what="the move is over")
+    (mounted.root / "final.txt").rename(mounted.root / "notes.txt")
+    mounted.deployment.heal()
+    mounted.sync()
+    assert set(both(mounted)) >= {"notes.txt"}
+    assert set(mounted.zone.listing()) == SEEDED

@@ -165,9 +165,12 @@ class Renaming:
             self._note_place(inode, folder)
         elif local and not was_local:
             for child in core.tree.below(inode.ino):
-                core.disown(child)
                 core.tree.update(child, local=True)
-                core.journal.drop(child.ino)
+                if child.is_new:
+                    core.disown(child)
+                    core.journal.drop(child.ino)
+                else:
+                    core.journal.park(child.ino, child.revision)
         elif was_local and not local:
             for child in core.tree.below(inode.ino):
                 self._publish(child)
@@ -198,7 +201,8 @@ class Renaming:
             and folder.remote_id == inode.remote_parent
             and core.remote_name(inode) == inode.remote_name
         )
-        if not back or core.in_flight(inode.ino):  # a move under way may end anywhere
+        tried = intent is not None and intent.place and intent.attempts > 0
+        if not back or tried or core.in_flight(inode.ino):  # such a move may have been made
             if inode.is_new:
                 core.journal.place(inode.ino, core.due())
             else:

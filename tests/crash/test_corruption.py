@@ -173,7 +173,7 @@ def test_intact_bytes_are_sent_after_a_power_cut(dying: Mortal) -> None:
 @pytest.mark.parametrize("how", ["truncated", "flipped", "index", "half an index"])
 def test_a_damaged_cache_is_fetched_again(dying: Mortal, how: str) -> None:
     """Cached bytes are checked when they are read: a program never sees wrong ones."""
-    desk = Desk(dying, f"cache {how}", SEED | {"big.bin": NEW})
+    desk = Desk(dying, f"cache {how}", {**SEED, "big.bin": NEW})
     dying.allow("cache")
     dying.mount()
     assert desk.here() == {**SEED, "big.bin": NEW}

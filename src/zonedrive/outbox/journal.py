@@ -178,6 +178,13 @@ class Journal:
         if old is not None and (old.held != held or old.due_ns != due_ns):
             self._put(msgspec.structs.replace(old, held=held, due_ns=due_ns))
 
+    def let_go(self, ino: int, due_ns: int) -> None:
+        """As `hold` with False, where the disk takes no row: a next start finds nobody anyway."""
+        old = self._intents.get(ino)
+        if old is not None:
+            self._intents[ino] = msgspec.structs.replace(old, held=False, due_ns=due_ns)
+            self.changed()
+
     def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
         """Its folder or name changed here (or it is a folder that is to be made).
 

@@ -50,6 +50,8 @@ class Placement:
         except AlreadyExists as taken:
             resolution.without_effect(doubt)
             await self._meet(intent, inode, await self._in_the_way(inode, name, taken))
+        except OSError:  # the answer cannot be noted: the doubt stays
+            raise
         except Exception:
             resolution.without_effect(doubt)
             raise
@@ -103,6 +105,8 @@ class Placement:
         name = core.remote_name(inode)
         try:
             unchanged = await self._is_unchanged(intent, inode)
+            if core.overtaken(intent):
+                return
             reached(Place.MOVE_ASKED)
             entry = await core.service.move(
                 inode.zone, inode.remote_id or "", parent.remote_id, name
@@ -170,9 +174,12 @@ class Placement:
     async def delete(self, intent: Intent, inode: Inode) -> None:
         """Delete what was removed here."""
         core = self._core
-        if inode.is_folder and await self._others_in(inode):
+        changed = await (self._others_in if inode.is_folder else self._changed_by_others)(inode)
+        if core.overtaken(intent):
+            return  # somebody else may have taken over what the inode stood for
+        if inode.is_folder and changed:
             raise Rejected("others have put something into the folder", code="NOT_EMPTY")
-        if not inode.is_folder and await self._changed_by_others(inode):
+        if changed:
             log.warning("a file that was deleted here has a new version by somebody else: it stays")
             with core.transaction():
                 core.tree.unlink(inode)

@@ -207,8 +207,12 @@ class Sessions:
         reached(Place.FILE_CLOSED)
         intent = core.journal.get(opened.ino)
         if intent is not None and intent.generation:
-            with core.transaction():
-                core.journal.hold(opened.ino, False, core.due())
+            try:
+                with core.transaction():
+                    core.journal.hold(opened.ino, False, core.due())
+            except OSError as full:  # the content is safe, so the close is not refused for that
+                log.warning("inode %d: that it is closed could not be noted: %s", opened.ino, full)
+                core.journal.let_go(opened.ino, core.due())
             reached(Place.INTENT_FREED)
 
     def abandon(self, opened: OpenFile) -> None:

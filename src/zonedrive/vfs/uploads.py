@@ -160,16 +160,18 @@ class Uploads:
         resolution.begin(doubt)
         reached(Place.DOUBT_NOTED)
         try:
-            entry = await self._transfer(intent, inode, doubt)
+            try:
+                entry = await self._transfer(intent, inode, doubt)
+            except MAY_HAVE_ARRIVED:
+                raise
+            except Cancelled:
+                resolution.without_effect(doubt)
+                return
+            except Exception:
+                resolution.without_effect(doubt)
+                raise
             reached(Place.REPLY_CAME)
-            await resolution.arrived(doubt, entry)
-        except MAY_HAVE_ARRIVED:
-            raise
-        except Cancelled:
-            resolution.without_effect(doubt)
-        except Exception:
-            resolution.without_effect(doubt)
-            raise
+            await resolution.arrived(doubt, entry)  # where it cannot be noted, the doubt stays
         finally:
             resolution.end(doubt)
 

@@ -1,0 +1,99 @@
+"""The disk below the outbox fills up at every write of the protocol, one page later each time."""
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from tests.behaviour.test_full_disk import small_disk
+from tests.crash.desk import Desk
+from tests.crash.ledger import File
+from tests.crash.mounts import Mortal
+
+PAGE = 4096
+ROOM = range(72)  # pages that are left free: from none to enough for everything
+
+
+class Filler:
+    """A file that takes all room of a disk but some pages."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "filler"
+
+    def leave(self, pages: int) -> None:
+        """Let so many pages be free."""
+        self.go()
+        found = os.statvfs(self._path.parent)
+        with self._path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, found.f_bavail - pages) * PAGE)
+
+    def go(self) -> None:
+        """Give all room back."""
+        self._path.unlink(missing_ok=True)
+
+
+class Careful:
+    """Works in a desk; what is refused for lack of room must not have happened."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.refused = 0
+        self.done = 0
+
+    def __call__(self, change: str, *arguments: object, **more: object) -> None:
+        """Do one of the desk's changes."""
+        before = list(self.desk.ledger.possible)
+        try:
+            getattr(self.desk, change)(*arguments, **more)
+            self.done += 1
+        except OSError as full:
+            log = self.desk.mount.log()[-1500:]
+            assert full.errno == errno.ENOSPC, f"{change} {arguments}: {full}\n{log}"
+            self.refused += 1
+            self.desk.ledger.possible = before
+
+    def new(self, name: str, data: bytes) -> None:
+        """A new file, which may be left empty where there is no room for its content."""
+        self("save", name, data)
+        if name not in self.desk.ledger.now:
+            with contextlib.suppress(FileNotFoundError, OSError):
+                (self.desk.path / name).unlink()
+
+
+def test_a_full_disk_at_any_write_refuses_or_keeps(dying: Mortal) -> None:
+    """Each call succeeds for good or says ENOSPC and changes nothing; with room, all goes on."""
+    dying.allow("No space", "full", "could not", "not kept", "refused", "Logging error", "cached")
+    desk = Desk(dying, "full", {"a.txt": b"a", "b.txt": b"b"})
+    careful = Careful(desk)
+    with small_disk(dying.machine.folders["STATE_HOME"], 6 << 20) as disk:
+        filler = Filler(disk)
+        dying.mount()
+        desk.look()
+        for pages in ROOM:
+            filler.leave(pages)
+            careful("save", "a.txt", b"%d" % pages * 20_000)
+            careful.new("new.txt", b"%d" % pages * 9_000)
+            careful.new(f"note {pages}.txt", b"%d" % pages)
+            careful("mkdir", f"folder {pages}")
+            careful("exchange", "a.txt", "b.txt")
+            if "new.txt" in desk.ledger.now:
+                careful("rename", "new.txt", "b.txt")
+            filler.go()
+            for name in set(os.listdir(desk.path)) - set(desk.ledger.now):
+                (desk.path / name).unlink()
+            if "new.txt" in desk.ledger.now:
+                desk.unlink("new.txt")
+            desk.check_here()
+        assert careful.refused > len(ROOM) // 4
+        assert careful.done > len(ROOM)
+        dying.sync()
+        dying.kill()
+        dying.mount()
+        desk.check_here()
+        desk.save("after.txt", b"there is room again")
+        dying.sync()
+        there = {path.removeprefix("full/"): data for path, data in dying.zone.tree("full").items()}
+        assert there == desk.here()
+        assert there["after.txt"] == File(b"there is room again").content
+        assert dying.spool() == []
+        dying.tear_down()

@@ -1,0 +1,105 @@
+"""A newer zonedrive opens what an older one left, and an older one refuses what it cannot know."""
+
+import random
+from pathlib import Path
+
+from tests.crash.mounts import Mortal
+from tests.harness.deployment import RemoteZone
+from zonedrive.content.spool import Spool
+from zonedrive.db import Database
+from zonedrive.logon.keys import data_box
+from zonedrive.logon.secrets import FileStore
+from zonedrive.tree.inode import ROOT, Inode, Kind
+from zonedrive.tree.tree import Tree
+from zonedrive.vfs.schema import SCHEMAS
+
+
+class Former:
+    """The stores of an account as the first schema had them."""
+
+    def __init__(self, state: Path, zone: RemoteZone, name: str) -> None:
+        box, key = data_box(FileStore(state / "secrets.json"), True)
+        self.database = Database(state / "tree.db", SCHEMAS[:1])
+        self.tree = Tree(self.database, box)
+        self.spool = Spool(state / "outgoing", key)
+        self._generation = 1000
+        with self.database.transaction():
+            self.zone = self.tree.add(
+                ROOT, name, Kind.ZONE, zone=zone.id, remote_id=zone.root_id, remote_name=name
+            )
+
+    def intent(self, inode: Inode, generation: int, size: int, *, gone: int = 0) -> None:
+        """A row as the first schema has it."""
+        self.database.execute(
+            "INSERT INTO intents VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, 0, 0, '')",
+            (inode.ino, inode.ino, generation, size, inode.revision or None, gone),
+        )
+
+    def save(self, name: str, data: bytes, **known: object) -> None:
+        """A file that was closed and not sent."""
+        self._generation += 1
+        with self.database.transaction():
+            inode = self.tree.add(
+                self.zone.ino, name, Kind.FILE, zone=self.zone.zone,
+                generation=self._generation, size=len(data), **known,
+            )  # fmt: skip
+            file = self.spool.create(inode.ino, self._generation)
+            file.pwrite(0, data)
+            file.close()
+            self.intent(inode, self._generation, len(data))
+
+
+def test_a_full_outbox_of_the_former_schema_is_sent_once(dying: Mortal) -> None:
+    """What waited before the upgrade arrives after it, each file as one version."""
+    zone = dying.zone
+    before = zone.listing()
+    name = dying.root.name
+    former = Former(dying.machine.state, zone, name)
+    saved = {f"former {n}.txt": random.Random(n).randbytes(1 + n * 40_000) for n in range(8)}
+    for file, data in saved.items():
+        former.save(file, data)
+    former.database.close()
+    dying.mount()
+    assert {file: (dying.root / file).read_bytes() for file in saved} == saved
+    dying.sync()
+    assert zone.listing().keys() == before.keys() | saved.keys()
+    for file, data in saved.items():
+        assert zone.read(file) == data
+        assert len(zone.versions(file)) == 1
+    assert dying.spool() == []
+    assert dying.complaints() == []
+    dying.kill()
+    dying.mount()
+    dying.sync()
+    assert all(len(zone.versions(file)) == 1 for file in saved)
+    for file in saved:
+        zone.delete(file)
+
+
+def test_a_database_of_a_newer_zonedrive_is_left_alone(dying: Mortal) -> None:
+    """One line says what to do; nothing is changed, and nothing is taken for damage."""
+    dying.mount()
+    dying.kill()
+    path = dying.machine.state / "tree.db"
+    database = Database(path, SCHEMAS)
+    database.execute(f"PRAGMA user_version = {len(SCHEMAS) + 1}")
+    database.close()
+    before = path.read_bytes()
+    ended = dying.machine.run("mount", dying.path)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "newer zonedrive" in ended.stderr
+    assert "upgrade" in ended.stderr
+    assert path.read_bytes() == before
+    assert not list(dying.machine.state.glob("tree.db.*"))
+
+
+def test_a_second_daemon_is_refused(dying: Mortal) -> None:
+    """Two daemons never work on one account: the second says so in one line and changes nothing."""
+    dying.mount()
+    other = dying.machine.folder / "Other"
+    other.mkdir()
+    ended = dying.machine.run("mount", other)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert dying.status()["pid"] == dying.pid

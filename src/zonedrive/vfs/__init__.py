@@ -12,8 +12,35 @@ Brings tree, content and outbox together, which do not know each other:
                  two versions of one file by `conflicts`, requests without an answer by
                  `resolution`
     recovery     what a daemon that was killed left behind
+    losses       what a damaged database no longer names
     schema       the database of tree and outbox, and its upgrades
     report       what `status`, `sync` and `conflicts` tell
 
 What each verb promises a program stands in SEMANTICS.md beside this file.
+
+The crash protocol.  A daemon may die between any two lines; `failpoint.Place` names every step
+with what is durable there.  Three stores change: rows (tree, journal and doubts, in one SQLite
+file, so one transaction), bytes (one spool file for each generation), and the service.
+
+1. Bytes come before the row that names them, and go after the commit that names them no more
+   (`Database.after_commit`).  So a row never names missing bytes, and bytes that no row names
+   are of no use: never closed, or already replaced.
+2. A generation that was closed never changes.  Who writes again works on a copy.
+3. Every local change is one transaction of tree and journal: it has happened in full or not.
+4. Before content or a new folder is sent, a doubt is noted; the answer ends doubt and intent in
+   one transaction.  A doubt that is left is resolved by looking at the service before anything
+   else is told of the inode.  Moves and deletions may simply be told again.
+
+| step                        | what reaches the kernel        | what reaches the disk for sure    |
+|-----------------------------|--------------------------------|-----------------------------------|
+| write                       | at the latest at close         | -                                 |
+| close                       | bytes, then their record       | -                                 |
+| fsync                       | the same                       | bytes, their name, the record     |
+| create, unlink, rename, ... | the record                     | -, or with fsync of the folder    |
+| an answer of the service    | the record                     | -                                 |
+
+What has reached the kernel survives the death of the process; what is on the disk, a power cut.
+After a power cut rows may be older, never torn (write-ahead log), and bytes may be torn: so
+those from before it are checked before they are sent, and damaged ones never are.  What the next
+start does with each state it finds stands in `recovery`, and in `losses` for lost rows.
 """

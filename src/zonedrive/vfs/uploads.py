@@ -202,10 +202,14 @@ class Uploads:
     def _require_only_one(self, inode: Inode, name: str) -> None:
         """A version is sent under its file's name, so the folder may have that name only once."""
         siblings = self._core.tree.inodes_in(inode.parent) if inode.parent != NOWHERE else []
-        if any(
-            each is not inode and each.remote_name == name and each.remote_id is not None
+        others = [
+            each
             for each in siblings
-        ):
+            if each is not inode and each.remote_name == name and each.remote_id is not None
+        ]
+        if any(self._core.journal.get(each.ino) is not None for each in others):
+            raise Unavailable("another file is about to leave this name")
+        if others:
             raise AlreadyExists(
                 "the service has two entries of this name in one folder",
                 remedy="rename one of them there",

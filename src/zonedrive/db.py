@@ -20,6 +20,8 @@ from zonedrive.errors import StoreError
 _ERRNO = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # what a full disk gives the write-ahead log
+    sqlite3.SQLITE_IOERR_SHMSIZE: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,  # all others of the disk
     sqlite3.SQLITE_READONLY: errno.EROFS,
     sqlite3.SQLITE_NOMEM: errno.ENOMEM,
 }

@@ -62,7 +62,16 @@ class Careful:
 
 def test_a_full_disk_at_any_write_refuses_or_keeps(dying: Mortal) -> None:
     """Each call succeeds for good or says ENOSPC and changes nothing; with room, all goes on."""
-    dying.allow("No space", "full", "could not", "not kept", "refused", "Logging error", "cached")
+    dying.allow(
+        "No space",
+        "full",
+        "could not",
+        "not kept",
+        "refused",
+        "Logging error",
+        "cached",
+        "journal cannot",
+    )
     desk = Desk(dying, "full", {"a.txt": b"a", "b.txt": b"b"})
     careful = Careful(desk)
     with small_disk(dying.machine.folders["STATE_HOME"], 6 << 20) as disk:

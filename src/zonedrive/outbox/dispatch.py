@@ -127,11 +127,16 @@ class Dispatcher:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
-                if await self._carrier.ready():
-                    self.hurry(intent.ino for intent in self._journal.all())
                 self._wake = trio.Event()
-                begun = time.perf_counter()
-                steps = self._steps()
+                try:
+                    if await self._carrier.ready():
+                        self.hurry(intent.ino for intent in self._journal.all())
+                    begun = time.perf_counter()
+                    steps = self._steps()
+                except OSError as full:  # what is to be noted first cannot be: look again soon
+                    log.error("the journal cannot be written: %s", full)
+                    await trio.sleep(FIRST_RETRY_S)
+                    continue
                 now = time.time_ns()
                 self._queue = self._startable(steps, now)
                 self._start()

@@ -4,10 +4,13 @@ Nobody else sees such a rename: the entry stays what it was, until a new file ta
 becomes its next version, or the file gets another name.
 """
 
+import errno
 import os
+import subprocess
 
 import pytest
 
+from tests.harness import world
 from tests.harness.machine import Mounted
 
 SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
@@ -116,17 +119,51 @@ def test_a_coworkers_version_meanwhile_is_not_overwritten(mounted: Mounted, befo
     assert mounted.zone.read(copy) == b"by alice\n"
 
 
-def test_a_folder_under_a_local_name(mounted: Mounted) -> None:
-    """A folder can be renamed to such a name and back, and keeps what is in it."""
-    inside = sorted(os.listdir(mounted.root / "docs"))
-    (mounted.root / "docs").rename(mounted.root / "docs~")
-    assert sorted(os.listdir(mounted.root / "docs~")) == inside
-    (mounted.root / "docs~/new.txt").write_bytes(b"new\n")
+def test_a_folder_cannot_have_such_a_name(mounted: Mounted) -> None:
+    """Whole folders are not hidden from others by a rename: programs copy and remove instead."""
+    with pytest.raises(OSError) as refused:
+        (mounted.root / "docs").rename(mounted.root / "docs~")
+    assert refused.value.errno == errno.EXDEV
+    subprocess.run(["mv", mounted.root / "docs", mounted.root / "docs~"], check=True)
     mounted.sync()
-    assert sorted(mounted.zone.listing("docs")) == inside
-    (mounted.root / "docs~").rename(mounted.root / "docs")
+    assert (mounted.root / "docs~/report.md").read_bytes() == world.SEED["docs/report.md"]
+    assert set(mounted.zone.listing()) == SEEDED - {"docs"}
+
+
+def test_a_known_file_in_its_place_is_its_next_version(mounted: Mounted, before: str) -> None:
+    """The temporary file of a save was sent already: still one new version, and nothing else."""
+    (mounted.root / "notes.new").write_bytes(b"edited\n")
     mounted.sync()
-    assert sorted(mounted.zone.listing("docs")) == sorted([*inside, "new.txt"])
+    (mounted.root / "notes.txt").rename(mounted.root / "notes.txt~")
+    mounted.sync()
+    (mounted.root / "notes.new").rename(mounted.root / "notes.txt")
+    mounted.sync()
+    assert mounted.zone.entry_id("notes.txt") == before
+    assert mounted.zone.read("notes.txt") == b"edited\n"
+    assert len(mounted.zone.versions("notes.txt")) == 2
+    assert set(mounted.zone.listing()) == SEEDED
+
+
+def test_a_folder_in_its_place(mounted: Mounted) -> None:
+    """A folder wants the name: the file leaves the service, its bytes stay here as the backup."""
+    content = mounted.zone.read("notes.txt")
+    (mounted.root / "notes.txt").rename(mounted.root / "notes.txt~")
+    mounted.sync()
+    (mounted.root / "notes.txt").mkdir()
+    mounted.sync()
+    assert mounted.zone.listing()["notes.txt"]["folder"]
+    assert (mounted.root / "notes.txt~").read_bytes() == content
+
+
+def test_an_unread_file_in_its_place(mounted: Mounted) -> None:
+    """A file whose bytes are not here is moved there with its own history."""
+    other = mounted.zone.entry_id("big.bin")
+    (mounted.root / "notes.txt").rename(mounted.root / "notes.txt~")
+    mounted.sync()
+    (mounted.root / "big.bin").rename(mounted.root / "notes.txt")
+    mounted.sync()
+    assert mounted.zone.entry_id("notes.txt") == other
+    assert (mounted.root / "notes.txt~").read_bytes() == world.SEED["notes.txt"]
 
 
 @pytest.mark.parametrize("edited", [False, True])
@@ -149,15 +186,14 @@ def test_moved_into_a_local_folder_that_gets_a_name_for_everybody(
 
 
 @pytest.mark.mount("settle=60")
-def test_moved_into_a_new_folder_that_gets_a_local_name(mounted: Mounted, before: str) -> None:
-    """What was written to the file is not forgotten; it is sent once everybody may see it."""
+def test_a_new_folder_cannot_hide_what_was_moved_into_it(mounted: Mounted, before: str) -> None:
+    """A folder that was just made is refused such a name, too, and what is in it arrives."""
     (mounted.root / "work").mkdir()
     (mounted.root / "notes.txt").rename(mounted.root / "work/notes.txt")
     (mounted.root / "work/notes.txt").write_bytes(b"edited\n")
-    (mounted.root / "work").rename(mounted.root / "work~")
-    mounted.sync()
-    assert set(mounted.zone.listing()) == SEEDED
-    (mounted.root / "work~").rename(mounted.root / "work")
+    with pytest.raises(OSError) as refused:
+        (mounted.root / "work").rename(mounted.root / "work~")
+    assert refused.value.errno == errno.EXDEV
     mounted.sync()
     assert mounted.zone.entry_id("work/notes.txt") == before
     assert mounted.zone.read("work/notes.txt") == b"edited\n"

@@ -24,9 +24,7 @@ READ_ERRNO = {
     503: {errno.EREMOTEIO, errno.ENETUNREACH},
 }
 
-WARNED = (
-    r"refused|logon|log on|not reached|cannot be reached|in between|deleted on the service"
-)
+WARNED = r"refused|logon|log on|not reached|cannot be reached|in between|deleted on the service"
 
 
 def refusal(mounted: Mounted, relative: str) -> int | None:

@@ -159,14 +159,16 @@ def test_one_of_two_entries_of_a_name_is_not_sent_over_the_other(mounted: Mounte
     assert sorted(found) == [b"AAAA", b"BBBBBB"]
 
 
-def test_a_deletion_spares_a_version_that_was_not_seen(mounted: Mounted) -> None:
-    """Who deletes a file does not delete what a coworker wrote into it a moment before."""
-    mounted.allow("somebody else")
+@pytest.mark.parametrize("name", ["bob", "alice"])
+def test_a_deletion_spares_a_version_that_was_not_seen(mounted: Mounted, name: str) -> None:
+    """Who deletes a file does not delete what was written elsewhere a moment before."""
+    mounted.allow("newer version")
     assert (mounted.root / "notes.txt").exists()
-    mounted.zone.write("notes.txt", b"Bob's version\n")
+    zone = mounted.deployment.person(name).zone(mounted.root.name)
+    zone.write("notes.txt", b"another version\n")
     (mounted.root / "notes.txt").unlink()
     mounted.sync()
-    assert mounted.zone.read("notes.txt") == b"Bob's version\n"
+    assert mounted.zone.read("notes.txt") == b"another version\n"
     eventually((mounted.root / "notes.txt").exists, what="the file shows again")
 
 

@@ -11,7 +11,8 @@ that came and went is nothing.  Two things need a closer look:
   service sees one new version and the history goes on.  While that new file is still being
   written, the old one's entry stays as it is.
 * A file of the service that got a name of this machine only (a backup): it is parked.  Its entry
-  stays as it is, until somebody takes over the identity, or the file gets another name.
+  stays as it is, until somebody takes over the identity, or the file gets another name, or
+  something that cannot take over the identity (a folder) wants the place: it makes way (WITHDRAW).
 * A new file that may have arrived under an earlier name, or was removed since: whoever wants that
   name waits until it is known.
 * A place that must be free before something else can take it (a before b), up to circles such as
@@ -49,6 +50,9 @@ class Action(IntEnum):
     MOVE = 3
     UPLOAD = 4
     DELETE = 5
+    WITHDRAW = (
+        6  # no request: a parked file becomes one of this machine, its entry is to be deleted
+    )
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -86,6 +90,12 @@ def fold(
         step
         for intent, subject in items
         if (step := _step(intent, subject, leaving, wanted)) is not None
+    ]
+    taken = {subjects[step.ino].place for step in steps if _takes_a_place(step, subjects[step.ino])}
+    steps += [
+        Step(Action.WITHDRAW, intent.ino, intent)
+        for intent, subject in items
+        if intent.parked and subject.origin in taken
     ]
     adopted = {step.other for step in steps if step.action is Action.ADOPT}
     steps = [step for step in steps if step.ino not in adopted]

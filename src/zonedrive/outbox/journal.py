@@ -136,6 +136,10 @@ class Journal:
         """Those that the service is to hear of, oldest change first."""
         return [intent for intent in self.all() if not intent.parked]
 
+    def parked(self) -> list[Intent]:
+        """Those of files whose name never leaves this machine."""
+        return [intent for intent in self._intents.values() if intent.parked]
+
     @property
     def newest(self) -> int:
         """Grows with every local change."""

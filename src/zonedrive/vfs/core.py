@@ -19,7 +19,7 @@ from zonedrive.errors import StoreError
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
-from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.inode import NOWHERE, Inode, Kind
 from zonedrive.tree.listing import Local, Merged
 from zonedrive.tree.names import MAX_BYTES, shows
 from zonedrive.tree.tree import Tree
@@ -231,6 +231,21 @@ class Core:
             needed.add(opened.session.generation)
         if generation not in needed:
             self.drop_bytes(ino, generation)
+
+    def give_up_identity(self, inode: Inode, due_ns: int) -> None:
+        """The entry the inode stood for is to be deleted; the inode is a new file.
+
+        In a transaction.
+        """
+        identity = {
+            name: getattr(inode, name)
+            for name in ("zone", "remote_id", "remote_parent", "remote_name", "revision", "size")
+        }
+        self.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+        self.journal.drop(inode.ino)
+        ghost = self.tree.add(NOWHERE, inode.name, Kind.FILE, **identity)
+        self.doubts.pass_on(inode.ino, ghost.ino)
+        self.journal.gone(ghost.ino, due_ns)
 
     def disown(self, inode: Inode) -> None:
         """The inode becomes something else: what may have arrived for it is removed again.

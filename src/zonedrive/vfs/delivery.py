@@ -85,6 +85,8 @@ class Delivery:
         match step.action:
             case Action.ADOPT:
                 await self._adopt(step, inode)
+            case Action.WITHDRAW:
+                await self._withdraw(step, inode)
             case Action.MAKE:
                 await self._placement.make(step.intent, inode)
             case Action.MOVE:
@@ -95,6 +97,19 @@ class Delivery:
                 await self.uploads.upload(step.intent, inode)
             case Action.DELETE:
                 await self._placement.delete(step.intent, inode)
+
+    async def _withdraw(self, step: Step, parked: Inode) -> None:
+        """A parked file makes way on the service: from now on it is one of this machine."""
+        core = self._core
+        if not parked.generation:
+            await core.keep_bytes(parked)
+        intent = core.journal.get(parked.ino)
+        if intent is None or core.overtaken(step.intent):
+            return
+        with core.transaction():
+            # What somebody else saved since it was parked is not removed unseen.
+            core.tree.update(parked, revision=intent.base or parked.revision)
+            core.give_up_identity(parked, due_in(0))
 
     async def _is_there(self, inode: Inode) -> bool:
         """Whether the service still has the entry."""

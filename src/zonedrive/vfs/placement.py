@@ -174,13 +174,16 @@ class Placement:
     async def delete(self, intent: Intent, inode: Inode) -> None:
         """Delete what was removed here."""
         core = self._core
-        changed = await (self._others_in if inode.is_folder else self._changed_by_others)(inode)
+        if inode.is_folder:
+            changed = await self._others_in(inode)
+        else:
+            changed = await self._has_other_version(intent, inode)
         if core.overtaken(intent):
             return  # somebody else may have taken over what the inode stood for
         if inode.is_folder and changed:
             raise Rejected("others have put something into the folder", code="NOT_EMPTY")
         if changed:
-            log.warning("a file that was deleted here has a new version by somebody else: it stays")
+            log.warning("a file that was deleted here has a newer version on the service: it stays")
             with core.transaction():
                 core.tree.unlink(inode)
                 core.journal.drop(inode.ino)
@@ -198,13 +201,18 @@ class Placement:
         core.discard_bytes(inode, intent)
         core.reap(inode)
 
-    async def _changed_by_others(self, inode: Inode) -> bool:
+    async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
         """Whether the service has a version that was not seen here when it was deleted."""
         try:
             entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
         except NotFound:
             return False
-        return entry.revision != inode.revision and entry.modified_by != self._core.user
+        if entry.revision == inode.revision:
+            return False
+        # One by ourselves may be what a rename of ours made of it, without other bytes.
+        return entry.modified_by != self._core.user or (
+            intent.base is None and entry.size != inode.size
+        )
 
     async def _others_in(self, folder: Inode) -> bool:
         """Whether the service has something in the folder that was not removed here."""

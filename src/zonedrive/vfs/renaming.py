@@ -10,7 +10,7 @@ import time
 from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Revision
-from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.namespace import Namespace, require_writable
@@ -45,25 +45,29 @@ class Renaming:
         require_writable(old_folder, new_folder, inode, *([target] if target else []))
         if flags & EXCHANGE:
             assert target is not None
-            self._require_movable(inode, new_folder)
-            self._require_movable(target, old_folder)
+            self._require_movable(inode, new_folder, wanted)
+            self._require_movable(target, old_folder, source)
             self._exchange(inode, target)
         elif target is not inode:
             await self._names.call_back(inode, "move")
-            self._require_movable(inode, new_folder)
+            self._require_movable(inode, new_folder, wanted)
+            parked = None if target is not None else self._parked_at(new_folder, wanted)
             if target is not None:
                 await self._require_replaceable(inode, target)
-                await self._bring_bytes(inode, target)
                 await self._files.keep_readable(target)
-                if (inode.parent, inode.name, target.parent, target.name) != (
-                    (old_folder.ino, source, new_folder.ino, wanted)
-                ):
-                    raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+            await self._bring_bytes(inode, target or parked)
+            if (inode.parent, inode.name) != (old_folder.ino, source) or target is not (
+                core.tree.child(new_folder.ino, wanted)
+            ):
+                raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
             with core.transaction():
                 if not core.stays_local(new_folder, wanted):
                     core.journal.drop_conflict(inode.ino)  # somebody has seen to it
                 if target is not None:
                     self._replace(inode, target)
+                elif parked not in (None, inode) and inode.generation and not inode.is_new:
+                    core.give_up_identity(inode, core.due_for_names())
+                    self._send_content(inode, None)
                 self._place(inode, new_folder, wanted)
                 self._names.touch(old_folder)
                 self._names.touch(new_folder)
@@ -81,37 +85,36 @@ class Renaming:
             self._place(inode, core.tree.get(there[0]), there[1])
         reached(Place.EXCHANGED)
 
-    async def _bring_bytes(self, inode: Inode, target: Inode) -> None:
+    async def _bring_bytes(self, inode: Inode, target: Inode | None) -> None:
         """Before one file of the service replaces another: have its bytes here, if they are.
 
         Then they become the target's next version, and its history goes on.
         """
         core = self._core
-        if inode.is_new or target.is_new or inode.is_folder or inode.generation:
+        if target is None or target is inode or target.is_new:
+            return
+        if inode.is_new or inode.is_folder or inode.generation:
             return
         if not core.cache.is_complete(inode.ino, inode.revision):
             return
         await core.keep_bytes(inode)
 
-    def _give_up_identity(self, inode: Inode) -> None:
-        """The entry the inode stood for is deleted on the service; the inode is a new file."""
-        core = self._core
-        identity = {
-            name: getattr(inode, name)
-            for name in ("zone", "remote_id", "remote_parent", "remote_name", "revision")
-        }
-        core.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
-        core.journal.drop(inode.ino)
-        ghost = core.tree.add(NOWHERE, inode.name, Kind.FILE, **identity)
-        core.doubts.pass_on(inode.ino, ghost.ino)
-        core.journal.gone(ghost.ino, core.due_for_names())
+    def _parked_at(self, folder: Inode, name: str) -> Inode | None:
+        """The file that the service has there, while it has a name of this machine only here."""
+        for intent in self._core.journal.parked():
+            inode = self._core.tree.get(intent.ino)
+            if (inode.zone, inode.remote_parent) == (folder.zone, folder.remote_id) and (
+                inode.remote_name == name
+            ):
+                return inode
+        return None
 
     def _replace(self, inode: Inode, target: Inode) -> None:
         """Make way at the target's name; a new file becomes the target's next version."""
         core = self._core
         files = not inode.is_folder and not target.is_folder
         if files and inode.generation and not inode.is_new and not target.is_new:
-            self._give_up_identity(inode)
+            core.give_up_identity(inode, core.due_for_names())
         opened = core.opened.get(inode.ino)
         intent = core.journal.get(target.ino)
         takes_over = (
@@ -185,11 +188,7 @@ class Renaming:
         if intent is None or not intent.parked:
             return
         core.journal.place(inode.ino, core.due_for_names())
-        if inode.is_folder:
-            for child in core.tree.below(inode.ino):
-                if child.is_new:
-                    self._publish(child)
-        elif inode.generation:
+        if inode.generation:
             self._send_content(inode, intent.base)
 
     def _note_place(self, inode: Inode, folder: Inode) -> None:
@@ -239,15 +238,19 @@ class Renaming:
 
     # ---- refusals ----
 
-    def _require_movable(self, inode: Inode, folder: Inode) -> None:
+    def _require_movable(self, inode: Inode, folder: Inode, name: str) -> None:
+        core = self._core
         if inode.kind is Kind.ZONE or folder.ino == ROOT:
             raise PermissionError(errno.EPERM, "zones stay where they are")
-        if folder.zone != inode.zone or (inode.is_folder and folder.local and not inode.local):
-            # Programs then copy and delete, which is what it takes.
+        # For EXDEV programs copy and delete, which is what it takes.
+        if folder.zone != inode.zone:
             raise OSError(errno.EXDEV, "zones are separate compartments")
-        if not inode.is_new and not self._core.service.can("move"):
+        stays = core.stays_local(folder, name)
+        if inode.is_folder and stays and not inode.local:
+            raise OSError(errno.EXDEV, "a name that stays on this machine")
+        if not inode.is_new and not core.service.can("move"):
             raise NotSupported("the deployment's profile cannot rename or move")
-        if inode.is_folder and inode.is_new and not self._core.service.can("make_folder"):
+        if inode.is_folder and inode.is_new and not (stays or core.service.can("make_folder")):
             raise OSError(errno.EXDEV, "the deployment's profile cannot make folders")
         above = folder
         while inode.is_folder and above.ino != ROOT:

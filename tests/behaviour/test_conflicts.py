@@ -153,7 +153,7 @@ def test_one_of_two_entries_of_a_name_is_not_sent_over_the_other(mounted: Mounte
     assert len(names) == 2
     for name in names:
         (mounted.root / name).write_bytes(b"edited " + name.encode())
-    assert mounted.machine.run("sync", "--timeout", "20").returncode == 1
+    assert mounted.machine.run("sync", "--timeout", "8").returncode == 1
     entries = mounted.zone.entries()
     found = [mounted.zone.read_id(each["id"]) for each in entries if each["name"] == "twice"]
     assert sorted(found) == [b"AAAA", b"BBBBBB"]

@@ -5,12 +5,22 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from tests.harness.waiting import eventually
+
 
 def flatten(path: Path) -> None:
     """Bring everything from the write-ahead log into the one file."""
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        database.execute("PRAGMA journal_mode = DELETE").fetchone()
+
+    def flat() -> bool:
+        try:
+            with closing(sqlite3.connect(path)) as database:
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                database.execute("PRAGMA journal_mode = DELETE").fetchone()
+        except sqlite3.OperationalError:  # a killed process lets go of its locks in its own time
+            return False
+        return True
+
+    eventually(flat, what="nobody has the database open")
 
 
 def pages_of(path: Path, table: str) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.behaviour.test_full_disk import small_disk
 from tests.crash.desk import Desk
-from tests.crash.ledger import File, State
+from tests.crash.ledger import File
 from tests.crash.mounts import Mortal
 
 PAGE = 4096
@@ -50,18 +50,7 @@ class Careful:
             log = self.desk.mount.log()[-1500:]
             assert full.errno == errno.ENOSPC, f"{change} {arguments}: {full}\n{log}"
             self.refused += 1
-            if arguments[0] in before[0]:
-                self._look(str(arguments[0]), before)
-            else:
-                self.desk.ledger.possible = before
-
-    def _look(self, name: str, before: list[State]) -> None:
-        """What was refused has not happened, or in full: room came before the descriptor went."""
-        content = (self.desk.path / name).read_bytes()
-        states = [*before, *self.desk.ledger.possible]
-        kept = [state for state in states if name in state and state[name].content == content]
-        assert kept, f"{name} holds neither the former nor the new content"
-        self.desk.ledger.possible = kept[:1]
+            self.desk.ledger.possible = before
 
     def new(self, name: str, data: bytes) -> None:
         """A new file, which may be left empty where there is no room for its content."""

@@ -93,7 +93,10 @@ class Files:
             opened.writers -= 1
         try:
             if opened.writers == 0 and opened.session is not None:
-                self._sessions.end(opened)
+                if opened.session.refused:  # room that came back since changes nothing about that
+                    self._sessions.abandon(opened)
+                else:
+                    self._sessions.end(opened)
         except Exception as wrong:
             log.error("what was written last to inode %d is not kept: %s", opened.ino, wrong)
             self._sessions.abandon(opened)
@@ -112,7 +115,11 @@ class Files:
         if not self._handles[handle].writable or opened.session is None:
             return
         if opened.session.dirty:
-            self._sessions.commit(opened, held=True)
+            try:
+                self._sessions.commit(opened, held=True)
+            except OSError:
+                opened.session.refused = True
+                raise
         if self._settings.close == "wait":
             await self._sessions.delivered(opened)
 

@@ -191,7 +191,7 @@ class Sessions:
                 )
             reached(Place.RECORD_INSIDE)
         reached(Place.RECORDED)
-        session.dirty = False
+        session.dirty = session.refused = False
         if former and former != session.generation:
             core.drop_bytes(inode.ino, former)
             reached(Place.FORMER_DELETED)

@@ -192,3 +192,18 @@ def test_a_rename_without_an_answer_that_is_taken_back(mounted: Mounted) -> None
     mounted.sync()
     assert set(both(mounted)) >= {"notes.txt"}
     assert set(mounted.zone.listing()) == SEEDED
+
+
+@pytest.mark.mount("settle=0", "refresh=0")
+def test_what_arrived_unnoticed_does_not_come_back(mounted: Mounted) -> None:
+    """A file that was renamed or removed meanwhile is not shown again under its former name."""
+    with lost_upload(mounted, "new.txt", b"one\n"):
+        (mounted.root / "new.txt").rename(mounted.root / "renamed.txt")
+        mounted.kill()
+        mounted.deployment.heal()
+        with mounted.deployment.faulty(status=503, method="GET", path="^/api/zones/.*/files/"):
+            mounted.mount()
+            os.listdir(mounted.root)
+            seen = {name for _ in range(20) for name in os.listdir(mounted.root)}
+        assert seen == SEEDED | {"renamed.txt"}
+    assert set(mounted.zone.listing()) == SEEDED | {"renamed.txt"}

@@ -103,6 +103,14 @@ class Doubts:
             None,
         )
 
+    def names_in(self, folder: str) -> set[str]:
+        """The names under which something new may have arrived in the folder with that id."""
+        return {
+            each.name
+            for each in self._doubts.values()
+            if each.folder == folder and each.remote_id is None
+        }
+
     def keeps(self, ino: int, generation: int) -> bool:
         """Whether these bytes in the spool are still needed for a comparison."""
         return generation != 0 and self.of(ino, generation) is not None

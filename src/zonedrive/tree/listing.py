@@ -6,7 +6,7 @@ it was asked for, so that a reply that was overtaken by a change of ours undoes 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from enum import Flag, auto
 
 import msgspec
@@ -35,7 +35,7 @@ class Merged(msgspec.Struct):
     content: list[int] = []  # other bytes
     attributes: list[int] = []  # the same bytes, other attributes
     orphaned: list[int] = []  # folders the service no longer has, kept for what is in them
-    hidden: dict[str, Entry] = {}  # by name: behind a new file of ours of that name
+    hidden: dict[str, Entry] = {}  # by name: behind a new file of ours, or perhaps such a one
 
 
 class Merge:
@@ -52,8 +52,12 @@ class Merge:
         self._result = Merged()
         self._seen: set[int] = set()
 
-    def entries(self, entries: Iterable[Entry]) -> Merged:
-        """Make the folder show `entries`."""
+    def entries(self, entries: Iterable[Entry], in_doubt: Container[str] = ()) -> Merged:
+        """Make the folder show `entries`.
+
+        `in_doubt` are names under which something of ours may have arrived: what has one, and is
+        not known yet, is not shown before that is found out.
+        """
         tree, folder = self._tree, self._folder
         with tree.transaction():
             children = tree.inodes_in(folder.ino)
@@ -73,7 +77,7 @@ class Merge:
                 if inode is not None:
                     self._seen.add(inode.ino)
                     met.append((inode, entry))
-                elif entry.name in ours:
+                elif entry.name in ours or entry.name in in_doubt:
                     self._result.hidden[entry.name] = entry
                 else:
                     fresh.append(entry)

@@ -182,7 +182,9 @@ class Folders:
         if folder.parent == NOWHERE:
             return
         with core.transaction():
-            merged = Merge(core.tree, folder, flight.asked_ns, core.local).entries(entries)
+            in_doubt = core.doubts.names_in(folder.remote_id or "")
+            merge = Merge(core.tree, folder, flight.asked_ns, core.local)
+            merged = merge.entries(entries, in_doubt)
             for ino in merged.orphaned:
                 log.warning("a folder was deleted on the service while something in it was edited")
                 if core.service.can("make_folder"):

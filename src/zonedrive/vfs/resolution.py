@@ -87,6 +87,7 @@ class Resolution:
             return True
         if inode is None or found is None:
             core.resolved(doubt)
+            self._show(doubt)
             if inode is not None and inode.is_new and inode.parent == NOWHERE:
                 self._let_go(inode)
             return inode is not None and inode.is_new
@@ -222,6 +223,12 @@ class Resolution:
             attributes=entry.attributes,
         )
         core.tree.settle(inode.zone, entry.id)
+
+    def _show(self, doubt: Doubt) -> None:
+        """What has the name there is not ours after all: the next listing may show it."""
+        folder = self._core.tree.by_remote(doubt.zone, doubt.folder)
+        if folder is not None:
+            self._folders.forget(folder.ino)
 
     def note_place(self, inode: Inode) -> None:
         """Renamed while the request was under way: that is still to be told."""

@@ -1,6 +1,8 @@
 """A newer zonedrive opens what an older one left, and an older one refuses what it cannot know."""
 
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from tests.crash.mounts import Mortal
@@ -74,6 +76,42 @@ def test_a_full_outbox_of_the_former_schema_is_sent_once(dying: Mortal) -> None:
     assert all(len(zone.versions(file)) == 1 for file in saved)
     for file in saved:
         zone.delete(file)
+
+
+def test_edits_renames_and_removals_of_the_former_schema_arrive(dying: Mortal) -> None:
+    """Whatever waited before the upgrade, not new files alone, is carried out after it, once."""
+    dying.allow("offline", "reach")
+    zone = dying.zone
+    zone.make_folder("upgrade")
+    for name in ("edited.txt", "renamed.txt", "removed.txt"):
+        zone.write(f"upgrade/{name}", b"former\n")
+    edited, renamed = (zone.entry_id(f"upgrade/{name}.txt") for name in ("edited", "renamed"))
+    dying.mount()
+    folder = dying.root / "upgrade"
+    assert len(list(folder.iterdir())) == 3
+    with dying.deployment.faulty(down=True):
+        (folder / "edited.txt").write_bytes(b"edited\n")
+        (folder / "renamed.txt").rename(folder / "new name.txt")
+        (folder / "removed.txt").unlink()
+        (folder / "made").mkdir()
+        (folder / "made/inside.txt").write_bytes(b"inside\n")
+        dying.kill()
+    with closing(sqlite3.connect(dying.machine.state / "tree.db")) as database:
+        database.execute("DROP TABLE doubts")
+        database.execute("ALTER TABLE intents DROP COLUMN parked")
+        database.execute("PRAGMA user_version = 1")
+        database.commit()
+    dying.mount()
+    dying.sync()
+    assert zone.tree("upgrade") == {
+        "upgrade/edited.txt": b"edited\n",
+        "upgrade/new name.txt": b"former\n",
+        "upgrade/made": None,
+        "upgrade/made/inside.txt": b"inside\n",
+    }
+    assert zone.entry_id("upgrade/edited.txt") == edited
+    assert zone.entry_id("upgrade/new name.txt") == renamed
+    assert len(zone.versions("upgrade/edited.txt")) == 2
 
 
 def test_a_database_of_a_newer_zonedrive_is_left_alone(dying: Mortal) -> None:

@@ -90,9 +90,13 @@ def _forget_homeless(core: Core) -> None:
 def _tell_again(core: Core) -> None:
     """Intents that were lost, as far as the inodes show what they said."""
     for inode in core.tree.everything():
-        if inode.parent == NOWHERE or inode.local or inode.kind in (Kind.ROOT, Kind.ZONE):
+        if inode.parent == NOWHERE or inode.kind in (Kind.ROOT, Kind.ZONE):
             continue
         intent = core.journal.get(inode.ino)
+        if inode.local:
+            if not inode.is_new and intent is None:
+                core.journal.park(inode.ino, inode.revision)
+            continue
         if inode.generation and (intent is None or not intent.generation):
             base = None if inode.is_new else inode.revision
             core.journal.content(

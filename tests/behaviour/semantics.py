@@ -295,6 +295,7 @@ AWAY: Mapping[str, Operation] = {
     "truncate and write, not cached": lambda folder: (folder / "unread.txt").write_bytes(b"anew\n"),
     "append, not cached": _appended_unseen,
     "create a file": lambda folder: (folder / "new.txt").write_bytes(b"new\n"),
+    "create a file in a folder never seen": lambda folder: (folder / "unseen/new.txt").touch(),
     "make a folder and a file in it": _folder_with_file,
     "rename": lambda folder: (folder / "unread.txt").rename(folder / "renamed.txt"),
     "remove": lambda folder: (folder / "unread.txt").unlink(),

@@ -187,11 +187,32 @@ def test_a_rename_without_an_answer_that_is_taken_back(mounted: Mounted) -> None
     with unanswered(mounted, lambda: mounted.zone.find("final.txt"), **moved):
         (mounted.root / "notes.txt").rename(mounted.root / "final.txt")
     eventually(lambda: mounted.status()["state"] == "offline", what="the move is over")
-    (mounted.root / "final.txt").rename(mounted.root / "notes.txt")
+    (mounted.root / "final.txt").rename(mounted.root / "on-the-way.txt")
+    (mounted.root / "on-the-way.txt").rename(mounted.root / "notes.txt")
     mounted.deployment.heal()
     mounted.sync()
     assert set(both(mounted)) >= {"notes.txt"}
     assert set(mounted.zone.listing()) == SEEDED
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_name_that_a_rename_without_an_answer_took(mounted: Mounted, killed: bool) -> None:
+    """Two names that change hands around such a rename end up as they are here."""
+    moved = {"method": "PUT", "path": "^/api/sandbox/"}
+    with unanswered(mounted, lambda: mounted.zone.find("final.txt"), **moved):
+        (mounted.root / "notes.txt").rename(mounted.root / "final.txt")
+    eventually(lambda: mounted.status()["state"] == "offline", what="the move is over")
+    (mounted.root / "final.txt").rename(mounted.root / "on-the-way.txt")
+    (mounted.root / "empty").rename(mounted.root / "final.txt")
+    (mounted.root / "on-the-way.txt").rename(mounted.root / "empty")
+    if killed:
+        mounted.kill()
+        mounted.mount()
+    mounted.deployment.heal()
+    mounted.sync()
+    there = both(mounted)
+    assert (there["empty"], there["final.txt"]) == (b"first line\nsecond line\n", b"")
+    assert set(mounted.zone.listing()) == SEEDED - {"notes.txt"} | {"final.txt"}
 
 
 @pytest.mark.mount("settle=0", "refresh=0")

@@ -1,9 +1,9 @@
 """Requests whose outcome is not known: noted before they are sent, forgotten with their answer.
 
 A request whose reply was lost, or during which the daemon died, may have made a version, a file
-or a folder.  The note says what was to be made where, and keeps the sent bytes from being
-deleted, so that what the service has can later be recognised as ours: also when the file here
-has been edited, renamed or removed since.
+or a folder, or have moved an entry.  The note says what was to be made where, and keeps the sent
+bytes from being deleted, so that what the service has can later be recognised as ours: also when
+the file here has been edited, renamed or removed since.
 
 Must not know tree, spool or service.  Nothing here is `async`; who calls holds the transaction.
 
@@ -25,12 +25,17 @@ class Doubt(msgspec.Struct, frozen=True):
 
     ino: int  # whose matter it is now
     bytes_ino: int  # the generation that was sent is in the spool under this inode
-    generation: int  # 0: a folder was to be made
+    generation: int  # 0: a folder was to be made, or an entry moved
     size: int  # bytes of that generation
     zone: str
     folder: str  # id of the folder it was to be in
     name: str  # under which it was sent
-    remote_id: str | None  # the file it was to be a version of; None: a new entry
+    remote_id: str | None  # what was to get a version, or to be moved; None: a new entry
+
+    @property
+    def is_move(self) -> bool:
+        """Whether an entry was to get this folder and name."""
+        return self.remote_id is not None and not self.generation
 
 
 class _Sealed(msgspec.Struct, array_like=True):
@@ -49,7 +54,7 @@ def create_table(connection: sqlite3.Connection) -> None:
         CREATE TABLE doubts (
             ino INTEGER PRIMARY KEY,      -- whose matter it is
             bytes_ino INTEGER NOT NULL,   -- with generation: the sent bytes in the spool
-            generation INTEGER NOT NULL,  -- 0: a folder
+            generation INTEGER NOT NULL,  -- 0: a folder, or a move
             size INTEGER NOT NULL,        -- bytes of the generation
             sealed BLOB NOT NULL          -- where it was sent to: _Sealed, encrypted
         )
@@ -102,6 +107,14 @@ class Doubts:
             ),
             None,
         )
+
+    def moved_to(self, folder: str, name: str) -> list[Doubt]:
+        """Moves that may have brought something to that place."""
+        return [
+            each
+            for each in self._doubts.values()
+            if each.is_move and (each.folder, each.name) == (folder, name)
+        ]
 
     def names_in(self, folder: str) -> set[str]:
         """The names under which something new may have arrived in the folder with that id."""

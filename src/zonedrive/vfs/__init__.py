@@ -27,9 +27,9 @@ file, so one transaction), bytes (one spool file for each generation), and the s
    are of no use: never closed, or already replaced.
 2. A generation that was closed never changes.  Who writes again works on a copy.
 3. Every local change is one transaction of tree and journal: it has happened in full or not.
-4. Before content or a new folder is sent, a doubt is noted; the answer ends doubt and intent in
-   one transaction.  A doubt that is left is resolved by looking at the service before anything
-   else is told of the inode.  Moves and deletions may simply be told again.
+4. Before content, a new folder or another name is sent, a doubt is noted; the answer ends doubt
+   and intent in one transaction.  A doubt that is left is resolved by looking at the service
+   before anything else is told of the inode.  Deletions may simply be told again.
 
 | step                        | what reaches the kernel        | what reaches the disk for sure    |
 |-----------------------------|--------------------------------|-----------------------------------|

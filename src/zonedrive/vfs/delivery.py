@@ -79,7 +79,7 @@ class Delivery:
         inode = self._core.tree.find(step.ino)
         if inode is None or self._core.journal.get(step.ino) is None:
             return
-        for ino in (step.other, step.ino):
+        for ino in (step.other, step.ino, *self._perhaps_at(inode)):
             if ino and await self._resolution.settle(ino):
                 return  # what is to be done is decided anew
         match step.action:
@@ -97,6 +97,15 @@ class Delivery:
                 await self.uploads.upload(step.intent, inode)
             case Action.DELETE:
                 await self._placement.delete(step.intent, inode)
+
+    def _perhaps_at(self, inode: Inode) -> list[int]:
+        """Which others a move without an answer may have brought to where the inode is to be."""
+        core = self._core
+        folder = core.tree.find(inode.parent)
+        if folder is None or folder.remote_id is None:
+            return []
+        moves = core.doubts.moved_to(folder.remote_id, core.remote_name(inode))
+        return [each.ino for each in moves if each.ino != inode.ino]
 
     async def _withdraw(self, step: Step, parked: Inode) -> None:
         """A parked file makes way on the service: from now on it is one of this machine."""

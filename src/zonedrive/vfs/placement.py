@@ -3,7 +3,9 @@
 import contextlib
 import logging
 
-from zonedrive.errors import AlreadyExists, NotFound, Rejected, StoreError
+import msgspec
+
+from zonedrive.errors import AlreadyExists, NotFound, Rejected, StoreError, Unavailable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
@@ -83,17 +85,19 @@ class Placement:
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """What the service has under the name that the inode is to have.
 
-        Raises `taken` where that is nothing, or something of ours that is about to leave.
+        Raises `taken` where that is nothing, Unavailable where it is ours and about to leave.
         """
         core = self._core
         parent = core.tree.get(inode.parent)
         entries = await core.service.listing(inode.zone, parent.remote_id or "")
         found = next((each for each in entries if each.name == name), None)
         other = None if found is None else core.tree.by_remote(inode.zone, found.id)
-        if found is None or (
-            other is not None and other is not inode and core.journal.get(other.ino) is not None
-        ):
+        if found is None:
             raise taken
+        if other is not None and other is not inode and core.journal.get(other.ino) is not None:
+            if not core.in_flight(other.ino):  # that it is there was not known, or it had left
+                core.tree.update(other, remote_parent=parent.remote_id, remote_name=name)
+            raise Unavailable("another entry is about to leave this name") from taken
         return found
 
     async def move(self, intent: Intent, inode: Inode) -> None:
@@ -107,10 +111,10 @@ class Placement:
             unchanged = await self._is_unchanged(intent, inode)
             if core.overtaken(intent):
                 return
+            if await self._resolution.wait_for(parent.remote_id, name):
+                return
             reached(Place.MOVE_ASKED)
-            entry = await core.service.move(
-                inode.zone, inode.remote_id or "", parent.remote_id, name
-            )
+            doubt, entry = await self._tell(inode, parent.remote_id, name)
             reached(Place.MOVE_DONE)
         except AlreadyExists as taken:
             entry = await self._in_the_way(inode, name, taken)
@@ -119,6 +123,7 @@ class Placement:
             if entry.id != inode.remote_id:
                 self._conflicts.give_way(inode, entry)
                 return
+            doubt = None
         except NotFound:
             self._folders.forget(inode.parent)
             if intent.generation:
@@ -128,9 +133,33 @@ class Placement:
                     core.journal.done(intent, place=True)
             return
         with core.transaction():
-            self._moved(inode, parent.remote_id, entry, name, unchanged=unchanged)
+            self._moved(self._whose(doubt) or inode, parent.remote_id, entry, unchanged)
             core.journal.done(intent, place=True)
         reached(Place.MOVE_NOTED)
+
+    async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[Doubt, Entry]:
+        """Have an entry moved; what came of it is in doubt until the answer is noted."""
+        resolution, remote_id = self._resolution, inode.remote_id or ""
+        doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
+        resolution.begin(doubt)
+        try:
+            entry = await self._core.service.move(inode.zone, remote_id, folder, name)
+        except MAY_HAVE_ARRIVED:
+            raise
+        except Exception:
+            resolution.without_effect(doubt)
+            raise
+        finally:
+            resolution.end(doubt)
+        return doubt, msgspec.structs.replace(entry, name=entry.name or name)
+
+    def _whose(self, sent: Doubt | None) -> Inode | None:
+        """Who stands for the moved entry now; the doubt is over.  In a transaction."""
+        doubt = None if sent is None else self._resolution.present(sent)
+        if doubt is None:
+            return None
+        self._core.doubts.drop(doubt.ino)
+        return self._core.tree.find(doubt.ino)
 
     async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
         """Whether the service still has the version that an edit that waits began from."""
@@ -149,17 +178,19 @@ class Placement:
             above = zone.remote_id or ""
         name = f".zonedrive-{inode.ino}-{intent.seq}"
         unchanged = await self._is_unchanged(intent, inode)
+        if core.overtaken(intent):
+            return
         reached(Place.ASIDE_ASKED)
-        entry = await core.service.move(inode.zone, inode.remote_id or "", above, name)
+        doubt, entry = await self._tell(inode, above, name)
         reached(Place.ASIDE_DONE)
         with core.transaction():
-            self._moved(inode, above, entry, name, unchanged=unchanged)
+            self._moved(self._whose(doubt) or inode, above, entry, unchanged)
         reached(Place.ASIDE_NOTED)
 
-    def _moved(self, inode: Inode, above: str, entry: Entry, name: str, *, unchanged: bool) -> None:
+    def _moved(self, inode: Inode, above: str, entry: Entry, unchanged: bool) -> None:
         core = self._core
         core.tree.settle(inode.zone, entry.id)
-        core.tree.update(inode, remote_parent=above, remote_name=entry.name or name)
+        core.tree.update(inode, remote_parent=above, remote_name=entry.name)
         edited = core.journal.get(inode.ino)
         if unchanged and edited is not None and edited.generation:
             core.journal.rebase(inode.ino, entry.revision)  # what else is new is our own move

@@ -200,8 +200,9 @@ class Renaming:
             and folder.remote_id == inode.remote_parent
             and core.remote_name(inode) == inode.remote_name
         )
-        tried = intent is not None and intent.place and intent.attempts > 0
-        if not back or tried or core.in_flight(inode.ino):  # such a move may have been made
+        doubt = core.doubts.get(inode.ino)
+        asked = core.in_flight(inode.ino) or (doubt is not None and doubt.is_move)
+        if not back or asked:  # such a move may have been made
             if inode.is_new:
                 core.journal.place(inode.ino, core.due())
             else:

@@ -11,6 +11,7 @@ transaction.
 import logging
 from collections.abc import Iterator
 
+import msgspec
 import trio
 
 from zonedrive.content.file import ContentFile
@@ -68,7 +69,9 @@ class Resolution:
         doubts = self._core.doubts
         if sent.generation:
             return doubts.of(sent.bytes_ino, sent.generation)
-        return next((each for each in doubts.all() if each.bytes_ino == sent.bytes_ino), None)
+        now = (msgspec.structs.replace(each, ino=sent.ino) for each in doubts.all())
+        found = zip(doubts.all(), now, strict=True)
+        return next((doubt for doubt, known in found if known == sent), None)
 
     # ---- looking ----
 
@@ -82,6 +85,9 @@ class Resolution:
         inode = core.tree.find(ino)
         if core.doubts.get(ino) != doubt:
             return True
+        if doubt.is_move:
+            await self._locate(doubt)
+            return True
         found = None if inode is None else await self._find(inode, doubt)
         if core.doubts.get(ino) != doubt:
             return True
@@ -94,6 +100,29 @@ class Resolution:
         reached(Place.DOUBT_FOUND)
         await self.arrived(doubt, found)
         return True
+
+    async def _locate(self, doubt: Doubt) -> None:
+        """Note where the service has an entry after a move without an answer."""
+        core = self._core
+        try:
+            entry = await core.service.entry(doubt.zone, doubt.remote_id or "")
+        except NotFound:
+            entry = None
+        inode = core.tree.find(doubt.ino)
+        if core.doubts.get(doubt.ino) != doubt:
+            return
+        with core.transaction():
+            core.doubts.drop(doubt.ino)
+            if inode is None or entry is None or inode.remote_id != doubt.remote_id:
+                return
+            above = doubt.folder if entry.name == doubt.name else inode.remote_parent
+            core.tree.update(inode, remote_parent=entry.parent_id or above, remote_name=entry.name)
+            core.tree.settle(inode.zone, entry.id)
+            intent = core.journal.get(inode.ino)
+            if intent is None or not (intent.place or intent.gone):
+                self.note_place(inode)
+            elif intent.place and not intent.parked and not self._is_elsewhere(inode):
+                core.journal.done(intent, place=True)
 
     async def _find(self, inode: Inode, doubt: Doubt) -> Entry | None:
         """The entry that the request made, or made a version of."""
@@ -236,9 +265,17 @@ class Resolution:
         intent = core.journal.get(inode.ino)
         if inode.parent == NOWHERE or (intent is not None and intent.parked):
             return
-        folder = core.tree.get(inode.parent)
-        if folder.remote_id != inode.remote_parent or core.remote_name(inode) != inode.remote_name:
+        if self._is_elsewhere(inode):
             core.journal.place(inode.ino, due_in(0))
+
+    def _is_elsewhere(self, inode: Inode) -> bool:
+        """Whether folder or name here differ from the service's."""
+        core = self._core
+        folder = core.tree.get(inode.parent)
+        return (folder.remote_id, core.remote_name(inode)) != (
+            inode.remote_parent,
+            inode.remote_name,
+        )
 
     def _let_go(self, inode: Inode) -> None:
         """Of something removed here nothing is left to be done on the service, or can be."""

@@ -231,3 +231,34 @@ def test_a_conflict_is_settled_by_a_rename(mounted: Mounted) -> None:
     assert json.loads(mounted.machine.done("conflicts", "--json")) == []
     assert mounted.zone.read("notes.txt") == b"edited\n"
     assert copies(mounted) == []
+
+
+@pytest.mark.mount("settle=60", "refresh=60")
+@pytest.mark.parametrize("new", ["renamed.txt", "docs/notes.txt"])
+def test_a_coworkers_rename_of_a_file_that_waits(mounted: Mounted, new: str) -> None:
+    """Edited here while somebody else renames or moves it: the version goes there, as renamed."""
+    before = mounted.zone.entry_id("notes.txt")
+    (mounted.root / "notes.txt").read_bytes()
+    (mounted.root / "notes.txt").write_bytes(b"edited\n")
+    mounted.zone.move("notes.txt", new)
+    mounted.sync()
+    assert mounted.zone.entry_id(new) == before
+    assert mounted.zone.read(new) == b"edited\n"
+    assert mounted.zone.find("notes.txt") is None
+    eventually((mounted.root / new).exists, what="it shows under its new name")
+    assert (mounted.root / new).read_bytes() == b"edited\n"
+    assert not (mounted.root / "notes.txt").exists()
+
+
+@pytest.mark.mount("settle=0", "refresh=0.3")
+def test_a_removed_folder_that_somebody_fills(mounted: Mounted) -> None:
+    """What is new in it is not removed unseen: the folder stays and shows again, nothing fails."""
+    mounted.allow("holds something new")
+    mounted.zone.make_folder("box")
+    assert os.listdir(mounted.root / "box") == []
+    mounted.zone.write("box/x.txt", b"by bob\n")
+    (mounted.root / "box").rmdir()
+    mounted.sync()
+    assert mounted.zone.read("box/x.txt") == b"by bob\n"
+    eventually((mounted.root / "box/x.txt").exists, what="it shows again")
+    assert mounted.status()["outbox"]["failed"] == 0

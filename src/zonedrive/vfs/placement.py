@@ -5,7 +5,7 @@ import logging
 
 import msgspec
 
-from zonedrive.errors import AlreadyExists, NotFound, Rejected, StoreError, Unavailable
+from zonedrive.errors import AlreadyExists, NotFound, StoreError, Unavailable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
@@ -211,10 +211,12 @@ class Placement:
             changed = await self._has_other_version(intent, inode)
         if core.overtaken(intent):
             return  # somebody else may have taken over what the inode stood for
-        if inode.is_folder and changed:
-            raise Rejected("others have put something into the folder", code="NOT_EMPTY")
         if changed:
-            log.warning("a file that was deleted here has a newer version on the service: it stays")
+            log.warning(
+                "a folder that was removed here holds something new on the service: it stays"
+                if inode.is_folder
+                else "a file that was deleted here has a newer version on the service: it stays"
+            )
             with core.transaction():
                 core.tree.unlink(inode)
                 core.journal.drop(inode.ino)

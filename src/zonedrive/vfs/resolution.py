@@ -192,6 +192,9 @@ class Resolution:
         inode = None if doubt is None else core.tree.find(doubt.ino)
         if doubt is None or inode is None:
             return
+        if doubt.remote_id is not None and inode.remote_id != doubt.remote_id:
+            core.resolved(doubt)
+            return
         other = core.tree.by_remote(inode.zone, entry.id)
         if other is not None and other is not inode and core.in_use(other):
             # A listing was faster, and somebody works with what it showed: that stays a file of
@@ -240,11 +243,17 @@ class Resolution:
         """The inode stands for the entry."""
         core = self._core
         core.claim(inode, entry.id)
+        if doubt.remote_id is None:
+            core.tree.update(
+                inode,
+                remote_id=entry.id,
+                remote_parent=entry.parent_id or doubt.folder,
+                remote_name=entry.name or doubt.name,
+            )
+        elif (doubt.folder, doubt.name) != (inode.remote_parent, inode.remote_name):
+            self._folders.forget_all()  # others renamed or moved it: the listings will say so
         core.tree.update(
             inode,
-            remote_id=entry.id,
-            remote_parent=entry.parent_id or doubt.folder,
-            remote_name=entry.name or doubt.name,
             revision=entry.revision,
             modified_by=entry.modified_by,
             type=entry.type,

@@ -166,6 +166,16 @@ def test_an_unread_file_in_its_place(mounted: Mounted) -> None:
     assert (mounted.root / "notes.txt~").read_bytes() == world.SEED["notes.txt"]
 
 
+def test_the_folder_it_was_in_is_removed(mounted: Mounted) -> None:
+    """A backup that was moved out of a folder does not keep the folder alive on the service."""
+    content = (mounted.root / "docs/2026/q1.csv").read_bytes()
+    (mounted.root / "docs/2026/q1.csv").rename(mounted.root / "q1.csv~")
+    (mounted.root / "docs/2026").rmdir()
+    mounted.sync()
+    assert "2026" not in mounted.zone.listing("docs")
+    assert (mounted.root / "q1.csv~").read_bytes() == content
+
+
 @pytest.mark.parametrize("edited", [False, True])
 def test_moved_into_a_local_folder_that_gets_a_name_for_everybody(
     mounted: Mounted, before: str, edited: bool

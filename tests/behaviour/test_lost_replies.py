@@ -154,6 +154,20 @@ def test_a_folder_that_was_made_unnoticed(mounted: Mounted, change: str) -> None
     assert set(mounted.zone.listing()) == SEEDED | left
 
 
+def test_a_folder_that_was_made_unnoticed_and_put_into_its_successor(mounted: Mounted) -> None:
+    """Another folder gets its name, and it a place in there: both end up so."""
+    made = {"method": "POST", "path": "^/api/sandbox/"}
+    with unanswered(mounted, lambda: mounted.zone.find("made"), **made):
+        (mounted.root / "made").mkdir()
+    (mounted.root / "new").mkdir()
+    (mounted.root / "made").rename(mounted.root / "new/inner")
+    (mounted.root / "new").rename(mounted.root / "made")
+    mounted.deployment.heal()
+    mounted.sync()
+    assert both(mounted).keys() >= {"made", "made/inner"}
+    assert set(mounted.zone.listing()) == SEEDED | {"made"}
+
+
 def test_a_removal_that_was_carried_out_unnoticed(mounted: Mounted) -> None:
     """It is over; a new file of that name is a new file."""
     gone = {"method": "DELETE", "path": "^/api/sandbox/"}

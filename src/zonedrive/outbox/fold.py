@@ -12,9 +12,10 @@ that came and went is nothing.  Two things need a closer look:
   written, the old one's entry stays as it is.
 * A file of the service that got a name of this machine only (a backup): it is parked.  Its entry
   stays as it is, until somebody takes over the identity, or the file gets another name, or
-  something that cannot take over the identity (a folder) wants the place: it makes way (WITHDRAW).
-* A new file that may have arrived under an earlier name, or was removed since: whoever wants that
-  name waits until it is known.
+  something that cannot take over the identity (a folder) wants the place, or the folder that has
+  it there is to be deleted: it makes way (WITHDRAW).
+* Something new that may have arrived under an earlier name, or was removed since: whoever wants
+  that name waits until it is known, and its own step, which begins with looking, for nobody.
 * A place that must be free before something else can take it (a before b), up to circles such as
   two names exchanged, where one of them steps aside first (ASIDE).
 """
@@ -92,10 +93,13 @@ def fold(
         if (step := _step(intent, subject, leaving, wanted)) is not None
     ]
     taken = {subjects[step.ino].place for step in steps if _takes_a_place(step, subjects[step.ino])}
+    deleted = {step.ino for step in steps if step.action is Action.DELETE}
     steps += [
         Step(Action.WITHDRAW, intent.ino, intent)
         for intent, subject in items
-        if intent.parked and subject.origin in taken
+        if intent.parked
+        and subject.origin is not None
+        and (subject.origin in taken or subject.origin[0] in deleted)
     ]
     adopted = {step.other for step in steps if step.action is Action.ADOPT}
     steps = [step for step in steps if step.ino not in adopted]
@@ -147,7 +151,10 @@ def _ordered(
     by_ino = {step.ino: step for step in steps}
     in_the_way = {step.ino: _in_the_way(step, steps, subjects, leaving) for step in steps}
     waits = {
-        step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, subjects) for step in steps
+        step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, subjects)
+        if not _may_have_arrived(subjects[step.ino])
+        else set()
+        for step in steps
     }
     circle = _circle(waits)
     aside = next(
@@ -165,6 +172,10 @@ def _ordered(
         else msgspec.structs.replace(step, after=frozenset(waits[step.ino]))
         for step in steps
     ]
+
+
+def _may_have_arrived(subject: Subject) -> bool:
+    return subject.new and subject.origin is not None
 
 
 def _in_the_way(

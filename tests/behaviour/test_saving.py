@@ -281,3 +281,37 @@ def test_a_folder_renamed_while_it_is_made(mounted: Mounted) -> None:
         mounted.sync()
     assert mounted.zone.find("new") is None
     assert mounted.zone.read("final/x") == b"x\n"
+
+
+@pytest.mark.parametrize("way", ["removed", "aside"])
+def test_a_temporary_file_that_was_already_sent_takes_the_place_of_one_moved_away(
+    mounted: Mounted, way: str
+) -> None:
+    """A slow save whose temporary file is on the service before its target is moved away."""
+    before = mounted.zone.entry_id("notes.txt")
+    temporary, target = mounted.root / "notes.new", mounted.root / "notes.txt"
+    temporary.write_bytes(NEW)
+    mounted.sync()
+    if way == "removed":
+        target.unlink()
+        temporary.rename(target)
+    else:
+        target.rename(mounted.root / "notes.bak")
+        temporary.rename(target)
+        (mounted.root / "notes.bak").unlink()
+    mounted.sync()
+    assert mounted.zone.entry_id("notes.txt") == before
+    assert mounted.zone.read("notes.txt") == NEW
+    assert len(mounted.zone.versions("notes.txt")) == 2
+    assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
+
+
+@pytest.mark.mount("close=wait")
+def test_a_shell_redirection_that_waits_makes_one_version(mounted: Mounted) -> None:
+    """With close=wait nobody sees the file empty in between; the version is there at the end."""
+    subprocess.run(["sh", "-c", "echo redirected > notes.txt"], cwd=mounted.root, check=True)
+    assert mounted.zone.read("notes.txt") == b"redirected\n"
+    assert [version["size"] for version in mounted.zone.versions("notes.txt")] == [
+        len(b"redirected\n"),
+        len(world.SEED["notes.txt"]),
+    ]

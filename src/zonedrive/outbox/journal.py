@@ -136,9 +136,9 @@ class Journal:
         """Those that the service is to hear of, oldest change first."""
         return [intent for intent in self.all() if not intent.parked]
 
-    def parked(self) -> list[Intent]:
-        """Those of files whose name never leaves this machine."""
-        return [intent for intent in self._intents.values() if intent.parked]
+    def leaving(self) -> list[Intent]:
+        """Those of what is to be elsewhere than the service has it, or is to be deleted."""
+        return [intent for intent in self._intents.values() if intent.place or intent.gone]
 
     @property
     def newest(self) -> int:

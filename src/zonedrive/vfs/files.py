@@ -120,7 +120,10 @@ class Files:
             except OSError:
                 opened.session.refused = True
                 raise
-        if self._settings.close == "wait":
+        # A shell that redirects closes a duplicate before anything is written: nobody waits for
+        # the empty file, and nobody else sees it.
+        empty = opened.session.size == 0 and not opened.session.written
+        if self._settings.close == "wait" and not empty:
             await self._sessions.delivered(opened)
 
     async def fsync(self, handle: int) -> None:
@@ -175,6 +178,7 @@ class Files:
         if which.append and not _of_a_mapping(which, offset, len(data), session.size):
             offset = session.size  # the kernel may not know yet that others made it longer
         _require_fitting(offset + len(data))
+        session.written = True
         session.changed(offset)
         session.file.pwrite(offset, data)
         reached(Place.BYTES_WRITTEN)

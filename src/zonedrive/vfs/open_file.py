@@ -27,6 +27,7 @@ class Session:
         self.dirty = False  # written since the last commit
         self.frozen = False  # being sent: the next write needs a copy
         self.rewritten = False  # not only appended to
+        self.written = False  # not only cut
         self.refused = False  # close(2) said that what was written last is not kept
         self._floor = file.size
         self._begun = time.monotonic()

@@ -51,11 +51,11 @@ class Renaming:
         elif target is not inode:
             await self._names.call_back(inode, "move")
             self._require_movable(inode, new_folder, wanted)
-            parked = None if target is not None else self._parked_at(new_folder, wanted)
+            former = None if target is not None else self._former_of(new_folder, wanted)
             if target is not None:
                 await self._require_replaceable(inode, target)
                 await self._files.keep_readable(target)
-            await self._bring_bytes(inode, target or parked)
+            await self._bring_bytes(inode, target or former)
             if (inode.parent, inode.name) != (old_folder.ino, source) or target is not (
                 core.tree.child(new_folder.ino, wanted)
             ):
@@ -65,9 +65,8 @@ class Renaming:
                     core.journal.drop_conflict(inode.ino)  # somebody has seen to it
                 if target is not None:
                     self._replace(inode, target)
-                elif parked not in (None, inode) and inode.generation and not inode.is_new:
-                    core.give_up_identity(inode, core.due_for_names())
-                    self._send_content(inode, None)
+                elif former not in (None, inode) and not inode.is_folder:
+                    self._succeed(inode)
                 self._place(inode, new_folder, wanted)
                 self._names.touch(old_folder)
                 self._names.touch(new_folder)
@@ -99,15 +98,27 @@ class Renaming:
             return
         await core.keep_bytes(inode)
 
-    def _parked_at(self, folder: Inode, name: str) -> Inode | None:
-        """The file that the service has there, while it has a name of this machine only here."""
-        for intent in self._core.journal.parked():
-            inode = self._core.tree.get(intent.ino)
-            if (inode.zone, inode.remote_parent) == (folder.zone, folder.remote_id) and (
-                inode.remote_name == name
-            ):
+    def _former_of(self, folder: Inode, name: str) -> Inode | None:
+        """The file that the service still has there, while it is renamed or removed here."""
+        for intent in self._core.journal.leaving():
+            inode = self._core.tree.find(intent.ino)
+            if inode is None or inode.is_folder or inode.remote_name != name:
+                continue
+            if (inode.zone, inode.remote_parent) == (folder.zone, folder.remote_id):
                 return inode
         return None
+
+    def _succeed(self, inode: Inode) -> None:
+        """A file gets the place of one that is leaving it: as a new one it can take over its id.
+
+        That is how programs save that first move the former file away.
+        """
+        core = self._core
+        if inode.is_new:
+            core.disown(inode)
+        elif inode.generation:
+            core.give_up_identity(inode, core.due_for_names())
+            self._send_content(inode, None)
 
     def _replace(self, inode: Inode, target: Inode) -> None:
         """Make way at the target's name; a new file becomes the target's next version."""

@@ -12,6 +12,7 @@ import pytest
 from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+from tests.posix import calls
 
 NEW = b"first line\nsecond line, mended\nthird line\n"
 
@@ -283,7 +284,7 @@ def test_a_folder_renamed_while_it_is_made(mounted: Mounted) -> None:
     assert mounted.zone.read("final/x") == b"x\n"
 
 
-@pytest.mark.parametrize("way", ["removed", "aside"])
+@pytest.mark.parametrize("way", ["removed", "aside", "exchanged"])
 def test_a_temporary_file_that_was_already_sent_takes_the_place_of_one_moved_away(
     mounted: Mounted, way: str
 ) -> None:
@@ -295,6 +296,9 @@ def test_a_temporary_file_that_was_already_sent_takes_the_place_of_one_moved_awa
     if way == "removed":
         target.unlink()
         temporary.rename(target)
+    elif way == "exchanged":
+        calls.renameat2(temporary, target, calls.EXCHANGE)
+        temporary.unlink()
     else:
         target.rename(mounted.root / "notes.bak")
         temporary.rename(target)
@@ -315,3 +319,19 @@ def test_a_shell_redirection_that_waits_makes_one_version(mounted: Mounted) -> N
         len(b"redirected\n"),
         len(world.SEED["notes.txt"]),
     ]
+
+
+def test_names_passed_on_keep_their_histories(mounted: Mounted) -> None:
+    """Renames alone, one after the other into each other's places, end no file's history."""
+    ids = {}
+    for name in ("log", "log.1"):
+        (mounted.root / name).write_bytes(name.encode())
+        mounted.sync()
+        ids[name] = mounted.zone.entry_id(name)
+    (mounted.root / "log.1").rename(mounted.root / "log.2")
+    (mounted.root / "log").rename(mounted.root / "log.1")
+    mounted.sync()
+    assert mounted.zone.entry_id("log.2") == ids["log.1"]
+    assert mounted.zone.entry_id("log.1") == ids["log"]
+    assert mounted.zone.find("log") is None
+    assert mounted.zone.read("log.1") == b"log"

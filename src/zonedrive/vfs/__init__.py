@@ -5,6 +5,7 @@ Brings tree, content and outbox together, which do not know each other:
     filesystem   the facade that `fuse` calls and `daemon` starts
     namespace    lookup, readdir, create, mkdir, unlink, rmdir
     renaming     rename, and what it means for identity and history
+    succession   who takes over the history of a file that leaves its name
     files        open files: reading, and writing into
     sessions     what is being written, from the first write to the record of it
     folders      listings: fetched once for everybody who waits, fresh for `refresh` seconds

@@ -24,6 +24,7 @@ from zonedrive.vfs.open_file import Opened
 from zonedrive.vfs.recovery import recover
 from zonedrive.vfs.renaming import Renaming
 from zonedrive.vfs.report import Report
+from zonedrive.vfs.succession import Succession
 
 BLOCK = 4096
 
@@ -53,8 +54,9 @@ class FileSystem:
         core.in_flight = lambda ino: ino in self._dispatcher.running
         core.landed = self._landed
         self._files = Files(core, self._folders, self._dispatcher)
-        self._names = Namespace(core, self._folders, self._files)
-        self._renaming = Renaming(core, self._names, self._files)
+        succession = Succession(core)
+        self._names = Namespace(core, self._folders, self._files, succession)
+        self._renaming = Renaming(core, self._names, self._files, succession)
         self.report = Report(core, self._folders, self._dispatcher, self._delivery.uploads)
         self.invalidations = core.invalidations.receive
 

@@ -20,6 +20,7 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.open_file import Opened
+from zonedrive.vfs.succession import Succession
 
 CALL_BACK_S = 10.0  # how long a change of name waits for the upload of the file to end
 
@@ -43,10 +44,11 @@ class Listing(msgspec.Struct):
 class Namespace:
     """The verbs on names."""
 
-    def __init__(self, core: Core, folders: Folders, files: Files) -> None:
+    def __init__(self, core: Core, folders: Folders, files: Files, succession: Succession) -> None:
         self._core = core
         self._folders = folders
         self._files = files
+        self._succession = succession
         self._listings: dict[int, Listing] = {}  # by handle
         self._next_handle = 1
 
@@ -182,8 +184,14 @@ class Namespace:
         require_writable(folder, inode)
         await self.call_back(inode, "delete")
         self.require_removable(inode)
+        heir = None if inode.is_new else self._succession.heir(inode)
+        await self._succession.bring_bytes(heir, inode)
+        if self.named(folder, inode.name) is not inode:
+            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
         with core.transaction():
             self.remove(inode)
+            if heir is not None and heir is self._succession.heir(inode):
+                self._succession.succeed(heir)
             self.touch(folder)
         reached(Place.NAME_REMOVED)
         core.reap(inode)

@@ -9,11 +9,11 @@ import time
 
 from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Revision
 from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.namespace import Namespace, require_writable
+from zonedrive.vfs.succession import Succession
 
 NOREPLACE, EXCHANGE = 1, 2
 
@@ -21,10 +21,11 @@ NOREPLACE, EXCHANGE = 1, 2
 class Renaming:
     """The verb rename."""
 
-    def __init__(self, core: Core, names: Namespace, files: Files) -> None:
+    def __init__(self, core: Core, names: Namespace, files: Files, succession: Succession) -> None:
         self._core = core
         self._names = names
         self._files = files
+        self._succession = succession
 
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
@@ -51,11 +52,11 @@ class Renaming:
         elif target is not inode:
             await self._names.call_back(inode, "move")
             self._require_movable(inode, new_folder, wanted)
-            former = None if target is not None else self._former_of(new_folder, wanted)
+            former = target or self._succession.former(new_folder, wanted)
             if target is not None:
                 await self._require_replaceable(inode, target)
                 await self._files.keep_readable(target)
-            await self._bring_bytes(inode, target or former)
+            await self._succession.bring_bytes(inode, former)
             if (inode.parent, inode.name) != (old_folder.ino, source) or target is not (
                 core.tree.child(new_folder.ino, wanted)
             ):
@@ -66,7 +67,7 @@ class Renaming:
                 if target is not None:
                     self._replace(inode, target)
                 elif former not in (None, inode) and not inode.is_folder:
-                    self._succeed(inode)
+                    self._succession.succeed(inode)
                 self._place(inode, new_folder, wanted)
                 self._names.touch(old_folder)
                 self._names.touch(new_folder)
@@ -83,42 +84,6 @@ class Renaming:
             self._place(target, core.tree.get(here[0]), here[1])
             self._place(inode, core.tree.get(there[0]), there[1])
         reached(Place.EXCHANGED)
-
-    async def _bring_bytes(self, inode: Inode, target: Inode | None) -> None:
-        """Before one file of the service replaces another: have its bytes here, if they are.
-
-        Then they become the target's next version, and its history goes on.
-        """
-        core = self._core
-        if target is None or target is inode or target.is_new:
-            return
-        if inode.is_new or inode.is_folder or inode.generation:
-            return
-        if not core.cache.is_complete(inode.ino, inode.revision):
-            return
-        await core.keep_bytes(inode)
-
-    def _former_of(self, folder: Inode, name: str) -> Inode | None:
-        """The file that the service still has there, while it is renamed or removed here."""
-        for intent in self._core.journal.leaving():
-            inode = self._core.tree.find(intent.ino)
-            if inode is None or inode.is_folder or inode.remote_name != name:
-                continue
-            if (inode.zone, inode.remote_parent) == (folder.zone, folder.remote_id):
-                return inode
-        return None
-
-    def _succeed(self, inode: Inode) -> None:
-        """A file gets the place of one that is leaving it: as a new one it can take over its id.
-
-        That is how programs save that first move the former file away.
-        """
-        core = self._core
-        if inode.is_new:
-            core.disown(inode)
-        elif inode.generation:
-            core.give_up_identity(inode, core.due_for_names())
-            self._send_content(inode, None)
 
     def _replace(self, inode: Inode, target: Inode) -> None:
         """Make way at the target's name; a new file becomes the target's next version."""
@@ -159,7 +124,7 @@ class Renaming:
         if opened is not None and opened.session is not None:
             opened.session.base = base
         if inode.generation:
-            self._send_content(inode, base)
+            self._succession.send_content(inode, base)
         if moved:
             core.journal.place(inode.ino, core.due_for_names())
 
@@ -190,7 +155,7 @@ class Renaming:
                 self._publish(child)
         elif inode.generation and core.journal.get(inode.ino) is not None:
             # A step that was planned for the former name must not be done for this one.
-            self._send_content(inode, None)
+            self._succession.send_content(inode, None)
 
     def _unpark(self, inode: Inode) -> None:
         """A file of the service has a name again that the service may hear of."""
@@ -200,7 +165,7 @@ class Renaming:
             return
         core.journal.place(inode.ino, core.due_for_names())
         if inode.generation:
-            self._send_content(inode, intent.base)
+            self._succession.send_content(inode, intent.base)
 
     def _note_place(self, inode: Inode, folder: Inode) -> None:
         """The service is to hear of the new place, unless it is where it has the inode."""
@@ -232,21 +197,7 @@ class Renaming:
         elif inode.is_folder:
             core.journal.place(inode.ino, core.due())
         elif inode.generation:
-            self._send_content(inode, None)
-
-    def _send_content(self, inode: Inode, base: Revision | None) -> None:
-        """The bytes that are here are to follow the version `base`."""
-        core = self._core
-        opened = core.opened.get(inode.ino)
-        core.journal.content(
-            inode.ino,
-            inode.generation,
-            inode.size,
-            base=base,
-            held=opened is not None and opened.session is not None,
-            due_ns=core.due(),
-        )
-        core.journal.rebase(inode.ino, base)
+            self._succession.send_content(inode, None)
 
     # ---- refusals ----
 

@@ -40,6 +40,7 @@ class Subject(msgspec.Struct, frozen=True):
     place: Place  # where it is to be; meaningless once it is gone
     origin: Place | None  # where the service has it (of a new one: may have it)
     inside: tuple[int, ...] = ()  # the folders it is in there, up to the zone's root
+    toward: tuple[int, ...] = ()  # of a known folder: those that the one it is to be in is in there
 
 
 class Action(IntEnum):
@@ -201,10 +202,15 @@ def _in_the_way(
 def _folders_first(
     step: Step, by_ino: Mapping[int, Step], subjects: Mapping[int, Subject]
 ) -> set[int]:
-    """The folder it goes to, where that is yet to be made or is still inside of it."""
+    """The folder it goes to, where that is yet to be made, and what is still inside of it."""
     subject = subjects[step.ino]
+    if not _takes_a_place(step, subject):
+        return set()
+    if step.ino in subject.toward:
+        between = subject.toward[: subject.toward.index(step.ino)]
+        return {ino for ino in (subject.place[0], *between) if ino in by_ino}
     parent = by_ino.get(subject.place[0])
-    if parent is None or not _takes_a_place(step, subject):
+    if parent is None:
         return set()
     if parent.action is Action.MAKE:
         return {parent.ino}

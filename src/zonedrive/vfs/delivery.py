@@ -45,7 +45,14 @@ class Delivery:
             place=(inode.parent, core.remote_name(inode)),
             origin=origin,
             inside=tuple(inside),
+            toward=self._toward(inode),
         )
+
+    def _toward(self, inode: Inode) -> tuple[int, ...]:
+        above = self._core.tree.find(inode.parent)
+        if above is None or inode.is_new or not inode.is_folder:
+            return ()
+        return tuple(folder.ino for folder in self._remote_folders(above))
 
     def being_written(self) -> set[Place]:
         """The places of new files that programs have open for writing."""

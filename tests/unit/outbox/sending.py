@@ -152,16 +152,21 @@ class Sending:
 
     # ---- the way out ----
 
-    def describe(self, intent: Intent) -> Subject:
-        """What folding sees."""
-        node = self.nodes[intent.ino]
-        inside: list[int] = []
+    def _above(self, node: Node) -> list[int]:
+        """The folders it is in on the service."""
+        folders: list[int] = []
         above = node.origin
         while above is not None:
             folder = self.by_remote(above[0])
             above = folder.origin if folder is not None else None
             if folder is not None:
-                inside.append(folder.ino)
+                folders.append(folder.ino)
+        return folders
+
+    def describe(self, intent: Intent) -> Subject:
+        """What folding sees."""
+        node = self.nodes[intent.ino]
+        inside = self._above(node)
         origin: Place | None = None
         if inside and node.origin is not None:
             origin = (inside[0], node.origin[1])
@@ -169,7 +174,18 @@ class Sending:
             folder = self.by_remote(node.doubt.folder)
             origin = (folder.ino, node.doubt.name) if folder is not None else None
         place = (node.parent, node.name)
-        return Subject(node.ino, node.folder, node.remote_id is None, place, origin, tuple(inside))
+        toward: list[int] = []
+        if node.folder and node.remote_id is not None and node.parent != NOWHERE:
+            toward = self._above(self.nodes[node.parent])
+        return Subject(
+            node.ino,
+            node.folder,
+            node.remote_id is None,
+            place,
+            origin,
+            tuple(inside),
+            tuple(toward),
+        )
 
     def steps(self) -> list[Step]:
         """The steps that could start now."""

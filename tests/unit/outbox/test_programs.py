@@ -3,7 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.outbox.desk import Desk
 from tests.unit.outbox.programs import OPERATIONS, Play
+from tests.unit.outbox.sending import ZONE
 
 NUMBERS = st.integers(0, 255)
 CALLS = st.tuples(st.sampled_from(OPERATIONS), NUMBERS, NUMBERS)
@@ -23,6 +25,27 @@ def test_every_save_is_one_version_in_any_noise(calls: list[tuple[str, int, int]
     for call in calls:
         play.do(*call)
     play.end()
+
+
+def test_a_folder_into_what_was_inside_of_it() -> None:
+    """It waits until the folder between the two has left it."""
+    desk = Desk()
+    outer = desk.mkdir(ZONE, "outer")
+    middle = desk.mkdir(outer.ino, "middle")
+    inner = desk.mkdir(middle.ino, "inner")
+    for node in (outer, middle, inner):
+        (step,) = desk.steps()
+        assert step.ino == node.ino
+        desk.start(step)
+        desk.answer(node.ino, lost=False)
+    desk.rename(middle, ZONE, "middle")
+    desk.rename(outer, inner.ino, "outer")
+    for node in (middle, outer):
+        (step,) = desk.steps()
+        assert step.ino == node.ino
+        desk.start(step)
+        desk.answer(node.ino, lost=False)
+    assert set(desk.service.tree()) == {"middle", "middle/inner", "middle/inner/outer"}
 
 
 @settings(max_examples=50, deadline=None)

@@ -11,7 +11,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from zonedrive.errors import StoreError
@@ -104,16 +104,23 @@ class Database:
             try:
                 yield
                 self.execute("COMMIT")
-            except BaseException:
+            except BaseException as wrong:
                 if self._connection.in_transaction:  # a full disk may have rolled back already
                     self._connection.execute("ROLLBACK")
                 for step in reversed(self._undo):
                     step()
+                if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
+                    self._shrink_log()
                 raise
         finally:
             self._undo = None
         for step in self._afterwards:
             step()
+
+    def _shrink_log(self) -> None:
+        """Give the room of the write-ahead log back: the next transaction may need no more."""
+        with suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def on_rollback(self, step: Callable[[], object]) -> None:
         """Call `step` (in reverse order of registering) should this transaction fail."""

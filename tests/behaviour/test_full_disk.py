@@ -99,3 +99,25 @@ def test_a_cache_folder_may_be_deleted_at_any_time(mounted: Mounted) -> None:
     assert (mounted.root / "docs/report.md").read_bytes() == mounted.zone.read("docs/report.md")
     assert path.read_bytes() == content
     eventually(lambda: mounted.status()["state"] == "online", what="the daemon goes on")
+
+
+def test_an_outbox_that_fills_its_disk_empties_itself(tiny: Mounted) -> None:
+    """Records keep a reserve: what waits can be renamed, removed and sent all the same."""
+    tiny.allow("No space|could not be noted")
+    with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
+        saved = {}
+        for number in range(200):
+            try:
+                (tiny.root / f"file {number}").write_bytes(b"%d" % number * 50_000)
+            except OSError:
+                (tiny.root / f"file {number}").unlink(missing_ok=True)
+                break
+            saved[f"file {number}"] = b"%d" % number * 50_000
+        (tiny.root / "file 0").unlink()
+        (tiny.root / "file 1").rename(tiny.root / "renamed")
+    del saved["file 0"]
+    saved["renamed"] = saved.pop("file 1")
+    tiny.kill()
+    tiny.mount()
+    tiny.sync()
+    assert {name: tiny.zone.read(name) for name in saved} == saved

@@ -46,7 +46,7 @@ def test_uploads_all_the_time_change_nothing_below_the_writer(mounted: Mounted) 
     with mounted.deployment.faulty(latency_ms=15):
         slow = exercise(quick.path, list(operations(17, 800)), bytes(quick.model))
     found = arrived(mounted, slow)
-    assert len(found) > 1  # how many depends on the service's speed
+    assert found  # how many depends on the speed of the service
     assert set(found) <= {*quick.whole, *slow.whole}
 
 

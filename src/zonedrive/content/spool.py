@@ -8,6 +8,8 @@ that a switched `encrypt` setting never takes the one for the other.
 INVARIANT: one ContentFile object for one file, shared by all who have it open.
 """
 
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -18,6 +20,11 @@ from zonedrive.paths import private_dir
 
 _NAME = re.compile(r"(\d+)-(\d+)\.(sealed|plain)", re.ASCII)
 SUFFIXES = (".sealed", ".plain")
+
+# Bytes of the disk that content leaves free, on a small disk a part of it: the records of what
+# waits need room, too, or nothing could be sent or removed any more.
+RESERVE = 16 << 20
+RESERVE_PART = 8
 
 
 class Spool:
@@ -34,6 +41,17 @@ class Spool:
         paths = [self.directory / f"{ino}-{generation}{suffix}" for suffix in SUFFIXES]
         preferred = paths[self._key is None]
         return next((path for path in paths if path.exists()), preferred)
+
+    def room(self) -> int:
+        """Bytes of content that the disk still takes."""
+        disk = os.statvfs(self.directory)
+        reserve = min(RESERVE, disk.f_blocks * disk.f_frsize // RESERVE_PART)
+        return max(0, disk.f_bavail * disk.f_frsize - reserve)
+
+    def require_room(self, size: int) -> None:
+        """Raises OSError (ENOSPC) where so many bytes would not leave the reserve alone."""
+        if self.room() < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def create(self, ino: int, generation: int) -> ContentFile:
         """Make an empty file.  Raises OSError as it comes, FileExistsError among them."""

@@ -7,6 +7,7 @@ INVARIANT: the order of the end is: kernel first (nothing new comes in), then th
 answers to those who asked for the end.  So whoever hears that it is over can start anew.
 """
 
+import errno
 import logging
 import os
 import signal
@@ -23,7 +24,7 @@ from zonedrive.daemon.control import Server
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.ready import Pipe
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.fuse.options import Options, parse
@@ -71,6 +72,11 @@ def run(start: Start, ready: Pipe) -> None:
         trio.run(Daemon(start, folder, options, parts, lock, ready).main)
     except Exception as raised:
         error = _first(raised)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            error = StoreError(
+                f"the disk of {start.paths.state} is full",
+                remedy="make room there; what waits to be uploaded is kept",
+            )
         if not isinstance(error, ZonedriveError | OSError):
             log.error("the daemon failed", exc_info=raised)
         ready.failed(error)

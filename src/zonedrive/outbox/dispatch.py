@@ -10,7 +10,8 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import trio
@@ -28,7 +29,9 @@ log = logging.getLogger(__name__)
 
 BIG = 4 << 20  # bytes; more is a long upload, and such never take every place
 FIRST_RETRY_S = 1.0
-LONGEST_RETRY_S = 60.0
+LONGEST_RETRY_S = 15.0
+WAITED_FOR_RETRY_S = 2.0  # while somebody waits for everything to be sent
+FULL_RETRY_S = 5.0  # after the disk took no record
 FIRST_REFUSED_RETRY_S = 4.0  # after a refusal: the cause may have gone
 LONGEST_REFUSED_RETRY_S = 300.0
 BIG_REFUSED_RETRY_S = 60.0  # at least: such a file is not sent in vain every few seconds
@@ -69,6 +72,9 @@ class Dispatcher:
         self._places = places
         self._running: dict[int, Step] = {}
         self._failures: dict[int, Exception] = {}
+        self._faltering: set[int] = set()  # inodes that wait after a passing failure
+        self._unwritable = False  # the journal took no record lately
+        self._impatient = 0  # how many wait for everything to be sent
         self._queue: deque[Step] = deque()  # of the last folding: startable, best first
         self._folded: tuple[int, Collection[Place]] = (0, ())  # what that was made from
         self._nursery: trio.Nursery | None = None
@@ -117,6 +123,21 @@ class Dispatcher:
         with self._journal.transaction():
             for ino in inos:
                 self._journal.hurry(ino, now)
+
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """Inside, somebody waits: what failed in passing is tried again sooner."""
+        self._impatient += 1
+        try:
+            yield
+        finally:
+            self._impatient -= 1
+
+    def _recovered(self) -> None:
+        """The service took something: what it failed to take before is tried again at once."""
+        if self._faltering:
+            faltering, self._faltering = self._faltering, set()
+            self.hurry(faltering)
 
     def failure(self, ino: int) -> Exception | None:
         """What the newest delivery of the inode failed with."""
@@ -205,12 +226,16 @@ class Dispatcher:
         try:
             await self._carrier.carry(step)
             self._failures.pop(step.ino, None)
+            self._unwritable = False
+            self._recovered()
         except Exception as wrong:
             try:
                 self._failed(step.intent, wrong)
             except OSError as full:  # the journal cannot be written: the next round tries again
-                log.error("inode %d: a failure could not be noted: %s", step.ino, full)
-                await trio.sleep(FIRST_RETRY_S)
+                if not self._unwritable:
+                    log.error("inode %d: a failure could not be noted: %s", step.ino, full)
+                self._unwritable = True
+                await trio.sleep(FULL_RETRY_S)
         finally:
             del self._running[step.ino]
             self.wake()
@@ -225,6 +250,9 @@ class Dispatcher:
             first, longest = FIRST_REFUSED_RETRY_S, LONGEST_REFUSED_RETRY_S
             if intent.size > BIG:
                 first = BIG_REFUSED_RETRY_S
+        else:
+            self._faltering.add(intent.ino)
+            longest = WAITED_FOR_RETRY_S if self._impatient else longest
         wait = min(longest, first * 2 ** min(intent.attempts, 10))
         wait *= random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
         if not isinstance(wrong, ZonedriveError | OSError):

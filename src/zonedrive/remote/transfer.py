@@ -39,7 +39,8 @@ KEPT = 8
 OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetitions
 TIMEOUT = httpx.Timeout(connect=10.0, read=15.0, write=30.0, pool=30.0)
 # The answer to an upload may take long: the service checks or copies the content first.
-UPLOAD_TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=30.0, pool=30.0)
+ANSWER_SECONDS = 30.0
+DIGESTED = 10e6  # bytes a second that the service gets through, at least
 BACKOFF = Backoff(attempts=3)
 
 __all__ = ["Cancelled", "Download", "Transfer", "content_client"]
@@ -232,7 +233,7 @@ class Transfer:
             params=exchange.query or None,
             headers=exchange.headers,
             content=form,
-            timeout=TIMEOUT if form is None else UPLOAD_TIMEOUT,
+            timeout=TIMEOUT if form is None else _upload_timeout(form.length),
             extensions={"replayable": form is None or form.replayable},
         )
         status, body, location = 0, b"", ""
@@ -259,6 +260,10 @@ class Transfer:
         if exchange.handed_over and status in answers.LOST:
             raise answers.lost(error)
         raise error
+
+
+def _upload_timeout(size: int) -> httpx.Timeout:
+    return httpx.Timeout(connect=10.0, read=ANSWER_SECONDS + size / DIGESTED, write=30.0, pool=30.0)
 
 
 class _Exchange:

@@ -102,6 +102,7 @@ class Core:
 
     async def keep_bytes(self, inode: Inode) -> None:
         """Bring the bytes of the service's version into the spool, as a generation of ours."""
+        self.spool.require_room(inode.size)
         generation = self.next_generation()
         path = self.spool.path(inode.ino, generation)
         source = self.source(inode)

@@ -115,11 +115,7 @@ class Files:
         if not self._handles[handle].writable or opened.session is None:
             return
         if opened.session.dirty:
-            try:
-                self._sessions.commit(opened, held=True)
-            except OSError:
-                opened.session.refused = True
-                raise
+            self._sessions.keep_all(opened)
         # A shell that redirects closes a duplicate before anything is written: nobody waits for
         # the empty file, and nobody else sees it.
         empty = opened.session.size == 0 and not opened.session.written
@@ -134,7 +130,7 @@ class Files:
             await trio.to_thread.run_sync(session.file.sync)
             reached(Place.BYTES_SYNCED)
             if session.dirty and opened.session is session:
-                self._sessions.commit(opened, held=True)
+                self._sessions.keep_all(opened)
         await trio.to_thread.run_sync(self._core.database.flush)
         reached(Place.RECORD_SYNCED)
         if session is not None and self._settings.fsync == "service":
@@ -178,9 +174,11 @@ class Files:
         if which.append and not _of_a_mapping(which, offset, len(data), session.size):
             offset = session.size  # the kernel may not know yet that others made it longer
         _require_fitting(offset + len(data))
-        session.written = True
+        session.written = session.refused = True
+        self._core.spool.require_room(len(data))
         session.changed(offset)
         session.file.pwrite(offset, data)
+        session.refused = False
         reached(Place.BYTES_WRITTEN)
         return len(data)
 

@@ -220,7 +220,7 @@ class FileSystem:
         return StatFs(
             block_size=BLOCK,
             blocks=disk.total // BLOCK,
-            free=disk.free // BLOCK,
+            free=self._core.spool.room() // BLOCK,
             files=0,  # as file systems do that make inodes on demand
             free_files=0,
         )

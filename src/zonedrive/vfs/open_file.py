@@ -28,7 +28,7 @@ class Session:
         self.frozen = False  # being sent: the next write needs a copy
         self.rewritten = False  # not only appended to
         self.written = False  # not only cut
-        self.refused = False  # close(2) said that what was written last is not kept
+        self.refused = False  # a program heard that what it wrote last is not kept
         self._floor = file.size
         self._begun = time.monotonic()
 

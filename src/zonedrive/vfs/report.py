@@ -1,5 +1,6 @@
 """What people ask the daemon: is it safe, what is waiting, what went wrong."""
 
+import errno
 import time
 from collections.abc import Iterable
 from pathlib import PurePosixPath
@@ -124,7 +125,10 @@ class Report:
                 for intent in self._below(roots)
             )
 
-        with trio.move_on_after(float("inf") if timeout is None else timeout):
+        with (
+            self._dispatcher.waited_for(),
+            trio.move_on_after(float("inf") if timeout is None else timeout),
+        ):
             await self._dispatcher.wait_until(over)
         left = self._below(roots)
         return {
@@ -157,6 +161,13 @@ class Report:
         copies = {conflict.ino for conflict in self._core.journal.conflicts()} if intents else set()
         return [self._upload(intent, copies) for intent in intents]
 
+    def _trouble(self, ino: int) -> str | None:
+        """What could not even be noted in the journal."""
+        failure = self._dispatcher.failure(ino)
+        if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
+            return "the disk of the outbox is full; make room there"
+        return None
+
     def _upload(self, intent: Intent, copies: set[int]) -> dict[str, Any]:
         state = "conflict" if intent.ino in copies else "pending"
         if intent.ino in self._dispatcher.running:
@@ -168,7 +179,7 @@ class Report:
             "state": state,
             "size": intent.size,
             "sent": min(self._uploads.sent(intent.ino), intent.size),
-            "error": intent.error or None,
+            "error": intent.error or self._trouble(intent.ino),
         }
 
     def _path(self, ino: int) -> str:

@@ -13,6 +13,7 @@ Must not know handles: `files` counts them.
 import contextlib
 import errno
 import logging
+import os
 import time
 
 import trio
@@ -68,6 +69,7 @@ class Sessions:
                 file = core.spool.create(inode.ino, generation)
                 reached(Place.SPOOL_EMPTIED)
             elif inode.generation:
+                core.spool.require_room(inode.size)
                 file = await trio.to_thread.run_sync(
                     core.spool.copy, inode.ino, inode.generation, generation
                 )
@@ -95,6 +97,7 @@ class Sessions:
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
         """The service's bytes, to be changed."""
         core = self._core
+        core.spool.require_room(inode.size)
         path = core.spool.path(inode.ino, generation)
         copy = await core.cache.export(
             inode.ino, inode.revision, inode.size, core.source(inode), path
@@ -124,7 +127,7 @@ class Sessions:
                 if session is None:
                     continue
                 self._begun.set()
-                if session.dirty and not session.rewritten and not session.frozen:
+                if session.dirty and not (session.rewritten or session.frozen or session.refused):
                     self._keep_safe(opened, session)
 
     def _keep_safe(self, opened: OpenFile, session: Session) -> None:
@@ -142,6 +145,7 @@ class Sessions:
         assert session is not None
         self._record_cut(opened, session, size)
         session.file.truncate(size)
+        session.refused = False
         reached(Place.BYTES_CUT)
         session.changed(size)
 
@@ -163,6 +167,22 @@ class Sessions:
                     held=True,
                     due_ns=core.due(),
                 )
+
+    def keep_all(self, opened: OpenFile) -> None:
+        """Commit, unless a part of what was written has been refused.
+
+        Half of a save must not replace the former content, also where room has come back since.
+        Raises OSError.
+        """
+        session = opened.session
+        assert session is not None
+        if session.refused:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        try:
+            self.commit(opened, held=True)
+        except OSError:
+            session.refused = True
+            raise
 
     def commit(self, opened: OpenFile, *, held: bool) -> None:
         """Bytes first, then, in one transaction, the record that names them."""

@@ -242,3 +242,13 @@ def test_what_arrived_unnoticed_does_not_come_back(mounted: Mounted) -> None:
             seen = {name for _ in range(20) for name in os.listdir(mounted.root)}
         assert seen == SEEDED | {"renamed.txt"}
     assert set(mounted.zone.listing()) == SEEDED | {"renamed.txt"}
+
+
+def test_a_coworkers_version_on_top_of_one_that_arrived_unnoticed(mounted: Mounted) -> None:
+    """Both are in the history, in their order; that is no conflict, and nothing is sent again."""
+    with lost_upload(mounted, "notes.txt", b"by alice\n"):
+        mounted.deployment.heal()
+        with mounted.deployment.faulty(status=503, method="GET", path="^/api/zones/.*/files/"):
+            mounted.zone.write("notes.txt", b"by bob, later\n")
+    assert both(mounted)["notes.txt"] == b"by bob, later\n"
+    assert len(mounted.zone.versions("notes.txt")) == 3

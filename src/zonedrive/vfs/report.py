@@ -161,9 +161,11 @@ class Report:
         copies = {conflict.ino for conflict in self._core.journal.conflicts()} if intents else set()
         return [self._upload(intent, copies) for intent in intents]
 
-    def _trouble(self, ino: int) -> str | None:
-        """What could not even be noted in the journal."""
-        failure = self._dispatcher.failure(ino)
+    def _trouble(self, intent: Intent) -> str | None:
+        """What keeps an upload back, where that is no answer of the service."""
+        if intent.held and not intent.gone:
+            return "a program still has it open for writing"
+        failure = self._dispatcher.failure(intent.ino)
         if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
             return "the disk of the outbox is full; make room there"
         return None
@@ -179,7 +181,7 @@ class Report:
             "state": state,
             "size": intent.size,
             "sent": min(self._uploads.sent(intent.ino), intent.size),
-            "error": intent.error or self._trouble(intent.ino),
+            "error": intent.error or self._trouble(intent),
         }
 
     def _path(self, ino: int) -> str:

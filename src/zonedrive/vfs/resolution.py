@@ -23,11 +23,14 @@ from zonedrive.outbox.journal import due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
+from zonedrive.vfs.invalidation import InodeChanged
 
 log = logging.getLogger(__name__)
 
 MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 """Errors after which a request may have taken effect; after all others it has not."""
+
+LOOK_BACK = 6  # how many versions may be on top of one whose answer was lost
 
 
 class Resolution:
@@ -89,6 +92,8 @@ class Resolution:
             await self._locate(doubt)
             return True
         found = None if inode is None else await self._find(inode, doubt)
+        if inode is not None and found is None and await self._is_below_another(inode, doubt):
+            return True
         if core.doubts.get(ino) != doubt:
             return True
         if inode is None or found is None:
@@ -149,28 +154,76 @@ class Resolution:
             return None
         if inode.is_folder:
             return found
-        return found if await self._is_what_was_sent(doubt, found) else None
+        same = found.size == doubt.size and await self._is_what_was_sent(doubt, found.id)
+        return found if same else None
 
-    async def _is_what_was_sent(self, doubt: Doubt, found: Entry) -> bool:
-        if found.size != doubt.size:
+    async def _is_below_another(self, inode: Inode, doubt: Doubt) -> bool:
+        """Whether what was sent became a version, and somebody saved another on top of it.
+
+        Then it has its place in the history, and nothing is left to be sent.
+        """
+        core = self._core
+        knows = core.service.can("versions") and core.service.can("version_content")
+        intent = core.journal.get(inode.ino)
+        if doubt.remote_id is None or not knows or intent is None:
             return False
+        if intent.generation != doubt.generation or doubt.bytes_ino != inode.ino:
+            return False  # edited since: that edit did not begin from what is on top now
+        try:
+            found = await core.service.entry(doubt.zone, doubt.remote_id)
+            versions = await core.service.versions(doubt.zone, doubt.remote_id)
+        except NotFound:
+            return False
+        if found.deleted or found.revision == intent.base:
+            return False
+        for version in versions[1:LOOK_BACK]:
+            ours = version.modified_by == core.user and version.size == doubt.size
+            if ours and await self._is_what_was_sent(doubt, found.id, version.version):
+                self._give_way_to(inode, doubt, found)
+                return True
+        return False
+
+    def _give_way_to(self, inode: Inode, doubt: Doubt, found: Entry) -> None:
+        core = self._core
+        intent = core.journal.get(inode.ino)
+        if intent is None or core.doubts.get(inode.ino) != doubt or intent.held:
+            return
+        with core.transaction():
+            core.doubts.drop(inode.ino)
+            core.journal.done(intent, content=True)
+            core.tree.update(
+                inode,
+                generation=0,
+                revision=found.revision,
+                size=found.size,
+                mtime_ns=found.modified_ns,
+                modified_by=found.modified_by,
+            )
+        core.resolved(doubt)
+        core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+
+    async def _is_what_was_sent(
+        self, doubt: Doubt, file_id: str, version: str | None = None
+    ) -> bool:
         try:
             file = self._core.spool.open(doubt.bytes_ino, doubt.generation)
         except (FileNotFoundError, Damaged):
             return False
         try:
-            return await self.same_bytes(file, doubt.zone, found.id)
+            return await self.same_bytes(file, doubt.zone, file_id, version)
         except Damaged:
             return False
         finally:
             file.close()
 
-    async def same_bytes(self, file: ContentFile, zone: str, file_id: str) -> bool:
-        """Whether the service's present version is exactly the content of `file`."""
+    async def same_bytes(
+        self, file: ContentFile, zone: str, file_id: str, version: str | None = None
+    ) -> bool:
+        """Whether a version of the service, the present one, is exactly the content of `file`."""
         transfer = self._core.service.transfer
 
         def pieces() -> Iterator[bytes]:
-            with transfer.download(zone, file_id) as download:
+            with transfer.download(zone, file_id, version=version) as download:
                 yield from download
 
         def compare() -> bool:

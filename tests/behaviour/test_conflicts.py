@@ -262,3 +262,25 @@ def test_a_removed_folder_that_somebody_fills(mounted: Mounted) -> None:
     assert mounted.zone.read("box/x.txt") == b"by bob\n"
     eventually((mounted.root / "box/x.txt").exists, what="it shows again")
     assert mounted.status()["outbox"]["failed"] == 0
+
+
+@pytest.mark.mount("settle=60", "refresh=60")
+def test_names_that_a_coworker_exchanged_while_both_wait(mounted: Mounted) -> None:
+    """Each version goes to the file that was edited, under the name that it has now."""
+    for name in ("one.txt", "two.txt"):
+        mounted.zone.write(name, name.encode())
+    ids = {name: mounted.zone.entry_id(name) for name in ("one.txt", "two.txt")}
+    for name in ids:
+        (mounted.root / name).read_bytes()
+        (mounted.root / name).write_bytes(b"edited " + name.encode())
+    mounted.zone.move("one.txt", "three.txt")
+    mounted.zone.move("two.txt", "one.txt")
+    mounted.zone.move("three.txt", "two.txt")
+    mounted.sync()
+    assert mounted.zone.read_id(ids["one.txt"]) == b"edited one.txt"
+    assert mounted.zone.read_id(ids["two.txt"]) == b"edited two.txt"
+    assert mounted.zone.entry_id("two.txt") == ids["one.txt"]
+    assert not [name for name in mounted.zone.listing() if "conflict" in name]
+    eventually(
+        lambda: (mounted.root / "two.txt").read_bytes() == b"edited one.txt", what="it shows"
+    )

@@ -85,7 +85,7 @@ class Uploads:
             verdict = on_version(intent.base, intent.size, found)
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = (found.name or inode.remote_name or "") if found else ""
-            self._require_only_one(inode, name)
+            await self._require_only_one(inode, name)
         if self._decided_anew(intent):
             return
         doubt = Doubt(
@@ -199,21 +199,29 @@ class Uploads:
             del self._bodies[inode.ino]
             file.close()
 
-    def _require_only_one(self, inode: Inode, name: str) -> None:
+    async def _require_only_one(self, inode: Inode, name: str) -> None:
         """A version is sent under its file's name, so the folder may have that name only once."""
-        siblings = self._core.tree.inodes_in(inode.parent) if inode.parent != NOWHERE else []
-        others = [
-            each
-            for each in siblings
-            if each is not inode and each.remote_name == name and each.remote_id is not None
-        ]
-        if any(self._core.journal.get(each.ino) is not None for each in others):
+        core = self._core
+        folder = core.tree.find(inode.parent) if inode.parent != NOWHERE else None
+        if folder is None or not self._others_named(inode, name):
+            return
+        await self._folders.refresh(folder, time.monotonic_ns())  # they may have been renamed
+        others = self._others_named(inode, name)
+        if any(core.journal.get(each.ino) is not None for each in others):
             raise Unavailable("another file is about to leave this name")
         if others:
             raise AlreadyExists(
                 "the service has two entries of this name in one folder",
                 remedy="rename one of them there",
             )
+
+    def _others_named(self, inode: Inode, name: str) -> list[Inode]:
+        siblings = self._core.tree.inodes_in(inode.parent) if inode.parent != NOWHERE else []
+        return [
+            each
+            for each in siblings
+            if each is not inode and each.remote_name == name and each.remote_id is not None
+        ]
 
     async def _look_at(self, inode: Inode) -> Entry | None:
         """The file as the service has it now."""

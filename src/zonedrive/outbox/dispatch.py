@@ -27,7 +27,11 @@ from zonedrive.outbox.journal import Intent, Journal, due_in
 
 log = logging.getLogger(__name__)
 
-BIG = 4 << 20  # bytes; more is a long upload, and such never take every place
+# Bytes.  Long uploads never take more than half of the places, and what is not small leaves some
+# to what is.
+BIG = 4 << 20
+SMALL = 256 << 10
+FOR_SMALL = 2  # places
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 15.0
 WAITED_FOR_RETRY_S = 2.0  # while somebody waits for everything to be sent
@@ -37,6 +41,9 @@ LONGEST_REFUSED_RETRY_S = 300.0
 BIG_REFUSED_RETRY_S = 60.0  # at least: such a file is not sent in vain every few seconds
 FAR_NS = 86_400_000_000_000  # due a day ahead: the clock was set back, and nothing waits for that
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
+REMEDY = (
+    "the file stays here and is tried again; another name or folder may help, or the administrator"
+)
 LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others is given up
 CALM = 4.0  # times as long as a look at all that waits took, so long until the next one
 
@@ -193,7 +200,7 @@ class Dispatcher:
         """
         assert self._nursery is not None
         busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}
-        big = sum(step.intent.size > BIG for step in self._running.values())
+        sizes = [step.intent.size for step in self._running.values()]
         unchanged = self._folded == (self._journal.newest, self._carrier.being_written())
         passed: list[Step] = []
         while self._queue and len(self._running) < self._places and len(passed) < LOOK_AHEAD:
@@ -203,16 +210,23 @@ class Dispatcher:
             if (
                 step.ino in busy
                 or (step.other and step.other in busy)
-                or (step.intent.size > BIG and big >= max(1, self._places // 2))
+                or not self._has_place(step.intent.size, sizes)
                 or not (unchanged or step.action is Action.UPLOAD)
             ):
                 passed.append(step)
                 continue
-            big += step.intent.size > BIG
+            sizes.append(step.intent.size)
             busy.update((step.ino, step.other))
             self._running[step.ino] = step
             self._nursery.start_soon(self._deliver, step)
         self._queue.extendleft(reversed(passed))
+
+    def _has_place(self, size: int, running: list[int]) -> bool:
+        """Whether so long an upload may start beside those under way."""
+        if size > BIG and sum(each > BIG for each in running) >= max(1, self._places // 2):
+            return False
+        others = sum(each > SMALL for each in running)
+        return size <= SMALL or others < max(1, self._places - FOR_SMALL)
 
     async def _rest(self, steps: list[Step], now: int, calm: float) -> None:
         """Sleep until something changes, or the next step is due; `calm` seconds at least."""
@@ -259,6 +273,8 @@ class Dispatcher:
             log.error("a delivery of inode %d failed", intent.ino, exc_info=wrong)
         self._failures[intent.ino] = wrong
         text = wrong.line() if isinstance(wrong, ZonedriveError) else str(wrong) or repr(wrong)
+        if failed and not getattr(wrong, "remedy", ""):
+            text = f"{text}; {REMEDY}"
         if failed:
             log.warning("inode %d: refused: %s", intent.ino, text)
         with self._journal.transaction():

@@ -8,6 +8,7 @@ it was asked for, so that a reply that was overtaken by a change of ours undoes 
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from enum import Flag, auto
+from typing import Any
 
 import msgspec
 
@@ -136,22 +137,7 @@ class Merge:
     def _add(self, entry: Entry) -> None:
         folder = self._folder
         name = local_name(entry.name, entry.id, self._tree.children(folder.ino))
-        self._tree.add(
-            folder.ino,
-            name,
-            Kind.FOLDER if entry.folder else Kind.FILE,
-            zone=folder.zone,
-            remote_id=entry.id,
-            remote_parent=folder.remote_id,
-            remote_name=entry.name,
-            revision=entry.revision,
-            size=0 if entry.folder else entry.size,
-            mtime_ns=entry.modified_ns,
-            modified_by=entry.modified_by,
-            type=entry.type,
-            sync=entry.sync,
-            attributes=entry.attributes,
-        )
+        self._tree.add(folder.ino, name, **fields_of(entry, folder))
         self._result.appeared.append((folder.ino, name))
 
     def _renamed(self, met: list[tuple[Inode, Entry]]) -> Iterator[tuple[Inode, Entry]]:
@@ -236,3 +222,21 @@ class Merge:
                 self._remove(child)
         self._result.gone.append((inode.parent, inode.name, inode.ino))
         self._tree.unlink(inode)
+
+
+def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:
+    """What an inode that has just been heard of knows of its entry, in a folder."""
+    return {
+        "kind": Kind.FOLDER if entry.folder else Kind.FILE,
+        "zone": folder.zone,
+        "remote_id": entry.id,
+        "remote_parent": folder.remote_id,
+        "remote_name": entry.name,
+        "revision": entry.revision,
+        "size": 0 if entry.folder else entry.size,
+        "mtime_ns": entry.modified_ns,
+        "modified_by": entry.modified_by,
+        "type": entry.type,
+        "sync": entry.sync,
+        "attributes": entry.attributes,
+    }

@@ -11,6 +11,7 @@ from zonedrive.model import Entry
 from zonedrive.outbox.journal import Conflict, Intent
 from zonedrive.outbox.verdict import copy_mark
 from zonedrive.tree.inode import Inode, Kind
+from zonedrive.tree.listing import fields_of
 from zonedrive.tree.names import with_mark
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
@@ -73,14 +74,7 @@ class Conflicts:
             )
             core.journal.add_conflict(Conflict(copy.ino, inode.ino, found.modified_by, now))
             core.journal.done(intent, content=True)
-            core.tree.update(
-                inode,
-                generation=0,
-                revision=found.revision,
-                size=found.size,
-                mtime_ns=found.modified_ns,
-                modified_by=found.modified_by,
-            )
+            core.follow(inode, found)
         reached(Place.COPY_RECORDED)
         core.invalidations.put(EntryChanged(inode.parent, name.encode()))
         core.drop_bytes(inode.ino, intent.generation)
@@ -121,22 +115,7 @@ class Conflicts:
         zone = core.tree.get(parent).zone
         theirs = core.tree.by_remote(zone, found.id)
         if theirs is None:
-            return core.tree.add(
-                parent,
-                name,
-                Kind.FOLDER if found.folder else Kind.FILE,
-                zone=zone,
-                remote_id=found.id,
-                remote_parent=found.parent_id,
-                remote_name=found.name,
-                revision=found.revision,
-                size=0 if found.folder else found.size,
-                mtime_ns=found.modified_ns,
-                modified_by=found.modified_by,
-                type=found.type,
-                sync=found.sync,
-                attributes=found.attributes,
-            )
+            return core.tree.add(parent, name, **fields_of(found, core.tree.get(parent)))
         if theirs.parent == parent:  # it could only be shown under a marked name so far
             core.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
             core.tree.move(theirs, parent, name)

@@ -16,6 +16,7 @@ from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
+from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
@@ -203,6 +204,17 @@ class Core:
         named = set(self.tree.with_bytes().items())
         named |= {(each.ino, each.generation) for each in self.journal.all() if each.generation}
         return named | {(each.bytes_ino, each.generation) for each in self.doubts.all()}
+
+    def follow(self, inode: Inode, found: Entry) -> None:
+        """The file is what the service has now; bytes of ours are not its content any more."""
+        self.tree.update(
+            inode,
+            generation=0,
+            revision=found.revision,
+            size=found.size,
+            mtime_ns=found.modified_ns,
+            modified_by=found.modified_by,
+        )
 
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
         """Delete local bytes that nothing refers to any more."""

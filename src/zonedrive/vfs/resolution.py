@@ -191,14 +191,7 @@ class Resolution:
         with core.transaction():
             core.doubts.drop(inode.ino)
             core.journal.done(intent, content=True)
-            core.tree.update(
-                inode,
-                generation=0,
-                revision=found.revision,
-                size=found.size,
-                mtime_ns=found.modified_ns,
-                modified_by=found.modified_by,
-            )
+            core.follow(inode, found)
         core.resolved(doubt)
         core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 

@@ -14,7 +14,7 @@ from zonedrive.tree.inode import ROOT, Inode
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.resolution import MAY_HAVE_ARRIVED, Resolution
+from zonedrive.vfs.resolution import Resolution
 
 log = logging.getLogger(__name__)
 
@@ -40,25 +40,17 @@ class Placement:
         if await resolution.wait_for(parent.remote_id, name):
             return
         doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, parent.remote_id, name, None)
-        resolution.begin(doubt)
-        reached(Place.FOLDER_ASKED)
-        try:
-            entry = await core.service.make_folder(inode.zone, parent.remote_id, name)
+        with resolution.sending(doubt):
+            reached(Place.FOLDER_ASKED)
+            try:
+                with resolution.asking(doubt):
+                    entry = await core.service.make_folder(inode.zone, parent.remote_id, name)
+            except AlreadyExists as taken:
+                await self._meet(intent, inode, await self._in_the_way(inode, name, taken))
+                return
             reached(Place.FOLDER_MADE)
-            await resolution.arrived(doubt, entry)
+            await resolution.arrived(doubt, entry)  # where it cannot be noted, the doubt stays
             self._folders.known_empty(inode)
-        except MAY_HAVE_ARRIVED:
-            raise
-        except AlreadyExists as taken:
-            resolution.without_effect(doubt)
-            await self._meet(intent, inode, await self._in_the_way(inode, name, taken))
-        except OSError:  # the answer cannot be noted: the doubt stays
-            raise
-        except Exception:
-            resolution.without_effect(doubt)
-            raise
-        finally:
-            resolution.end(doubt)
 
     async def _meet(self, intent: Intent, inode: Inode, found: Entry) -> None:
         """The name is taken: by a folder, which is ours from now on, or by a file."""
@@ -96,7 +88,8 @@ class Placement:
             raise taken
         if other is not None and other is not inode and core.journal.get(other.ino) is not None:
             if not core.in_flight(other.ino):  # that it is there was not known, or it had left
-                core.tree.update(other, remote_parent=parent.remote_id, remote_name=name)
+                with core.transaction():
+                    core.tree.update(other, remote_parent=parent.remote_id, remote_name=name)
             raise Unavailable("another entry is about to leave this name") from taken
         return found
 
@@ -141,16 +134,8 @@ class Placement:
         """Have an entry moved; what came of it is in doubt until the answer is noted."""
         resolution, remote_id = self._resolution, inode.remote_id or ""
         doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
-        resolution.begin(doubt)
-        try:
+        with resolution.sending(doubt), resolution.asking(doubt):
             entry = await self._core.service.move(inode.zone, remote_id, folder, name)
-        except MAY_HAVE_ARRIVED:
-            raise
-        except Exception:
-            resolution.without_effect(doubt)
-            raise
-        finally:
-            resolution.end(doubt)
         return doubt, msgspec.structs.replace(entry, name=entry.name or name)
 
     def _whose(self, sent: Doubt | None) -> Inode | None:

@@ -10,6 +10,7 @@ transaction.
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import trio
@@ -51,18 +52,32 @@ class Resolution:
         await landed.wait()
         return True
 
-    def begin(self, doubt: Doubt) -> None:
-        """The request is about to be sent.  Nothing else is under way to its place."""
+    @contextmanager
+    def sending(self, doubt: Doubt) -> Iterator[None]:
+        """Until its answer is noted, or missed, a request is under way: the only one to its place.
+
+        A file or folder that is made, a version or a move: all are in doubt from here on.
+        """
         with self._core.transaction():
             self._core.doubts.note(doubt)
         self._under_way[doubt.folder, doubt.name] = trio.Event()
+        try:
+            yield
+        finally:
+            self._under_way.pop((doubt.folder, doubt.name)).set()
 
-    def end(self, doubt: Doubt) -> None:
-        """The request is over, one way or another."""
-        self._under_way.pop((doubt.folder, doubt.name)).set()
+    @contextmanager
+    def asking(self, doubt: Doubt) -> Iterator[None]:
+        """Around the request itself: an error that shows that it had no effect ends the doubt."""
+        try:
+            yield
+        except MAY_HAVE_ARRIVED:
+            raise
+        except Exception:
+            self._without_effect(doubt)
+            raise
 
-    def without_effect(self, sent: Doubt) -> None:
-        """The request was refused, or broken off before its end."""
+    def _without_effect(self, sent: Doubt) -> None:
         doubt = self.present(sent)
         if doubt is not None:
             self._core.resolved(doubt)

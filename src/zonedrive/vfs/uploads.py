@@ -23,7 +23,7 @@ from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.resolution import MAY_HAVE_ARRIVED, Resolution
+from zonedrive.vfs.resolution import Resolution
 
 PIECE = 1 << 20  # bytes read from the spool, and handed to the connection, at a time
 
@@ -157,23 +157,15 @@ class Uploads:
         core, resolution = self._core, self._resolution
         if core.outdated(intent) or inode.remote_id != doubt.remote_id:
             return
-        resolution.begin(doubt)
-        reached(Place.DOUBT_NOTED)
-        try:
+        with resolution.sending(doubt):
+            reached(Place.DOUBT_NOTED)
             try:
-                entry = await self._transfer(intent, inode, doubt)
-            except MAY_HAVE_ARRIVED:
-                raise
+                with resolution.asking(doubt):
+                    entry = await self._transfer(intent, inode, doubt)
             except Cancelled:
-                resolution.without_effect(doubt)
                 return
-            except Exception:
-                resolution.without_effect(doubt)
-                raise
             reached(Place.REPLY_CAME)
             await resolution.arrived(doubt, entry)  # where it cannot be noted, the doubt stays
-        finally:
-            resolution.end(doubt)
 
     async def _transfer(self, intent: Intent, inode: Inode, doubt: Doubt) -> Entry:
         core = self._core

@@ -9,7 +9,7 @@ INVARIANT: the names in a folder are unique, and every inode but the root has at
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
 from cachetools import TTLCache
@@ -23,6 +23,7 @@ from zonedrive.tree.store import InodeStore
 # ours (seconds), and how many such changes are remembered.
 STALE_LISTING_S = 120
 RECENT = 100_000
+CHANGED_FOLDERS = 20_000  # so many folders have a count of changes of their own
 
 
 class Tree:
@@ -35,6 +36,8 @@ class Tree:
         self._inodes: dict[int, Inode] = {}
         self._children: dict[int, dict[str, int]] = {}
         self._lookups: Counter[int] = Counter()
+        self._changes: dict[int, int] = {}  # by folder; what is not there changed at `_floor`
+        self._floor = self._latest = 0
         # When an entry was last changed on the service by ourselves (monotonic ns).
         self._settled: TTLCache[tuple[str, str], int] = TTLCache(RECENT, STALE_LISTING_S)
         self._next_ino = self._store.next_ino()
@@ -129,6 +132,13 @@ class Tree:
         """(all entries, folders among them)."""
         return self._store.counts()
 
+    def changes(self, parent: int) -> int:
+        """A number that grows with every change of what is in a folder.
+
+        A child that is added, removed, renamed or updated, and one that was and is not after all.
+        """
+        return self._changes.get(parent, self._floor)
+
     # ---- changing ----
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -152,6 +162,7 @@ class Tree:
         if before == changes:
             return
         self._database.on_rollback(lambda: self._set(inode, before))
+        self._changed(inode.parent)
         self._set(inode, changes)
         if inode.parent != NOWHERE or inode.remote_id is not None:
             self._store.write(inode)
@@ -196,6 +207,10 @@ class Tree:
         """The kernel holds the inode once more."""
         self._lookups[ino] += count
 
+    def remember_all(self, inos: Iterable[int]) -> None:
+        """The kernel holds each of them once more."""
+        self._lookups.update(inos)
+
     def forget(self, ino: int, count: int) -> bool:
         """The kernel holds it less often; True once it does not at all."""
         left = self._lookups[ino] - count
@@ -237,11 +252,24 @@ class Tree:
         self._inodes[inode.ino] = inode
         self._store.write(inode)
 
+    def _changed(self, parent: int) -> None:
+        """Count a change in a folder; another one should it be taken back."""
+        self._database.on_rollback(lambda: self._count(parent))
+        self._count(parent)
+
+    def _count(self, parent: int) -> None:
+        self._latest += 1
+        if len(self._changes) >= CHANGED_FOLDERS and parent not in self._changes:
+            self._changes.clear()
+            self._floor = self._latest
+        self._changes[parent] = self._latest
+
     def _link(self, inode: Inode) -> None:
         siblings = self._loaded(inode.parent)
         if inode.name in siblings:
             raise AssertionError(f"a second {inode.name!r} in one folder")
         parent, name = inode.parent, inode.name
+        self._changed(parent)
         self._database.on_rollback(lambda: self._loaded(parent).pop(name, None))
         siblings[inode.name] = inode.ino
 
@@ -249,6 +277,7 @@ class Tree:
         if inode.parent == NOWHERE:
             return
         siblings, name = self._loaded(inode.parent), inode.name
+        self._changed(inode.parent)
         if siblings.get(name) == inode.ino:
             self._database.on_rollback(lambda: siblings.__setitem__(name, inode.ino))
             del siblings[name]

@@ -146,3 +146,56 @@ def test_a_change_outside_a_transaction_is_a_mistake(database: Database) -> None
     tree = Tree(database, Clear())
     with pytest.raises(AssertionError):
         tree.add(ROOT, "Zone", Kind.ZONE)
+
+
+def test_every_change_in_a_folder_counts_and_others_do_not(database: Database) -> None:
+    """Who keeps a listing hears of each change in that folder, also of one that was undone."""
+    tree = Tree(database, Clear())
+    with tree.transaction():
+        here = tree.add(ROOT, "here", Kind.FOLDER)
+        there = tree.add(ROOT, "there", Kind.FOLDER)
+        file = tree.add(here.ino, "a", Kind.FILE)
+    seen = {tree.changes(here.ino)}
+
+    def changed() -> bool:
+        before = len(seen)
+        seen.add(tree.changes(here.ino))
+        return len(seen) > before and tree.changes(here.ino) == max(seen)
+
+    elsewhere = tree.changes(there.ino)
+    with tree.transaction():
+        tree.update(file, size=1)
+    assert changed()
+    with tree.transaction():
+        tree.move(file, here.ino, "b")
+    assert changed()
+    with pytest.raises(RuntimeError), tree.transaction():
+        tree.update(file, size=2)
+        assert changed()
+        raise RuntimeError
+    assert changed()
+    with tree.transaction():
+        tree.update(file, size=1)
+    assert not changed()
+    assert tree.changes(there.ino) == elsewhere
+    with tree.transaction():
+        tree.move(file, there.ino, "b")
+    assert changed()
+    assert tree.changes(there.ino) > elsewhere
+    with tree.transaction():
+        tree.add(here.ino, "c", Kind.FILE)
+    assert changed()
+    with tree.transaction():
+        tree.unlink(tree.get(tree.children(here.ino)["c"]))
+    assert changed()
+
+
+def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
+    """The kernel holds what it was listed, until it has forgotten each as often."""
+    tree = Tree(database, Clear())
+    tree.remember(7)
+    tree.remember_all([7, 8])
+    assert tree.forget(8, 1)
+    assert not tree.forget(7, 1)
+    assert tree.forget(7, 1)
+    assert not tree.remembered(7)

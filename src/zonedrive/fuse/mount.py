@@ -7,18 +7,17 @@ Must not know accounts, the service or the control socket.  Where a mount may be
 import errno
 import os
 import re
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import pyfuse3
 import trio
 
 from zonedrive.errors import MountError
 from zonedrive.fuse import invalidate
+from zonedrive.fuse.alarm import Alarm
 from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
 from zonedrive.fuse.verbs import Verbs
@@ -26,11 +25,6 @@ from zonedrive.fuse.verbs import Verbs
 MAX_TASKS = 1000
 """Requests answered at the same time.  The default of 99 would let 99 readers that wait for the
 network block everything."""
-
-TICK_SECONDS = 0.5
-"""A signal that does nothing comes this often.  The read of /dev/fuse holds the interpreter's
-lock; when the request it was woken for has been withdrawn meanwhile (its asker was killed) it
-would wait for the next one and freeze the daemon.  The signal interrupts it."""
 
 ANSWER_SECONDS = 30.0
 """How long a new mount may take to answer its first stat."""
@@ -77,7 +71,7 @@ class Session:
             async with trio.open_nursery() as watching:
                 watching.start_soon(self._stop_when_cancelled)
                 # The end is orderly also when cancelled: see `_tell_until_stopped`.
-                with trio.CancelScope(shield=True), _ticking():
+                with trio.CancelScope(shield=True), Alarm():
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._answer)
                         nursery.start_soon(self._tell_until_stopped)
@@ -166,19 +160,3 @@ def _reason(said: list[str], fallback: str, folder: Path) -> str:
         if text:
             return f"{folder} cannot be mounted: {text}"
     return f"{folder} cannot be mounted ({fallback})"
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """A handler must exist for a signal to interrupt a system call."""
-
-
-@contextmanager
-def _ticking() -> Iterator[None]:
-    """See TICK_SECONDS."""
-    before = signal.signal(signal.SIGALRM, _nothing)
-    signal.setitimer(signal.ITIMER_REAL, TICK_SECONDS, TICK_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -13,6 +13,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
 from zonedrive.fuse.errno_table import errno_of
 from zonedrive.fuse.guard import LONG_DEADLINE, Gate, guarded
+from zonedrive.fuse.listings import Listings
 from zonedrive.fuse.verbs import Attr, Opened, Verbs
 
 RENAME_FLAGS = 1 | 2  # RENAME_NOREPLACE, RENAME_EXCHANGE of renameat2(2)
@@ -29,6 +30,7 @@ class Operations(pyfuse3.Operations):
     def __init__(self, files: Verbs) -> None:
         super().__init__()
         self._files = files
+        self._listings = Listings(files, encode)
         self.gate = Gate()
 
     # ---- names ----
@@ -163,11 +165,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded()
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        for name, attr, next_id in self._files.readdir(fh, start_id):
-            if not pyfuse3.readdir_reply(token, name, encode(attr), next_id):
-                break
-            if name not in (b".", b".."):
-                self._files.remember(attr.ino)
+        self._listings.reply(token, fh, start_id)
 
     @guarded()
     async def releasedir(self, fh: int) -> None:

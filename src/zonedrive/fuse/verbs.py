@@ -4,7 +4,7 @@ Must not know who fulfils them: the tests of this package serve a file system in
 Names are bytes, times are nanoseconds, sizes are bytes, inode 1 is the root.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 
@@ -65,12 +65,25 @@ class StatFs(Protocol):
     def name_max(self) -> int: ...
 
 
+class Listed(Protocol):
+    """A folder that is being read, while what it holds stays the same."""
+
+    @property
+    def ino(self) -> int: ...
+    @property
+    def stamp(self) -> object: ...  # equal as long as `readdir` would tell the same
+    @property
+    def entries(self) -> int: ...  # how many
+    @property
+    def timeout(self) -> float: ...  # seconds the kernel may trust names and attributes
+
+
 class Verbs(Protocol):
     """The file system."""
 
     async def lookup(self, parent: int, name: bytes, /) -> Attr: ...
     def forget(self, ino: int, count: int, /) -> None: ...
-    def remember(self, ino: int, /) -> None: ...
+    def remember(self, inos: Collection[int], /) -> None: ...
     async def getattr(self, ino: int, /) -> Attr: ...
     async def setattr(
         self,
@@ -86,6 +99,7 @@ class Verbs(Protocol):
         handle: int | None = None,
     ) -> Attr: ...
     async def opendir(self, ino: int, /) -> int: ...
+    def listed(self, handle: int, start: int, /) -> Listed | None: ...
     def readdir(self, handle: int, start: int, /) -> Iterator[tuple[bytes, Attr, int]]: ...
     async def releasedir(self, handle: int, /) -> None: ...
     async def fsyncdir(self, handle: int, /) -> None: ...

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 import trio
@@ -19,7 +19,7 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery import Delivery
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.namespace import Namespace
+from zonedrive.vfs.namespace import Listed, Namespace
 from zonedrive.vfs.open_file import Opened
 from zonedrive.vfs.recovery import recover
 from zonedrive.vfs.renaming import Renaming
@@ -107,13 +107,17 @@ class FileSystem:
             if inode is not None:
                 self._core.reap(inode)
 
-    def remember(self, ino: int) -> None:
-        """The kernel took an entry of a listing: it holds the inode once more."""
-        self._core.tree.remember(ino)
+    def remember(self, inos: Collection[int]) -> None:
+        """The kernel took entries of a listing: it holds each inode once more."""
+        self._core.tree.remember_all(inos)
 
     async def opendir(self, ino: int) -> int:
         """See `Namespace.opendir`."""
         return await self._names.opendir(ino)
+
+    def listed(self, handle: int, start: int) -> Listed | None:
+        """See `Namespace.listed`."""
+        return self._names.listed(handle, start)
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
         """See `Namespace.readdir`."""

@@ -7,7 +7,7 @@ what never was on the service can always be changed.
 
 import errno
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import trio
@@ -39,6 +39,16 @@ class Listing(msgspec.Struct):
 
     folder: int
     names: list[str] | None = None  # as they were when reading began
+    stamp: object = None  # of that moment
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A folder that holds the same as when reading began."""
+
+    ino: int
+    stamp: object  # equal as long as reading tells the same
+    entries: int  # how many, the dots among them
+    timeout: float  # seconds the kernel may trust names and attributes
 
 
 class Namespace:
@@ -96,27 +106,51 @@ class Namespace:
         self._listings[handle] = Listing(folder.ino)
         return handle
 
-    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
-        """(name, stat fields, where to go on) from the entry number `start` on.
+    def listed(self, handle: int, start: int) -> Listed | None:
+        """What is read from the entry number `start` on, if it is as when reading began.
 
-        From 0 on the names are taken anew, as rewinddir(3) wants it.  What is removed while they
-        are read is left out; what took a name over stands for it.
+        From 0 on the names are taken anew, as rewinddir(3) wants it.  None also while programs
+        write in the folder, for sizes grow with every write.
+        """
+        listing = self._listings[handle]
+        folder = self._core.tree.get(listing.folder)
+        stamp = self._stamp(folder)
+        if start == 0 or listing.names is None:
+            listing.names = [*DOTS, *self._present(folder)]
+            listing.stamp = stamp
+        if stamp is None or stamp != listing.stamp:
+            return None
+        timeout = self._folders.trusted_for(folder.ino)
+        return Listed(folder.ino, stamp, len(listing.names), timeout)
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
+        """(name, stat fields, where to go on) from the entry number `start` on, after `listed`.
+
+        What was removed since is left out; what took a name over stands for it.
         """
         tree, core = self._core.tree, self._core
         listing = self._listings[handle]
         folder = tree.get(listing.folder)
-        present = tree.children(folder.ino) if folder.parent != NOWHERE else {}
-        if start == 0 or listing.names is None:
-            listing.names = [*DOTS, *present]
+        present = self._present(folder)
         timeout = self._folders.trusted_for(folder.ino)
-        for number in range(start, len(listing.names)):
-            name = listing.names[number]
+        for number, name in enumerate((listing.names or DOTS)[start:], start):
             if number < len(DOTS):
                 ino: int | None = folder.ino if number == 0 else folder.parent or folder.ino
             else:
                 ino = present.get(name)
             if ino is not None:
                 yield name.encode(), core.attr(tree.get(ino), timeout), number + 1
+
+    def _present(self, folder: Inode) -> Mapping[str, int]:
+        return self._core.tree.children(folder.ino) if folder.parent != NOWHERE else {}
+
+    def _stamp(self, folder: Inode) -> object:
+        core = self._core
+        for opened in core.opened.values():
+            inode = core.tree.find(opened.ino) if opened.session is not None else None
+            if inode is not None and inode.parent == folder.ino:
+                return None
+        return core.tree.changes(folder.ino), folder.parent
 
     def releasedir(self, handle: int) -> None:
         """The handle is closed."""

@@ -19,7 +19,7 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +60,15 @@ class Attr:
     generation: int = 0
     entry_timeout: float = 300.0
     attr_timeout: float = 300.0
+
+
+class Listed(NamedTuple):
+    """A folder that is being read."""
+
+    ino: int
+    stamp: object
+    entries: int
+    timeout: float
 
 
 class StatFs(NamedTuple):
@@ -126,8 +135,8 @@ class Memory:
     def forget(self, ino: int, count: int) -> None:
         self.lookups[ino] -= count
 
-    def remember(self, ino: int) -> None:
-        self.lookups[ino] += 1
+    def remember(self, inos: Collection[int]) -> None:
+        self.lookups.update(inos)
 
     async def getattr(self, ino: int) -> Attr:
         await self._called("getattr")
@@ -171,7 +180,12 @@ class Memory:
         await self._called("opendir")
         return ino
 
+    def listed(self, handle: int, start: int) -> Listed:
+        found = [(name, self.attrs[ino]) for name, ino in self.children[handle].items()]
+        return Listed(handle, repr(found), len(found) + 2, 300.0)
+
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
+        self.calls["readdir"] += 1
         own = self.attrs[handle]
         entries = [(b".", own), (b"..", own)]
         entries += [(name, self.attrs[ino]) for name, ino in self.children[handle].items()]

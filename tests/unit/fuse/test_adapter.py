@@ -69,6 +69,22 @@ def test_a_large_folder_is_listed_whole_with_one_stat_for_free(mount: Mount) -> 
     assert after.get("lookup", 0) == before.get("lookup", 0)
 
 
+def test_a_folder_that_stays_as_it_is_is_encoded_once(mount: Mount) -> None:
+    """Listing it again and again costs next to nothing, and a change shows all the same."""
+    served = mount()
+    for name in ("a.txt", "b.txt"):
+        served.tell(put=name, data="x")
+    for _ in range(5):
+        assert sorted(os.listdir(served.path)) == ["a.txt", "b.txt"]
+    assert served.tell()["calls"]["readdir"] == 1
+    served.tell(put="b.txt", data="longer")
+    served.tell(put="c.txt", data="")
+    with os.scandir(served.path) as entries:
+        assert {entry.name for entry in entries} == {"a.txt", "b.txt", "c.txt"}
+    assert served.tell()["calls"]["readdir"] == 2
+    assert (served.path / "b.txt").stat().st_size == 6
+
+
 def test_the_kernels_references_are_counted(mount: Mount) -> None:
     """Each name that a lookup, a creation or a listing gave to the kernel counts; `.` does not."""
     served = mount()

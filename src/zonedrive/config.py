@@ -41,20 +41,30 @@ LOCAL_ONLY = (
     ".nfs0*",
 )
 
-# Desktop programs that read every file they see, to draw or index it.
+# Desktop programs that read every file they see, to draw or index it: names of programs, of
+# scripts, or of what kioslave5 and kioworker (which also copy for people) are to run.
 GUARD = (
     "tumblerd",
     "gdk-pixbuf-thumbnailer",
     "totem-video-thumbnailer",
     "ffmpegthumbnailer",
     "evince-thumbnailer",
+    "papers-thumbnailer",
+    "atril-thumbnailer",
+    "xreader-thumbnailer",
+    "gsf-office-thumbnailer",
+    "gnome-epub-thumbnailer",
+    "gnome-thumbnail-font",
+    "raw-thumbnailer",
     "tracker-extract",
     "tracker-extract-3",
-    "tracker-miner-f",
+    "tracker-miner-fs",
+    "tracker-miner-fs-3",
     "localsearch-3",
+    "localsearch-extractor-3",
     "baloo_file",
     "baloo_file_extractor",
-    "kioslave5",
+    "thumbnail.so",  # KDE's
     "recollindex",
     "updatedb",
 )

@@ -179,7 +179,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded()
     async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
-        return _info(await self._files.open(inode, flags))
+        return _info(await self._files.open(inode, flags, ctx.pid))
 
     @guarded()
     async def create(

@@ -25,6 +25,7 @@ from zonedrive.tree.listing import Local, Merged
 from zonedrive.tree.names import MAX_BYTES, shows
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Attr, Owner, attr_of
+from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
 from zonedrive.vfs.open_file import OpenFile
 from zonedrive.vfs.source import ServiceSource
@@ -66,6 +67,7 @@ class Core:
     atimes: LRUCache[int, int] = field(default_factory=lambda: LRUCache(ATIMES))
 
     def __post_init__(self) -> None:
+        self.callers = Callers(self.settings.guard)
         patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
         self._local_only = re.compile(patterns) if patterns else None
         stored = [generation for _, generation in self.spool.stored()]

@@ -50,8 +50,11 @@ class Files:
 
     # ---- open and close ----
 
-    async def open(self, inode: Inode, flags: int) -> Opened:
-        """A new handle.  Raises IsADirectoryError, PermissionError, or the service's error."""
+    async def open(self, inode: Inode, flags: int, pid: int = 0) -> Opened:
+        """A new handle for process `pid`.
+
+        Raises IsADirectoryError, PermissionError, or the service's error.
+        """
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         writable = bool(flags & WRITE_FLAGS)
@@ -62,7 +65,7 @@ class Files:
         if flags & os.O_TRUNC and not writable:
             await self.truncate(inode, 0)
             keep = False
-        opened = self._attach(inode, flags, keep_cache=keep)
+        opened = self._attach(inode, flags, keep_cache=keep, pid=pid)
         if flags & os.O_TRUNC and writable:
             handle = self._handles[opened.handle]
             try:
@@ -72,10 +75,17 @@ class Files:
                 await self.release(opened.handle)
                 raise
             return Opened(opened.handle)
-        self._paged[inode.ino] = state
         if inode.remote_id is not None and not inode.generation:
             # From now on this version can be read, whatever becomes of the name.
-            self._reader(self._handles[opened.handle].file, inode)
+            handle = self._handles[opened.handle]
+            reader = self._reader(handle.file, inode)
+            if not writable and handle.file.session is None:
+                try:
+                    self._require_unguarded(handle, reader)
+                except BaseException:
+                    await self.release(opened.handle)
+                    raise
+        self._paged[inode.ino] = state
         return opened
 
     def create(self, inode: Inode, flags: int) -> Opened:
@@ -140,7 +150,8 @@ class Files:
 
     async def read(self, handle: int, offset: int, size: int) -> bytes:
         """Bytes at `offset`; fewer at the end of the file."""
-        opened = self._handles[handle].file
+        which = self._handles[handle]
+        opened = which.file
         if opened.session is not None:
             return opened.session.file.pread(offset, size)
         inode = self._core.tree.get(opened.ino)
@@ -149,9 +160,11 @@ class Files:
         if offset >= inode.size or (inode.is_new and opened.reader is None):
             return b""
         reader = self._reader(opened, inode)
+        self._require_unguarded(which, reader)
         data = reader.available(offset, size)
         if data is not None:
             return data
+        self._require_unguarded(which, reader)  # what is damaged is not there after all
         try:
             return await reader.read(offset, size)
         except Changed as wrong:
@@ -267,12 +280,25 @@ class Files:
         if readable and inode.attributes.read_protected:
             raise PermissionError(errno.EACCES, "read-protected on the service")
 
+    def _require_unguarded(self, handle: Handle, reader: Reader) -> None:
+        """A program of `guard` gets what is here as a whole, and causes no download.
+
+        Raises PermissionError (EACCES).  Refused is the open rather than a read: a program that
+        maps the file into its memory would die of a read that fails.
+        """
+        if handle.guarded is False or reader.complete:
+            return
+        if handle.guarded is None:
+            handle.guarded = self._core.callers.guarded(handle.pid)
+        if handle.guarded:
+            raise PermissionError(errno.EACCES, "not here, and not fetched for this program")
+
     def _new_open_file(self, ino: int) -> OpenFile:
         opened = self._core.opened[ino] = OpenFile(ino)
         return opened
 
     def _attach(
-        self, inode: Inode, flags: int, *, keep_cache: bool, writable: bool = False
+        self, inode: Inode, flags: int, *, keep_cache: bool, writable: bool = False, pid: int = 0
     ) -> Opened:
         writable = writable or bool(flags & WRITE_FLAGS)
         opened = self._core.opened.get(inode.ino) or self._new_open_file(inode.ino)
@@ -284,6 +310,7 @@ class Files:
             writable=writable,
             readable=flags & os.O_ACCMODE != os.O_WRONLY,
             append=bool(flags & os.O_APPEND),
+            pid=pid,
         )
         return Opened(handle, keep_cache=keep_cache)
 

@@ -231,12 +231,12 @@ class FileSystem:
 
     # ---- files ----
 
-    async def open(self, ino: int, flags: int) -> Opened:
+    async def open(self, ino: int, flags: int, pid: int = 0) -> Opened:
         """See `Files.open`."""
         inode = self._core.tree.get(ino)
         if inode.parent != NOWHERE and not self._core.local(ino):
             await self._folders.ensure(self._core.tree.get(inode.parent))
-        return await self._files.open(inode, flags)
+        return await self._files.open(inode, flags, pid)
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
         """See `Namespace.create`."""

@@ -82,6 +82,8 @@ class Handle(msgspec.Struct):
     readable: bool
     writable: bool
     append: bool
+    pid: int = 0  # of the process, or thread, that opened it
+    guarded: bool | None = None  # whether that is a program of `guard`; None: not asked yet
 
 
 class Opened(msgspec.Struct, frozen=True):

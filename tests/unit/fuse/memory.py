@@ -198,7 +198,7 @@ class Memory:
     async def fsyncdir(self, handle: int) -> None:
         await self._called("fsyncdir")
 
-    async def open(self, ino: int, flags: int) -> Opened:
+    async def open(self, ino: int, flags: int, pid: int) -> Opened:
         await self._called("open")
         self.flags.append(flags)
         if flags & os.O_TRUNC:

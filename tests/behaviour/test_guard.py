@@ -1,0 +1,177 @@
+"""Thumbnailers and indexers see names, sizes and what is here, and never cause a download."""
+
+import mmap
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.behaviour.semantics import table
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+BIG = world.SEED["big.bin"]
+
+
+@pytest.fixture
+def thumbnailer(tmp_path: Path) -> Path:
+    """A program of the default list that copies a file to its standard output."""
+    path = tmp_path / "tumblerd"
+    shutil.copy("/bin/cat", path)
+    return path
+
+
+def read_by(program: Path, file: Path) -> "subprocess.CompletedProcess[bytes]":
+    """Let a program read a file."""
+    environment = dict(os.environ, LC_ALL="C")
+    return subprocess.run([program, file], capture_output=True, check=False, env=environment)
+
+
+def downloads(deployment: Deployment) -> int:
+    """Requests for content so far."""
+    requests: dict[str, int] = deployment.stats()["requests"]
+    return sum(count for route, count in requests.items() if "content" in route)
+
+
+# What a shell with a guarded name does in a folder; the shell itself, not another program.
+ROWS = {
+    "list a folder, `stat`": "set -- * && [ $# -ge 3 ] && [ -s big.bin ]",
+    "read what is cached": 'exec 3<notes.txt && read line <&3 && [ -n "$line" ]',
+    "read what waits to be uploaded": 'exec 3<waiting.txt && read line <&3 && [ -n "$line" ]',
+    "read what is not cached, or only in parts": "exec 3<big.bin",
+    "truncate and write": "echo other >docs/report.md",
+    "create a file": "echo new >new.txt",
+}
+
+
+@pytest.mark.mount("settle=60")
+def test_the_page_says_what_happens(mounted: Mounted, tmp_path: Path) -> None:
+    """Each row of the page of promises is true."""
+    program = tmp_path / "tumblerd"
+    shutil.copy("/bin/sh", program)
+    (mounted.root / "notes.txt").read_bytes()
+    (mounted.root / "waiting.txt").write_bytes(b"not uploaded yet\n")
+    ended = {}
+    for operation, script in ROWS.items():
+        done = subprocess.run(
+            [program, "-c", script], cwd=mounted.root, capture_output=True, check=False,
+            env=dict(os.environ, LC_ALL="C"), text=True,
+        )  # fmt: skip
+        refused = "EACCES" if "Permission denied" in done.stderr else done.stderr
+        ended[operation] = "ok" if done.returncode == 0 else refused
+    assert [cells[0] for cells in table("Programs that read everything")] == list(ROWS)
+    assert ended == {cells[0]: cells[2] for cells in table("Programs that read everything")}
+
+
+def test_a_guarded_program_causes_no_download(mounted: Mounted, thumbnailer: Path) -> None:
+    """It is told at once that it may not read; names, sizes and times it sees as ever."""
+    before = downloads(mounted.deployment)
+    ended = read_by(thumbnailer, mounted.root / "big.bin")
+    assert ended.returncode == 1
+    assert b"Permission denied" in ended.stderr
+    assert ended.stdout == b""
+    listed = thumbnailer.with_name("tracker-miner-fs-3")
+    shutil.copy("/bin/ls", listed)
+    shown = subprocess.run([listed, "-lR", mounted.root], capture_output=True, check=True).stdout
+    assert f"{len(BIG)}".encode() in shown
+    assert downloads(mounted.deployment) == before
+
+
+def test_what_is_here_is_read_by_anybody(mounted: Mounted, thumbnailer: Path) -> None:
+    """What others have read, or what waits to be uploaded, needs no download."""
+    assert (mounted.root / "big.bin").read_bytes() == BIG
+    (mounted.root / "new.bin").write_bytes(b"not uploaded yet")
+    before = downloads(mounted.deployment)
+    assert read_by(thumbnailer, mounted.root / "big.bin").stdout == BIG
+    assert read_by(thumbnailer, mounted.root / "new.bin").stdout == b"not uploaded yet"
+    assert read_by(thumbnailer, mounted.root / "empty").returncode == 0
+    mounted.restart()
+    assert read_by(thumbnailer, mounted.root / "big.bin").stdout == BIG
+    assert downloads(mounted.deployment) == before
+
+
+def test_others_are_not_hindered_by_a_refusal(mounted: Mounted, thumbnailer: Path) -> None:
+    """The same file is read by other programs before, during and after; then it is here."""
+    notes = mounted.root / "notes.txt"
+    with notes.open("rb") as file:
+        assert read_by(thumbnailer, notes).returncode == 1
+        assert file.read() == world.SEED["notes.txt"]
+    assert read_by(thumbnailer, notes).stdout == world.SEED["notes.txt"]
+
+
+def test_a_part_is_not_enough(mounted: Mounted, thumbnailer: Path) -> None:
+    """A file of which only some bytes are here is refused when it is opened.
+
+    A program that maps it into its memory would die of a page that does not come.
+    """
+    mounted.zone.write("huge.bin", BIG * 6)
+    huge = mounted.root / "huge.bin"
+    eventually(huge.exists, 20)
+    with huge.open("rb") as file:
+        assert os.pread(file.fileno(), 4096, 0) == BIG[:4096]
+        before = downloads(mounted.deployment)
+        assert read_by(thumbnailer, huge).returncode == 1
+        assert downloads(mounted.deployment) == before
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_a_new_version_is_not_fetched_for_who_has_the_file_open(
+    mounted: Mounted, tmp_path: Path
+) -> None:
+    """What was here as a whole can be read; the version that comes after it is another matter."""
+    notes = mounted.root / "notes.txt"
+    assert notes.read_bytes() == world.SEED["notes.txt"]
+    program = tmp_path / "tumblerd"
+    shutil.copy("/bin/sh", program)
+    script = 'exec 3<"$0"; read line <&3; echo "$line"; read go; cat <&3 || echo refused'
+    with subprocess.Popen(
+        [program, "-c", script, notes],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as running:  # fmt: skip
+        assert running.stdin is not None and running.stdout is not None
+        assert running.stdout.readline() == b"first line\n"
+        mounted.zone.write("notes.txt", BIG)
+        eventually(lambda: notes.stat().st_size == len(BIG))
+        before = downloads(mounted.deployment)
+        running.stdin.write(b"go\n")
+        running.stdin.close()
+        assert running.stdout.read() == b"refused\n"
+        assert downloads(mounted.deployment) == before
+
+
+def test_a_guarded_program_may_write(mounted: Mounted, tmp_path: Path) -> None:
+    """Only reading is held back: a file that it truncates, or makes, is uploaded as any other."""
+    writer = tmp_path / "tumblerd"
+    shutil.copy("/bin/cp", writer)
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"written by a guarded program\n")
+    for name in ("notes.txt", "thumbnail.png"):
+        subprocess.run([writer, mine, mounted.root / name], check=True)
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == mine.read_bytes()
+    assert mounted.zone.read("thumbnail.png") == mine.read_bytes()
+    assert len(mounted.zone.versions("notes.txt")) == 2
+
+
+@pytest.mark.mount("guard=nosy:curious")
+def test_the_list_can_be_replaced(mounted: Mounted, tmp_path: Path, thumbnailer: Path) -> None:
+    """`guard` names whom it holds back, instead of the usual ones."""
+    nosy = tmp_path / "curious"
+    shutil.copy("/bin/cat", nosy)
+    assert read_by(nosy, mounted.root / "big.bin").returncode == 1
+    assert read_by(thumbnailer, mounted.root / "big.bin").stdout == BIG
+
+
+@pytest.mark.mount("guard=")
+def test_nobody_is_held_back_by_an_empty_list(mounted: Mounted, thumbnailer: Path) -> None:
+    """Then every program reads everything, a mapping included."""
+    assert read_by(thumbnailer, mounted.root / "notes.txt").stdout == world.SEED["notes.txt"]
+    with (
+        (mounted.root / "big.bin").open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+    ):
+        assert mapped[:] == BIG

@@ -27,15 +27,23 @@ START_SECONDS = 30.0
 class Deployment:
     """One running sandbox below `folder`."""
 
-    def __init__(self, folder: Path, *, zones: int = world.ZONES, organization: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        zones: int = world.ZONES,
+        organization: str = "",
+        world_file: Path | None = None,
+        seconds: float = START_SECONDS,
+    ) -> None:
         self.folder = folder
-        self._world = world.write(folder, zones=zones, organization=organization)
+        self._world = world_file or world.write(folder, zones=zones, organization=organization)
         self._fresh = [f"Zone {number:02}" for number in range(zones, 0, -1)]
         self._people: dict[str, Person] = {}
         self._port = 0
-        self.start()
+        self.start(seconds)
 
-    def start(self) -> None:
+    def start(self, seconds: float = START_SECONDS) -> None:
         """Start it, at the address it had before; return when it answers."""
         ready = self.folder / "ready.json"
         ready.unlink(missing_ok=True)
@@ -53,7 +61,7 @@ class Deployment:
                 raise RuntimeError(f"the sandbox ended: {self.log()[-2000:]}")
             return json.loads(ready.read_bytes()) if ready.exists() else None
 
-        said = eventually(answers, START_SECONDS, what="the sandbox answers")
+        said = eventually(answers, seconds, what="the sandbox answers")
         assert said is not None
         self.base_url: str = said["base_url"]
         self.ca_file = Path(said["ca_file"])

@@ -1,0 +1,274 @@
+"""zonedrive, and what one would use instead, mounted on the same data set.
+
+Must not know what is measured.  Every mount is fresh: nothing cached on disk, no connection, no
+page of the kernel; and as its users have it, with the settings it comes with.  Afterwards nothing
+is left of it, whatever state it is in.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+
+from tests.benchmark.servers import Disk, Servers, Shelf, Sshd, WebDav, Zone, end
+from tests.harness import world
+from tests.harness.machine import Machine
+from tests.harness.waiting import eventually
+
+MOUNT_SECONDS = 30.0
+
+
+@dataclass
+class Place:
+    """A mounted file system: what serves it, where it is, where writes arrive."""
+
+    root: Path
+    shelf: Shelf
+    daemons: list[int] = field(default_factory=list)
+    restart: Callable[[], None] | None = None
+    """End the daemon and mount again with what it has cached; None where that is not measured."""
+    cache: Path | None = None
+
+
+class Contestant(Protocol):
+    """One way to have the data set as a folder."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the table."""
+        ...
+
+    def mounted(self, *options: str, far: bool = False) -> AbstractContextManager[Place]:
+        """A fresh mount; `far` through the delay proxy."""
+        ...
+
+
+class Native:
+    """The files themselves."""
+
+    name = "native"
+
+    def __init__(self, servers: Servers) -> None:
+        self._root = servers.dataset
+
+    @contextmanager
+    def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:
+        """See `Contestant`."""
+        yield Place(self._root, Disk(self._root))
+
+
+class Zonedrive:
+    """What this is about."""
+
+    name = "zonedrive"
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._accounts: dict[bool, Machine] = {}
+        self._shelf = Zones(servers)
+
+    @contextmanager
+    def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:
+        """See `Contestant`; options are those of `mount -o`."""
+        with short_folder() as folder:
+            machine = Machine(folder)
+            machine.copy_account(self._account(far))
+            root = folder / "Zones"
+            root.mkdir()
+            place = Place(root, self._shelf, cache=machine.cache)
+
+            def mount() -> None:
+                machine.done("mount", root, *(f"-o{each}" for each in options))
+                record = json.loads((machine.state / "daemon.lock").read_bytes())
+                place.daemons = [int(record["pid"])]
+
+            def restart() -> None:
+                machine.done("unmount", root)
+                mount()
+
+            place.restart = restart
+            mount()
+            try:
+                yield place
+            finally:
+                with suppress(subprocess.TimeoutExpired):
+                    machine.run("unmount", root, "--now", seconds=20)
+                clear(place)
+
+    def _account(self, far: bool) -> Machine:
+        """Somebody who is logged on there; a token of the service is as good for every mount."""
+        if far not in self._accounts:
+            machine = Machine(self._servers.folder / f"account-{far}")
+            near = httpx.URL(self._servers.service.base_url)
+            assert near.port is not None
+            machine.done(
+                "logon", str(near.copy_with(port=self._servers.port(near.port, far=far))),
+                "--username", self._servers.service.person("alice").id, "--password-stdin",
+                "--ca-file", self._servers.service.ca_file, "--profile", "sandbox",
+                text=f"{world.PASSWORDS['alice']}\n",
+            )  # fmt: skip
+            self._accounts[far] = machine
+        return self._accounts[far]
+
+
+class Rclone:
+    """rclone mount with a write cache, over WebDAV."""
+
+    name = "rclone"
+
+    def __init__(self, servers: Servers, server: WebDav) -> None:
+        self._servers, self._server = servers, server
+
+    @contextmanager
+    def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:
+        """See `Contestant`."""
+        port = self._servers.port(self._server.port, far=far)
+        with short_folder() as folder, child(
+            [
+                "rclone", "mount", ":webdav:", folder / "mount",
+                "--webdav-url", f"https://127.0.0.1:{port}/", "--ca-cert", self._server.ca_file,
+                "--vfs-cache-mode", "writes", "--cache-dir", folder / "cache",
+                "--config", folder / "none.conf", "--log-file", folder / "log",
+            ],
+            folder / "mount",
+            self._servers,
+        ) as place:  # fmt: skip
+            yield place
+
+
+class Sshfs:
+    """sshfs to an sshd."""
+
+    name = "sshfs"
+
+    def __init__(self, servers: Servers, server: Sshd) -> None:
+        self._servers, self._server = servers, server
+
+    @contextmanager
+    def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:
+        """See `Contestant`."""
+        port = self._servers.port(self._server.port, far=far)
+        ssh = f"IdentityFile={self._server.key},StrictHostKeyChecking=no"
+        with short_folder() as folder, child(
+            [
+                "sshfs", "-f", "-p", str(port), f"127.0.0.1:{self._servers.dataset}",
+                folder / "mount", "-o", f"{ssh},UserKnownHostsFile=/dev/null,LogLevel=ERROR",
+            ],
+            folder / "mount",
+            self._servers,
+        ) as place:  # fmt: skip
+            yield place
+
+
+class Davfs:
+    """davfs2, over WebDAV.  It can be mounted by root only."""
+
+    name = "davfs2"
+
+    def __init__(self, servers: Servers, server: WebDav) -> None:
+        self._servers, self._server = servers, server
+
+    @contextmanager
+    def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:
+        """See `Contestant`."""
+        port = self._servers.port(self._server.port, far=far)
+        with short_folder() as folder:
+            root, settings = folder / "mount", folder / "davfs2.conf"
+            (folder / "cache").mkdir()
+            root.mkdir()
+            (folder / "secrets").touch(mode=0o600)
+            settings.write_text(
+                f"dav_user root\ndav_group root\nask_auth 0\ncache_dir {folder}/cache\n"
+                f"secrets {folder}/secrets\ntrust_ca_cert {self._server.ca_file}\n"
+            )
+            ended = subprocess.run(
+                ["mount.davfs", f"https://127.0.0.1:{port}/", root, "-o", f"conf={settings}"],
+                capture_output=True, encoding="utf-8", timeout=MOUNT_SECONDS, check=False,
+            )  # fmt: skip
+            assert ended.returncode == 0, ended.stderr
+            place = Place(root, Disk(self._servers.dataset), processes(str(root)))
+            try:
+                yield place
+            finally:
+                clear(place)
+
+
+class Zones:
+    """All zones as one shelf; the first part of a path is the zone."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._zones: dict[str, Zone] = {}
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """See `Shelf`."""
+        zone, _, inside = folder.partition("/")
+        if zone not in self._zones:
+            self._zones[zone] = Zone(self._servers.service, zone)
+        return self._zones[zone].sizes(inside)
+
+
+@contextmanager
+def child(command: Sequence[str | Path], root: Path, servers: Servers) -> Iterator[Place]:
+    """A mount at `root` that is served by this command in the foreground."""
+    root.mkdir()
+    with (root.parent / "said").open("wb") as said:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    place = Place(root, Disk(servers.dataset), [server.pid])
+
+    def answers() -> bool:
+        assert server.poll() is None, (root.parent / "said").read_text()[-500:]
+        return is_mounted(root) and bool(os.listdir(root))
+
+    try:
+        eventually(answers, MOUNT_SECONDS, what=f"{command[0]} mounts")
+        yield place
+    finally:
+        clear(place)
+        end(server)
+
+
+def is_mounted(root: Path) -> bool:
+    """Whether the kernel has a mount there, alive or dead."""
+    return f" {root} " in Path("/proc/self/mounts").read_text()
+
+
+def processes(word: str) -> list[int]:
+    """The processes that have this in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if word.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def clear(place: Place) -> None:
+    """End the mount: what still hangs in it gets an error."""
+    for pid in place.daemons:
+        if is_mounted(place.root):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    if is_mounted(place.root):
+        subprocess.run(["umount", "-l", place.root], capture_output=True, check=False)
+    if is_mounted(place.root):
+        subprocess.run(["fusermount3", "-uz", place.root], check=False)
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder of its own with a short path: that of a Unix socket ends at 107 bytes."""
+    folder = Path(tempfile.mkdtemp(prefix="zdb"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

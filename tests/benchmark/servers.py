@@ -1,0 +1,220 @@
+"""What is served: the sandbox with the data set, and the peers' servers over the same files.
+
+Must not know mounts.  Everything listens on the loopback, near, and once more behind the delay
+proxy, far.  Everything is a child of this process and ends with its `close`.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Protocol
+
+import trustme
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.waiting import eventually
+
+FILL_SECONDS = 600.0
+START_SECONDS = 20.0
+LOOK_SECONDS = 0.05
+
+SSHD = Path("/usr/sbin/sshd")
+
+
+class Late(Exception):
+    """What was awaited did not come in time."""
+
+
+class Shelf(Protocol):
+    """Where the bytes that are written on a mount arrive."""
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """Names and sizes of the files in a folder, nothing where it is not there yet."""
+        ...
+
+
+def arrived(shelf: Shelf, wanted: Mapping[str, int], deadline: float) -> float:
+    """When all of `wanted` (sizes by path) was there, by the monotonic clock.  Raises Late."""
+    folders: dict[str, dict[str, int]] = {}
+    for path, size in wanted.items():
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, {})[name] = size
+    for folder, files in folders.items():
+        while True:
+            looked = time.monotonic()
+            found = shelf.sizes(folder)
+            missing = sum(found.get(name) != size for name, size in files.items())
+            if not missing:
+                break
+            if looked > deadline:
+                raise Late(f"{missing} of {len(files)} files are not in {folder}")
+            time.sleep(LOOK_SECONDS)
+    return looked
+
+
+class Disk:
+    """A folder of this machine as a shelf."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """See `Shelf`."""
+        with suppress(FileNotFoundError):
+            return {
+                path.name: path.stat().st_size
+                for path in (self._root / folder).iterdir()
+                if path.is_file()
+            }
+        return {}
+
+
+class Zone:
+    """A zone of the service as a shelf, seen by its interface."""
+
+    def __init__(self, deployment: Deployment, name: str) -> None:
+        self._zone = deployment.person("alice").zone(name)
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """See `Shelf`."""
+        if self._zone.find(folder) is None:
+            return {}
+        return {
+            name: int(entry["size"])
+            for name, entry in self._zone.listing(folder).items()
+            if not entry["folder"]
+        }
+
+
+class Service(Deployment):
+    """A sandbox that holds the data set in the zones `Data` and `Out`."""
+
+    def __init__(self, folder: Path, dataset: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        zones = (("Data", 'content = "Data"'), ("Out", ""))
+        text = (
+            f'[organization]\nname = "Acme"\ndomain = "{world.DOMAIN}"\n'
+            f'[[users]]\nid = "alice@{world.DOMAIN}"\nname = "Alice"\nadministrator = true\n'
+            f'password = "{world.PASSWORDS["alice"]}"\n'
+        )
+        for name, content in zones:
+            text += f'[[zones]]\nname = "{name}"\nmanager = "alice@{world.DOMAIN}"\n{content}\n'
+        (dataset / "world.toml").write_text(text)
+        super().__init__(folder, world_file=dataset / "world.toml", seconds=FILL_SECONDS)
+
+
+class Servers:
+    """Everything that serves the data set, near and far."""
+
+    def __init__(self, folder: Path, service: Path, dataset: Path, rtt_ms: float) -> None:
+        self.folder = folder
+        self.dataset = dataset
+        self._rtt_ms = rtt_ms
+        self._stack = ExitStack()
+        self._far: dict[int, int] = {}
+        self.service = Service(service, dataset)
+        self._stack.callback(self.service.close)
+
+    def close(self) -> None:
+        """End all of them."""
+        self._stack.close()
+
+    def port(self, near: int, *, far: bool) -> int:
+        """That port, or the one that leads to it from far away."""
+        if not far:
+            return near
+        if near not in self._far:
+            proxy = subprocess.Popen(
+                [sys.executable, "-m", "tests.benchmark.delay", str(near), str(self._rtt_ms)],
+                stdout=subprocess.PIPE, encoding="ascii",
+            )  # fmt: skip
+            self._stack.callback(end, proxy)
+            assert proxy.stdout is not None
+            self._far[near] = int(proxy.stdout.readline())
+        return self._far[near]
+
+    def run(self, name: str, command: Callable[[int], list[str | Path]]) -> int:
+        """Start a server; the port it listens on."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        log = (self.folder / f"{name}.log").open("wb")
+        server = subprocess.Popen(command(port), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._stack.callback(end, server)
+
+        def answers() -> bool:
+            assert server.poll() is None, (self.folder / f"{name}.log").read_text()[-500:]
+            with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 5):
+                return True
+            return False
+
+        eventually(answers, START_SECONDS, what=f"{name} answers")
+        return port
+
+
+def end(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
+    """Ask it to end, and make it."""
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(5)
+
+
+class WebDav:
+    """rclone's WebDAV server over TLS on the data set."""
+
+    def __init__(self, servers: Servers) -> None:
+        folder = servers.folder / "webdav"
+        folder.mkdir()
+        authority = trustme.CA()
+        certificate = authority.issue_cert("localhost", "127.0.0.1")
+        self.ca_file, key = folder / "ca.pem", folder / "key.pem"
+        authority.cert_pem.write_to_path(self.ca_file)
+        certificate.private_key_pem.write_to_path(key)
+        chain = folder / "chain.pem"
+        for pem in certificate.cert_chain_pems:
+            pem.write_to_path(chain, append=True)
+        self.certificate = chain
+        self.port = servers.run(
+            "webdav",
+            lambda port: [
+                "rclone", "serve", "webdav", servers.dataset, "--addr", f"127.0.0.1:{port}",
+                "--cert", chain, "--key", key, "--config", folder / "none.conf",
+            ],
+        )  # fmt: skip
+
+
+class Sshd:
+    """An sshd with keys and settings of its own, for whoever runs this."""
+
+    def __init__(self, servers: Servers) -> None:
+        folder = servers.folder / "sshd"
+        folder.mkdir(mode=0o700)
+        self.key = folder / "user"
+        for name in ("host", "user"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True
+            )
+        allowed = folder / "authorized"
+        allowed.write_bytes((folder / "user.pub").read_bytes())
+        with suppress(OSError):
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd of root wants it
+        settings = folder / "sshd_config"
+
+        def command(port: int) -> list[str | Path]:
+            settings.write_text(
+                f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\n"
+                f"AuthorizedKeysFile {allowed}\nStrictModes no\nPidFile none\nUsePAM no\n"
+                "PasswordAuthentication no\nPermitRootLogin prohibit-password\n"
+                "Subsystem sftp internal-sftp\n"
+            )
+            return [SSHD, "-D", "-e", "-f", settings]
+
+        self.port = servers.run("sshd", command)

@@ -183,12 +183,18 @@ class Davfs:
         port = self._servers.port(self._server.port, far=far)
         with short_folder() as folder:
             root, settings = folder / "mount", folder / "davfs2.conf"
-            (folder / "cache").mkdir()
             root.mkdir()
+            cache = folder / "cache"
+            cache.mkdir()
+            shutil.chown(cache, group="davfs2")  # its daemon runs as a user of its own
+            cache.chmod(0o1775)
+            folder.chmod(0o755)
+            authority = shutil.copy(self._server.ca_file, folder)
             (folder / "secrets").touch(mode=0o600)
             settings.write_text(
-                f"dav_user root\ndav_group root\nask_auth 0\ncache_dir {folder}/cache\n"
-                f"secrets {folder}/secrets\ntrust_ca_cert {self._server.ca_file}\n"
+                # Recent kernels list with more than its buffer's usual 16 KiB: EINVAL.
+                f"ask_auth 0\nbuf_size 256\ncache_dir {cache}\n"
+                f"secrets {folder}/secrets\ntrust_ca_cert {authority}\n"
             )
             ended = subprocess.run(
                 ["mount.davfs", f"https://127.0.0.1:{port}/", root, "-o", f"conf={settings}"],
@@ -200,6 +206,8 @@ class Davfs:
                 yield place
             finally:
                 clear(place)
+                record = str(root).strip("/").replace("/", "-")
+                Path(f"/run/mount.davfs/{record}.pid").unlink(missing_ok=True)
 
 
 class Zones:

@@ -27,6 +27,7 @@ from zonedrive.errors import (
 from zonedrive.remote import answers, sockets
 from zonedrive.remote.address import host_of
 from zonedrive.remote.link import Link
+from zonedrive.remote.pace import Pace
 from zonedrive.remote.retry import Backoff, retry_after, worth_another
 
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
@@ -45,7 +46,7 @@ BACKOFF = Backoff()
 class Calls:
     """The metadata requests of one service.
 
-    At most `connections` are underway; the others wait for their turn within their deadline.
+    At most `places` are underway; the others wait for their turn within their deadline.
     """
 
     def __init__(
@@ -65,12 +66,23 @@ class Calls:
         self._base_url = base_url
         self._host = host_of(base_url)
         self._link = link
+        self._pace = Pace(connections)
         self._turns = trio.CapacityLimiter(connections)
         self._read_seconds = read_seconds
         self._change_seconds = change_seconds
         self._body_seconds = body_seconds
         self._backoff = backoff
         self._chance = chance
+
+    @property
+    def places(self) -> int:
+        """How many requests may be underway at once."""
+        return self._pace.allowed
+
+    @property
+    def underway(self) -> int:
+        """How many there are."""
+        return self._turns.borrowed_tokens
 
     async def read(
         self,
@@ -155,6 +167,7 @@ class Calls:
     async def _asked(self, attempt: "_Attempt", end: float) -> bytes:
         """The body of a success, else the error that the answer, or the lack of one, means."""
         answer = _Answer()
+        began = trio.current_time()
         with trio.CancelScope(deadline=end) as scope:
             try:
                 await self._received(attempt, answer, scope)
@@ -169,6 +182,8 @@ class Calls:
                 raise ReplyLost(f"{slow}, so it may have been done or not")
             raise TimedOut(slow)
         if 200 <= answer.status < 300:
+            self._pace.answered(answer.began - began, self.underway)
+            self._turns.total_tokens = self._pace.allowed
             return answer.body
         attempt.wish = retry_after(answer.headers.get("Retry-After"), time.time())
         if 300 <= answer.status < 400:
@@ -193,7 +208,8 @@ class Calls:
             extensions={"trace": attempt.trace},
             auth=None if attempt.bare else httpx.USE_CLIENT_DEFAULT,
         ) as response:
-            scope.deadline = max(scope.deadline, trio.current_time() + self._body_seconds)
+            answer.began = trio.current_time()
+            scope.deadline = max(scope.deadline, answer.began + self._body_seconds)
             answer.status, answer.headers = response.status_code, response.headers
             answer.body = await response.aread()
 
@@ -203,6 +219,7 @@ class _Answer:
 
     def __init__(self) -> None:
         self.status = 0
+        self.began = 0.0  # when it began to come, on trio's clock
         self.headers = httpx.Headers()
         self.body = b""
 

@@ -20,6 +20,7 @@ from zonedrive.remote.address import base_url, fill_path
 from zonedrive.remote.calls import Calls
 from zonedrive.remote.link import Link, State
 from zonedrive.remote.listing import Pagination, Reader
+from zonedrive.remote.pace import Pace
 from zonedrive.remote.profile import OPERATIONS, Profile
 from zonedrive.remote.transfer import Transfer, content_client
 
@@ -75,6 +76,16 @@ class Service:
     def can(self, operation: str) -> bool:
         """Whether the profile knows how to do `operation`, one of profile.OPERATIONS."""
         return self._profile.can(operation)
+
+    @property
+    def places(self) -> int:
+        """How many requests for metadata may be under way at once."""
+        return self._calls.places
+
+    @property
+    def underway(self) -> int:
+        """How many there are."""
+        return self._calls.underway
 
     async def zones(self) -> list[Zone]:
         """All zones of the user, the ones not accessible through the API included."""
@@ -242,8 +253,8 @@ def metadata_client(trust: ssl.SSLContext, auth: httpx.Auth, connections: int) -
         timeout=calls.TIMEOUT,
         follow_redirects=False,
         limits=httpx.Limits(
-            max_connections=connections,
-            max_keepalive_connections=connections,
+            max_connections=Pace(connections).most,
+            max_keepalive_connections=Pace(connections).most,
             keepalive_expiry=KEEPALIVE_SECONDS,
         ),
     )

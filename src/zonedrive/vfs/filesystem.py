@@ -113,6 +113,7 @@ class FileSystem:
 
     async def opendir(self, ino: int) -> int:
         """See `Namespace.opendir`."""
+        self._folders.reading(ino)
         return await self._names.opendir(ino)
 
     def listed(self, handle: int, start: int) -> Listed | None:

@@ -3,8 +3,14 @@
 A folder that was ever listed answers from the tree when the service is slow or away; one that
 was not makes its caller wait, or fails with the reason.
 
+A program that walks from folder to folder finds listings fetched ahead, see `walks`.  One that
+uses a folder for long does not wait each time its trust ends: in the second half of that it is
+listed anew in the background, if somebody uses it.
+
 INVARIANT: of one folder at most one listing is under way; who gives up waiting does not stop it
 for the others.
+INVARIANT: what is fetched for nobody in particular leaves places to what programs wait for, and is
+not fetched at all from a service that is away or in trouble.
 INVARIANT: the age of a listing grows while the machine is suspended.
 """
 
@@ -18,11 +24,14 @@ from zonedrive.model import Entry
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.listing import Merge
 from zonedrive.vfs.core import Core
+from zonedrive.vfs.walks import Walks
 
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fresh one
 SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many folders
+RESERVED = 2  # requests at once that are left to what programs wait for
+TROUBLE_S = 5.0  # after a failure so long nothing is fetched ahead
 
 
 def _since_boot_ns() -> int:
@@ -51,7 +60,8 @@ class Folders:
         self._flights: dict[int, _Flight] = {}
         self._hidden: dict[int, dict[str, Entry]] = {}
         self._nursery: trio.Nursery | None = None
-        self._sluggish_until = 0.0  # monotonic seconds
+        self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
+        self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own the listings under way, until cancelled."""
@@ -75,10 +85,15 @@ class Folders:
         core = self._core
         if folder.is_new or folder.parent == NOWHERE:
             return
-        if folder.listed and self._age(folder.ino) < self._trust(folder.ino):
+        if folder.listed and (left := self._trust(folder.ino) - self._age(folder.ino)) > 0:
+            if self._walks.expects(folder.ino):
+                self._walks.used(folder, listed=True)
+            if left < self._trust(folder.ino) / 2 and self._spare() > 0:
+                self._flight(folder)
             return
         if not folder.listed:
             flight = self._flight(folder)
+            self._walks.used(folder, listed=False)
             await flight.landed.wait()
             if flight.error is not None:
                 raise flight.error
@@ -86,6 +101,7 @@ class Folders:
         if core.service.link.state != "online":
             return
         flight = self._flight(folder)
+        self._walks.used(folder, listed=True)
         patience = 0.0 if time.monotonic() < self._sluggish_until else PATIENCE_S
         with trio.move_on_after(patience) as waiting:
             await flight.landed.wait()
@@ -93,6 +109,10 @@ class Folders:
             self._sluggish_until = time.monotonic() + SLUGGISH_S
         if isinstance(flight.error, Forbidden) and not self._holds_ours(folder):
             raise flight.error
+
+    def reading(self, ino: int) -> None:
+        """A program begins to read the names of a folder."""
+        self._walks.reading(ino)
 
     def _holds_ours(self, folder: Inode) -> bool:
         """Whether something in it is only here: that stays in reach, whoever lost the right."""
@@ -164,6 +184,22 @@ class Folders:
         finally:
             del self._flights[folder.ino]
             flight.landed.set()
+        if flight.error is not None and not isinstance(flight.error, NotFound | Forbidden):
+            self._quiet_until = time.monotonic() + TROUBLE_S
+        self._walks.landed(folder.ino)
+
+    def _wanted(self, folder: Inode) -> bool:
+        """Whether a listing ahead is of use."""
+        if folder.parent == NOWHERE or folder.is_new:
+            return False
+        return not folder.listed or self._age(folder.ino) > self._trust(folder.ino) / 2
+
+    def _spare(self) -> int:
+        """How many listings may be begun that nobody waits for."""
+        service = self._core.service
+        if service.link.state != "online" or time.monotonic() < self._quiet_until:
+            return 0
+        return service.places - max(len(self._flights), service.underway) - RESERVED
 
     async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
         core = self._core

@@ -1,0 +1,51 @@
+"""How many requests are under way at once: as many as the service gets through without queueing.
+
+Must not know requests; pure arithmetic on how long they took.
+
+A request that is answered in the shortest time seen never waited in a queue.  Where many are under
+way and each takes longer, the surplus is the part of them that waits: at the service, or for our
+own processor.  While that part is small, more requests at once bring more; a long way to the
+service so gets more of them, a short one does not.
+
+INVARIANT: between `floor` and GROWTH times as many.
+"""
+
+import statistics
+
+GROWTH = 4
+SHORT_QUEUE = 3.0  # requests that may wait before no more are added
+LONG_QUEUE = 8.0  # from here on there are too many
+LEFT = 2  # places that may be free while as many are under way as are allowed
+FORGET = 1.05  # the shortest time is forgotten by so much with each round: ways change
+
+
+class Pace:
+    """A number that follows the service."""
+
+    def __init__(self, floor: int) -> None:
+        """`floor` is what the setting `connections` allows in any case."""
+        self._floor = floor
+        self.allowed = floor
+        self._least = float("inf")  # seconds
+        self._round: list[float] = []
+
+    @property
+    def most(self) -> int:
+        """What it never exceeds."""
+        return self._floor * GROWTH
+
+    def answered(self, seconds: float, underway: int) -> None:
+        """A request was answered in that time, with so many under way, itself included."""
+        self._least = min(self._least, seconds)
+        if underway + LEFT < self.allowed:
+            return  # nobody asks for more
+        self._round.append(seconds)
+        if len(self._round) < self.allowed:
+            return
+        waiting = self.allowed * (1 - self._least / statistics.median(self._round))
+        if waiting < SHORT_QUEUE:
+            self.allowed = min(self.most, self.allowed + max(1, self.allowed // 4))
+        elif waiting > LONG_QUEUE:
+            self.allowed = max(self._floor, self.allowed - 1)
+        self._round.clear()
+        self._least *= FORGET

@@ -1,0 +1,243 @@
+"""Listings ahead of programs that walk the tree: who lists folder after folder finds them listed.
+
+Must not know the service, nor how a listing is fetched: it hears which listings programs use and
+which have landed, and says which ones are wanted next.
+
+A program walks when it uses a second folder of the same parent soon after a first one, or lists a
+folder and at once one that is in it.  Then the folders that follow are listed ahead, those nearest
+to the program first: in the order in which a tree is printed, which the keys say (the second
+subfolder of the first one has the key (0, 1)).
+
+INVARIANT: of one walk at most MOST listings are ahead of its program: asked for and not used yet.
+INVARIANT: nothing is asked for once a program has stood still for GONE_S, nor where `spare` says
+that there is no place beside what programs wait for.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Iterator
+
+from cachetools import TTLCache
+
+from zonedrive.tree.inode import ROOT, Inode
+from zonedrive.tree.tree import Tree
+
+SOON_S = 3.0  # two folders of one parent within this time: a walk
+AT_ONCE_S = 0.5  # a folder and one that is in it: people are slower
+GONE_S = 2.0
+FEW = 1  # listings ahead at first; twice as many with each folder that the program comes to
+MOST = 128
+WALKS = 4
+REMEMBERED = 256  # folders that were used a moment ago
+STEPS = 512  # folders looked at in one go
+LEVELS = 256  # folders of one walk whose subfolders are known
+
+Key = tuple[int, ...]
+
+
+class _Level:
+    """The subfolders of one folder, in the order of its listing."""
+
+    def __init__(self, key: Key, inos: list[int]) -> None:
+        self.key = key  # the folder's own
+        self.inos = inos
+        self.places = {ino: place for place, ino in enumerate(inos)}
+        self.next = 0  # the first that was not looked at yet
+
+    def is_above(self, position: Key) -> bool:
+        """Whether one of the subfolders is, or holds, what is at `position`."""
+        return len(self.key) < len(position) and position[: len(self.key)] == self.key
+
+
+class Walk:
+    """One program on its way through the folders below `top`."""
+
+    def __init__(self, tree: Tree, top: int, *, deep: bool, window: int) -> None:
+        """`deep`: whether it goes into what is inside of what it lists."""
+        self._tree = tree
+        self.top = top
+        self.deep = deep
+        self.window = window
+        self.moved_s = time.monotonic()
+        self.ahead: dict[int, Key] = {}  # asked for and not used yet
+        self._position: Key = ()
+        self._levels: dict[int, _Level] = {}
+        self._queue: list[tuple[Key, int]] = []  # (of the next subfolder, the level's folder)
+        self._coming: dict[int, Key] = {}  # to be looked into once they are listed
+        self._open(top, ())
+
+    def knows(self, folder: Inode) -> bool:
+        """Whether the folder is on its way."""
+        level = self._levels.get(folder.parent)
+        return level is not None and folder.ino in level.places
+
+    def moved(self, folder: Inode, *, listed: bool) -> None:
+        """The program has come to a folder on its way."""
+        self.moved_s = time.monotonic()
+        expected = self.ahead.pop(folder.ino, None) is not None
+        level = self._levels[folder.parent]
+        place = level.places[folder.ino]
+        key = (*level.key, place)
+        if not expected and level.next != place + 1:
+            self._go_on(folder.parent, level, place + 1)
+        if level.key == self._position:
+            self.deep = True
+        passed = [ino for ino, other in self.ahead.items() if other < key]
+        if any(len(self.ahead.pop(ino)) > len(key) for ino in passed):
+            self.deep = False
+        self.window = max(2 * FEW, self.window // 2) if passed else min(MOST, 2 * self.window)
+        self._position = key
+        if self.deep:
+            self._coming[folder.ino] = key
+            if listed:
+                self.landed(folder.ino)
+
+    def landed(self, ino: int) -> None:
+        """The listing of a folder is known."""
+        key = self._coming.pop(ino, None)
+        if key is not None and ino not in self._levels:
+            self._open(ino, key)
+
+    def following(self) -> Iterator[tuple[int, Key]]:
+        """The folders after the program that were not looked at yet, the nearest first."""
+        while self._queue:
+            key, parent = heapq.heappop(self._queue)
+            level = self._levels.get(parent)
+            if level is None or key != (*level.key, level.next):
+                continue
+            if level.is_above(self._position):
+                reached = self._position[len(level.key)]
+                if level.next <= reached:
+                    self._go_on(parent, level, reached + 1)
+                    continue
+            elif key < self._position or (not self.deep and len(key) > len(self._position)):
+                del self._levels[parent]  # the program has left it, or does not look inside
+                continue
+            ino = level.inos[level.next]
+            self._go_on(parent, level, level.next + 1)
+            if self.deep:
+                self._coming[ino] = key
+            yield ino, key
+
+    def _open(self, ino: int, key: Key) -> None:
+        inos = [
+            each.ino
+            for each in self._tree.inodes_in(ino)
+            if each.is_folder and each.remote_id is not None and each.ino != ROOT
+        ]
+        if inos:
+            if len(self._levels) >= LEVELS:
+                self._forget_passed()
+            self._levels[ino] = level = _Level(key, inos)
+            self._go_on(ino, level, 0)
+
+    def _go_on(self, ino: int, level: _Level, place: int) -> None:
+        level.next = place
+        if place < len(level.inos):
+            heapq.heappush(self._queue, ((*level.key, place), ino))
+
+    def _forget_passed(self) -> None:
+        for ino, level in list(self._levels.items()):
+            if level.key < self._position and not level.is_above(self._position):
+                del self._levels[ino]
+        self._coming = {ino: key for ino, key in self._coming.items() if key >= self._position}
+
+
+class Walks:
+    """All programs that walk now."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        wanted: Callable[[Inode], bool],
+        ask: Callable[[Inode], object],
+        spare: Callable[[], int],
+    ) -> None:
+        """`wanted`: whether a folder needs to be listed; `ask` begins that, without waiting.
+
+        `spare`: how many listings may be begun now for nobody in particular.
+        """
+        self._tree = tree
+        self._wanted, self._ask, self._spare = wanted, ask, spare
+        self._walks: list[Walk] = []  # the one that moved last comes first
+        self._used: TTLCache[int, int] = TTLCache(REMEMBERED, SOON_S)  # by parent
+        self._read: TTLCache[int, float] = TTLCache(REMEMBERED, SOON_S)  # by ino, seconds
+
+    def expects(self, ino: int) -> bool:
+        """Whether the folder was listed ahead of a program that has not come to it yet."""
+        return any(ino in walk.ahead for walk in self._walks)
+
+    def reading(self, ino: int) -> None:
+        """A program begins to read the names of a folder."""
+        self._read[ino] = time.monotonic()
+
+    def used(self, folder: Inode, *, listed: bool) -> None:
+        """A program needs a listing that was not `listed` just now, or was listed ahead."""
+        walk = self._walk(folder)
+        self._used[folder.parent] = folder.ino
+        if walk is not None:
+            self._walks = [walk, *(other for other in self._walks if other is not walk)][:WALKS]
+            walk.moved(folder, listed=listed)
+            self.go_on()
+
+    def landed(self, ino: int) -> None:
+        """A listing that was asked for is known, or has failed."""
+        if ino in self._read:
+            self._read[ino] = time.monotonic()
+        for walk in self._walks:
+            walk.landed(ino)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Ask for what comes next, as far as there is room."""
+        now = time.monotonic()
+        for walk in self._walks:
+            if now - walk.moved_s < GONE_S:
+                self._ask_for(walk)
+
+    def _ask_for(self, walk: Walk) -> None:
+        if len(walk.ahead) >= walk.window or self._spare() <= 0:
+            return
+        for step, (ino, key) in enumerate(walk.following()):
+            folder = self._tree.find(ino)
+            if folder is not None and self._wanted(folder):
+                walk.ahead[ino] = key
+                self._ask(folder)
+            else:
+                walk.landed(ino)  # what is inside of it may be wanted
+            if len(walk.ahead) >= walk.window or step >= STEPS or self._spare() <= 0:
+                return
+
+    def _walk(self, folder: Inode) -> Walk | None:
+        """The walk that the folder belongs to, perhaps one that begins with it."""
+        now = time.monotonic()
+        self._walks = [walk for walk in self._walks if now - walk.moved_s < SOON_S]
+        for walk in self._walks:
+            if walk.knows(folder):
+                return walk
+        for walk in self._walks:
+            above = self._above(walk.top)
+            if folder.ino in above:
+                return None  # on the way to where the program is
+            if folder.parent in above:
+                # All below is done, and it goes on further up.
+                self._walks.remove(walk)
+                return self._begun(folder, deep=True, window=walk.window)
+        went_in = folder.ino in self._read and now - self._read.get(folder.parent, 0.0) < AT_ONCE_S
+        if went_in or self._used.get(folder.parent, folder.ino) != folder.ino:
+            return self._begun(folder, deep=went_in, window=FEW)
+        return None
+
+    def _begun(self, folder: Inode, *, deep: bool, window: int) -> Walk | None:
+        walk = Walk(self._tree, folder.parent, deep=deep, window=window)
+        return walk if walk.knows(folder) else None
+
+    def _above(self, ino: int) -> set[int]:
+        """A folder and all that it is in."""
+        found: set[int] = set()
+        while ino not in found:
+            found.add(ino)
+            inode = self._tree.find(ino)
+            ino = ROOT if inode is None else inode.parent
+        return found

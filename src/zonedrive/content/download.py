@@ -15,6 +15,7 @@ from typing import Protocol
 
 import trio
 
+from zonedrive.content.file import Buffer
 from zonedrive.content.source import Abortable, Changed, RangeSource, Source, Stream
 from zonedrive.errors import BadAnswer
 
@@ -30,7 +31,7 @@ class Sink(Protocol):
 
     size: int
 
-    def store(self, offset: int, data: bytes) -> None:
+    def store(self, offset: int, data: Buffer) -> None:
         """Keep `data`.  In the thread.  Raises Stopped where nobody wants it any more."""
 
 

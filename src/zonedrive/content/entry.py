@@ -16,7 +16,7 @@ from pathlib import Path
 
 from zonedrive.content.codec import create_file
 from zonedrive.content.download import Stopped
-from zonedrive.content.file import ContentFile
+from zonedrive.content.file import Buffer, ContentFile
 from zonedrive.content.ranges import Ranges
 from zonedrive.content.sealed import CHUNK
 from zonedrive.content.window import Window
@@ -62,8 +62,8 @@ class Entry:
         self._disk = True  # false after a failed write
         self._closed = False
         self._lock = threading.Lock()  # of storing and closing, not of reading
-        self._arrived: deque[tuple[int, bytes, bool]] = deque()
-        self._recent: deque[tuple[int, bytes]] = deque()  # what came last, to be read from memory
+        self._arrived: deque[tuple[int, Buffer, bool]] = deque()
+        self._recent: deque[tuple[int, Buffer]] = deque()  # what came last, to be read from memory
 
     # -- on the loop
 
@@ -148,7 +148,7 @@ class Entry:
         # have to fight with the download's thread.
         for start, data in reversed(self._recent):
             if start <= offset and end <= start + len(data):
-                return data[offset - start : end - start]
+                return bytes(data[offset - start : end - start])
         while offset < end:
             reach = min(self.on_disk.reach(offset), end)
             if reach > offset:
@@ -235,7 +235,7 @@ class Entry:
 
     # -- in a download's thread
 
-    def store(self, offset: int, data: bytes) -> None:
+    def store(self, offset: int, data: Buffer) -> None:
         """Keep `data`: on the disk where the limit and the disk allow it, else in memory."""
         need = cost(len(data))
         allowed = self._disk and self._may_write(need)
@@ -262,7 +262,7 @@ class Entry:
                 return True
         return self.allow(self, need, max(need, min(ALLOW, cost(self.size))))
 
-    def _to_disk(self, offset: int, data: bytes) -> bool:
+    def _to_disk(self, offset: int, data: Buffer) -> bool:
         try:
             if self._file is None:
                 self._file = self._create()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
+from zonedrive.content.file import Buffer
 from zonedrive.errors import ZonedriveError
 
 
@@ -35,7 +36,7 @@ class Stream(Protocol):
     def validator(self) -> str | None:
         """The same text as long as the content is the same, None where there is none."""
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Buffer]:
         """The chunks, best 256 KiB to 1 MiB each."""
 
 

@@ -6,6 +6,8 @@ Knows nothing of downloads.  Thread-safe: threads write, the loop reads.
 import threading
 from collections import OrderedDict, deque
 
+from zonedrive.content.file import Buffer
+
 CELL = 64 * 1024
 CAPACITY = 24 << 20  # bytes for one content; more than all read-ahead together
 
@@ -22,13 +24,13 @@ class Window:
         self.dropped: deque[tuple[int, int]] = deque()
         """Ranges that are gone; whoever keeps track of what is there takes them out of here."""
 
-    def pwrite(self, offset: int, data: bytes) -> None:
+    def pwrite(self, offset: int, data: Buffer) -> None:
         """Put `data` in, dropping the oldest cells where needed."""
         with self._lock:
             done = 0
             while done < len(data):
                 cell, start = divmod(offset + done, CELL)
-                piece = data[done : done + CELL - start]
+                piece = bytes(data[done : done + CELL - start])  # not the buffer it lies in
                 fragments = self._cells.setdefault(cell, {})
                 known = len(fragments.get(start, b""))
                 if len(piece) > known:  # another stream may have been cut into longer pieces

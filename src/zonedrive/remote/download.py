@@ -14,6 +14,7 @@ import httpx
 
 from zonedrive.errors import BadAnswer
 from zonedrive.remote import sockets
+from zonedrive.remote.body import Buffer
 from zonedrive.remote.link import Link
 
 _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
@@ -26,7 +27,7 @@ class Owner(Protocol):
     def link(self) -> Link:
         """Hears of an answer that breaks its word."""
 
-    def chunks(self, response: httpx.Response, download: "Download") -> Iterator[bytes]:
+    def chunks(self, response: httpx.Response, download: "Download") -> Iterator[Buffer]:
         """The body, in pieces.  Raises Interrupted, TimedOut."""
 
 
@@ -86,7 +87,7 @@ class Download:
         if isinstance(stream, sockets.Stream):
             stream.hang_up()
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Buffer]:
         """The bytes from `offset` on, in chunks of some hundred KiB; once.
 
         Raises BadAnswer where they are not as many as announced, Interrupted or TimedOut where

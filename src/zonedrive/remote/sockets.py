@@ -8,6 +8,7 @@ or the connection ends in a timeout.  Time between two reads (a consumer's pause
 """
 
 import contextlib
+import select
 import socket
 import ssl
 import threading
@@ -18,6 +19,8 @@ from typing import Any, Final
 
 import httpcore
 import httpx
+
+from zonedrive.remote.channel import Channel, Plain, Tls
 
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
@@ -67,12 +70,16 @@ class Stream(httpcore.NetworkStream):
         stall_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         open_ones: Open | None = None,
+        channel: Channel | None = None,
     ) -> None:
         self._inner = inner
         self._socket: socket.socket = inner.get_extra_info("socket")
+        self._channel: Channel = channel or Plain(self._socket)
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(self._socket, select.POLLIN)
+        self._writable.register(self._socket, select.POLLOUT)
         self._stall_seconds = stall_seconds
         self._clock = clock
-        self._timeout: float | None = -1.0  # none that a socket can have
         self._asked = True  # nothing of the answer has come yet
         self._waited = 0.0
         self._came = 0
@@ -82,33 +89,50 @@ class Stream(httpcore.NetworkStream):
     def hang_up(self) -> None:
         """Make a read or write that another thread waits in end now (closing would not)."""
         with contextlib.suppress(OSError):  # it has ended by itself
-            # Not the method of SSLSocket, which would let the next read give out ciphertext.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """What is there, once something is: with TLS that is a record of up to 16 KiB."""
+        """What is there, once something is."""
+        buffer = memoryview(bytearray(max_bytes))
+        return bytes(buffer[: self.fill(buffer, timeout)])
+
+    def fill(self, into: memoryview, timeout: float | None = None) -> int:
+        """Put what is there into `into`, once something is; how much, 0 at the end."""
         began = self._clock()
+        count = 0
         try:
-            self._wait_at_most(timeout)
-            data = self._socket.recv(max_bytes)
+            while count < len(into):
+                came = self._channel.take(into[count:])
+                if came is None:
+                    if count:
+                        break
+                    self._wait(self._readable, timeout)
+                elif came:
+                    count += came
+                else:
+                    break
         except TimeoutError as slow:
             raise httpcore.ReadTimeout(str(slow)) from slow
-        except OSError as wrong:
+        except (OSError, ValueError) as wrong:  # ValueError: closed meanwhile
             raise httpcore.ReadError(str(wrong)) from wrong
-        self._account(len(data), self._clock() - began)
-        return data
+        self._account(count, self._clock() - began)
+        return count
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """All of `buffer`, without copying its rest again and again; `timeout` is for a record."""
+        """All of `buffer`; `timeout` is for each piece that the system takes."""
         self._asked, self._waited, self._came = True, 0.0, 0
         rest = memoryview(buffer)
         try:
-            self._wait_at_most(timeout)
             while rest:
-                rest = rest[self._socket.send(rest) :]
+                taken = self._channel.give(rest)
+                rest = rest[taken:]
+                if not taken:
+                    self._wait(self._writable, timeout)
+            while not self._channel.flush():
+                self._wait(self._writable, timeout)
         except TimeoutError as slow:
             raise httpcore.WriteTimeout(str(slow)) from slow
-        except OSError as wrong:
+        except (OSError, ValueError) as wrong:
             raise httpcore.WriteError(str(wrong)) from wrong
 
     def close(self) -> None:
@@ -121,20 +145,28 @@ class Stream(httpcore.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
-        """The same connection with TLS.  TLS inside TLS (a proxy's own) is left to httpcore."""
-        inner = self._inner.start_tls(ssl_context, server_hostname, timeout)
-        if isinstance(self._socket, ssl.SSLSocket):
-            return inner
-        return Stream(inner, self._stall_seconds, self._clock, self._open_ones)
+        """The same connection with TLS, also within TLS (that of a proxy)."""
+        channel = Tls(self._channel, ssl_context, server_hostname)
+        try:
+            while not channel.shake():
+                self._wait(self._readable, timeout)
+        except TimeoutError as slow:
+            self.close()
+            raise httpcore.ConnectTimeout(str(slow)) from slow
+        except (OSError, ValueError) as wrong:
+            self.close()
+            raise httpcore.ConnectError(str(wrong)) from wrong
+        return Stream(self._inner, self._stall_seconds, self._clock, self._open_ones, channel)
 
     def get_extra_info(self, info: str) -> Any:
         """As the connection below."""
+        if info == "ssl_object":
+            return self._channel.tls
         return self._inner.get_extra_info(info)
 
-    def _wait_at_most(self, timeout: float | None) -> None:
-        if timeout != self._timeout:
-            self._socket.settimeout(timeout)
-            self._timeout = timeout
+    def _wait(self, until: select.poll, timeout: float | None) -> None:
+        if not until.poll(None if timeout is None else timeout * 1000):
+            raise TimeoutError(f"nothing passed for {timeout:g} s")
 
     def _account(self, count: int, waited: float) -> None:
         if self._asked:
@@ -206,6 +238,16 @@ async def drop_idle(client: httpx.AsyncClient) -> None:
             for connection in transport._pool.connections:
                 if connection.is_idle():
                     await connection.aclose()
+
+
+def parser_of(client: httpx.Client, stream: Stream) -> Any:
+    """The HTTP parser that a connection of a client feeds; None where it is not found."""
+    for transport in _transports(client):
+        for connection in transport._pool.connections:
+            spoken = getattr(connection, "_connection", None)
+            if getattr(spoken, "_network_stream", None) is stream:
+                return getattr(spoken, "_h11_state", None)
+    return None
 
 
 def drop_idle_in_thread(client: httpx.Client) -> None:

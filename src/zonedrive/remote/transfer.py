@@ -24,6 +24,7 @@ from zonedrive.errors import (
 from zonedrive.model import Entry
 from zonedrive.remote import answers, sockets, wire
 from zonedrive.remote.address import fill_path, host_of
+from zonedrive.remote.body import Buffer, pieces
 from zonedrive.remote.bucket import TokenBucket
 from zonedrive.remote.download import Download, extent
 from zonedrive.remote.link import Link
@@ -180,10 +181,10 @@ class Transfer:
                 f"{wrong.message}, so what became of it is unknown", status=response.status_code
             ) from wrong
 
-    def chunks(self, response: httpx.Response, download: Download) -> Iterator[bytes]:
+    def chunks(self, response: httpx.Response, download: Download) -> Iterator[Buffer]:
         """The body of a download, stall-guarded and rate-limited."""
         limit = min(CHUNK, self._down.piece)
-        source = response.iter_raw(limit)
+        source = pieces(self._client, response, limit, TIMEOUT.read)
         while True:
             try:
                 chunk = next(source, None)

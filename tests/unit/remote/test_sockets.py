@@ -151,6 +151,69 @@ def test_a_close_delimited_body_is_compared(peer: Callable[[Talk], Peer], ca_fil
         assert b"".join(download) == b"abc"
 
 
+def test_a_large_body_is_taken_past_the_parser(
+    peer: Callable[[Talk], Peer], ca_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are the right ones, and the connection serves the next request as well.
+
+    This is what the private names of httpcore and h11 are used for.
+    """
+    content, connections, past = bytes(range(256)) * 20_000, [], 0
+    fill = sockets.Stream.fill
+
+    def talk(connection: socket.socket) -> None:
+        connections.append(connection)
+        for _ in range(3):
+            request(connection)
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(content)}\r\n\r\n"
+            connection.sendall(head.encode() + content)
+
+    def counted(stream: sockets.Stream, into: memoryview, timeout: float | None = None) -> int:
+        nonlocal past
+        count = fill(stream, into, timeout)
+        past += count
+        return count
+
+    service = transfer(peer(talk).url, ca_file)
+    monkeypatch.setattr(sockets.Stream, "fill", counted)
+    read = httpx.Response.iter_raw
+    parsed: list[int] = []
+
+    def looked_at(response: httpx.Response, size: int | None = None) -> Iterator[bytes]:
+        for chunk in read(response, size):
+            parsed.append(len(chunk))
+            yield chunk
+
+    monkeypatch.setattr(httpx.Response, "iter_raw", looked_at)
+    for _ in range(3):
+        with service.download("z", "f") as download:
+            assert b"".join(download) == content
+    assert len(connections) == 1
+    assert past >= 3 * len(content)
+    assert sum(parsed) < 3 * 70_000
+    service.close()
+
+
+def test_a_large_body_that_ends_early_is_an_error(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """Also where the parser did not see most of it."""
+
+    def talk(connection: socket.socket) -> None:
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n")
+        connection.sendall(b"x" * 2_000_000)
+
+    got = 0
+    with (
+        transfer(peer(talk).url, ca_file).download("z", "f") as download,
+        pytest.raises(errors.Interrupted),
+    ):
+        for chunk in download:
+            got += len(chunk)
+    assert got == 2_000_000
+
+
 def test_a_truncated_body_is_an_error(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
     """The peer closes before the announced end."""
 

@@ -37,6 +37,7 @@ class End(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._full = False  # whether the other end takes no more for now
         self._waits = False  # whether this end is not read for now
+        self._over = False  # whether this end sends no more
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Bytes may come."""
@@ -53,8 +54,14 @@ class End(asyncio.Protocol):
             self._waits = True
             self.transport.pause_reading()
 
+    def eof_received(self) -> bool:
+        """The end of the bytes travels as they do; the other direction goes on."""
+        self._over = True
+        self._put(b"")
+        return True
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end of the bytes travels as they do."""
+        """So does the end of the connection."""
         self._put(None)
 
     def pause_writing(self) -> None:
@@ -87,7 +94,12 @@ class End(asyncio.Protocol):
                 self.other.transport.close()
             elif not self.other.transport.is_closing():
                 self._held -= len(data)
-                self.other.transport.write(data)
+                if data:
+                    self.other.transport.write(data)
+                else:
+                    self.other.transport.write_eof()
+                    if self.other._over:
+                        self.other.transport.close()
         if self._waits and self._held <= WINDOW // 2 and not self.transport.is_closing():
             self._waits = False
             self.transport.resume_reading()

@@ -1,0 +1,68 @@
+"""What the proxy that is far away does to bytes."""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+RTT_SECONDS = 0.2
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """The port of a server, far away, that sends back what it gets."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while data := connection.recv(1 << 16):
+                    connection.sendall(data)
+
+        threading.Thread(target=serve, daemon=True).start()
+        proxy = subprocess.Popen(
+            [
+                sys.executable, "-m", "tests.benchmark.delay",
+                str(server.getsockname()[1]), str(1000 * RTT_SECONDS),
+            ],
+            stdout=subprocess.PIPE, encoding="ascii",
+        )  # fmt: skip
+        assert proxy.stdout is not None
+        try:
+            with proxy.stdout as said:
+                yield int(said.readline())
+        finally:
+            proxy.kill()
+            proxy.wait()
+
+
+def test_no_byte_comes_sooner_than_from_far_away(echo: int) -> None:
+    """The first answer takes two round trips, one of them for the connection, the others one."""
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", echo)) as connection:
+        for trips in (2, 3):
+            connection.sendall(b"x")
+            assert connection.recv(1) == b"x"
+            assert time.monotonic() - began > 0.95 * trips * RTT_SECONDS
+
+
+def test_what_is_sent_arrives_whole_and_in_order(echo: int) -> None:
+    """Also more than fits on the way, and the end comes after it."""
+    sent = b"".join(number.to_bytes(4, "big") for number in range(2 << 20))
+    with socket.create_connection(("127.0.0.1", echo)) as connection:
+
+        def send() -> None:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+
+        threading.Thread(target=send, daemon=True).start()
+        got = bytearray()
+        while len(got) < len(sent):
+            data = connection.recv(1 << 20)
+            assert data, len(got)
+            got += data
+    assert bytes(got) == sent

@@ -11,6 +11,7 @@ import asyncio
 import socket
 import sys
 from collections import deque
+from contextlib import suppress
 
 WINDOW = 64 << 20
 """Bytes on the way in one direction before the sender is slowed: more than any loopback fills."""
@@ -80,6 +81,13 @@ class End(asyncio.Protocol):
         if self._timer is None and not self._full:
             self.send_due()
 
+    def _finish(self) -> None:
+        """Nothing more is sent at this end; nothing at all where nothing more comes either."""
+        with suppress(OSError):  # reset by the other side
+            self.transport.write_eof()
+        if self._over:
+            self.transport.close()
+
     def send_due(self) -> None:
         """Let go of everything whose time has come; wake up for the next."""
         if self._timer is not None:
@@ -97,9 +105,7 @@ class End(asyncio.Protocol):
                 if data:
                     self.other.transport.write(data)
                 else:
-                    self.other.transport.write_eof()
-                    if self.other._over:
-                        self.other.transport.close()
+                    self.other._finish()
         if self._waits and self._held <= WINDOW // 2 and not self.transport.is_closing():
             self._waits = False
             self.transport.resume_reading()

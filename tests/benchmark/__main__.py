@@ -143,7 +143,7 @@ def main() -> int:
         dataset.make(files, given.big)
         servers = Servers(folder, kept / "service", files, given.rtt)
         try:
-            bench = Bench(servers, given.big, count())
+            bench = Bench(servers, given.big, given.rtt, count())
             began = time.monotonic()
             measured, failures = measure(bench, contestants(servers, wanted), works, given.times)
         finally:

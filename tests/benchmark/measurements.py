@@ -37,6 +37,7 @@ class Bench:
 
     servers: Servers
     big_mib: int
+    rtt_ms: float
     _numbers: "count[int]"
 
     def fresh_name(self) -> str:
@@ -101,6 +102,12 @@ def written(name: str, wanted: Mapping[str, int], *, far: bool = False) -> Measu
             return figures | {"landed_s": landed(place, below, figures["began"])}
 
     return measure
+
+
+def first_bytes(bench: Bench, who: Contestant) -> Figures:
+    """The beginning of a big file, in milliseconds and in round trips."""
+    figures = plain("first_bytes", far=True)(bench, who)
+    return figures | {"trips": figures["ms"] / bench.rtt_ms}
 
 
 def big_write(bench: Bench, who: Contestant) -> Figures:
@@ -231,9 +238,10 @@ def cpu_s(pid: int) -> float:
 
 
 def under_load(bench: Bench, who: Contestant) -> Figures:
-    """Stats while big files come and go."""
-    with who.mounted() as place:
-        return do("stat_under_load", bench.job(place))
+    """Stats while big files come and go, until the last of them has come."""
+    size = bench.big_mib // dataset.LOADS * dataset.MIB
+    sent = {f"load{number}.bin": size for number in range(dataset.LOADS)}
+    return written("stat_under_load", sent)(bench, who)
 
 
 def curl(bench: Bench, who: Contestant) -> Figures:

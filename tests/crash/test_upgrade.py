@@ -97,6 +97,7 @@ def test_edits_renames_and_removals_of_the_former_schema_arrive(dying: Mortal) -
         (folder / "made/inside.txt").write_bytes(b"inside\n")
         dying.kill()
     with closing(sqlite3.connect(dying.machine.state / "tree.db")) as database:
+        database.execute("DROP TABLE pins")
         database.execute("DROP TABLE doubts")
         database.execute("ALTER TABLE intents DROP COLUMN parked")
         database.execute("PRAGMA user_version = 1")

@@ -28,6 +28,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
         "mount": ("zonedrive.cli.mount", "mount", "Mount the zones on a folder."),
         "unmount": ("zonedrive.cli.mount", "unmount", "Unmount, after waiting for uploads."),
     },
+    "Keeping offline": {
+        "pin": ("zonedrive.cli.pins", "pin", "Keep files and folders on this machine."),
+        "unpin": ("zonedrive.cli.pins", "unpin", "Let go of them."),
+    },
     "Looking": {
         "status": ("zonedrive.cli.status", "status", "Show the mount, uploads and cache."),
         "sync": ("zonedrive.cli.status", "sync", "Wait until everything is on the service."),

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import logging
 import os
+from collections.abc import Container
 from pathlib import Path
 
 import trio
@@ -70,9 +71,13 @@ class Cache:
         self._shelf.trim()
 
     @property
-    def pinned(self) -> set[int]:
-        """Inodes that are never evicted; the caller's to fill and to remember."""
+    def pinned(self) -> Container[int]:
+        """Inodes that are never evicted; the caller's to know and to remember."""
         return self._shelf.room.pinned
+
+    @pinned.setter
+    def pinned(self, inos: Container[int]) -> None:
+        self._shelf.room.pinned = inos
 
     def usage(self) -> int:
         """Bytes that the cache takes on the disk."""

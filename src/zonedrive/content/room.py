@@ -10,7 +10,7 @@ INVARIANT: an entry in use, and a pinned inode, is never evicted.
 import errno
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import trio
@@ -30,7 +30,7 @@ class Room:
     def __init__(self, directory: Path, limit: int, index: Index) -> None:
         """Nothing is stored yet; `idle` is to be set to what the index lists."""
         self.limit = limit
-        self.pinned: set[int] = set()
+        self.pinned: Container[int] = ()
         self.idle = 0  # bytes of entries that nobody uses
         self.leaving = 0  # bytes of files that are about to be removed
         self.entries: set[Entry] = set()  # in use

@@ -13,6 +13,7 @@ import trio
 from zonedrive.daemon.answers import timestamp, version_objects, zone_objects
 from zonedrive.daemon.build import Parts
 from zonedrive.daemon.control import Handler, Say
+from zonedrive.daemon.pinning import Pinning
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.fuse import mountpoint
@@ -53,6 +54,7 @@ class Commands:
             "versions": self.versions,
             "trash": self.trash,
             "restore": self.restore,
+            **Pinning(parts, self._inode).handlers,
         }
 
     # ---- looking ----

@@ -59,6 +59,7 @@ class Core:
     host: str = field(default_factory=socket.gethostname)
     invalidations: Invalidations = field(default_factory=Invalidations)
     in_flight: Callable[[int], bool] = lambda ino: False  # whether a step for it is under way
+    listed: Callable[[int], None] = lambda ino: None  # told which folder's listing was merged
     landed: Callable[[int], Awaitable[None]] = _nothing  # until no step for it is under way
     suspect: set[tuple[int, int]] = field(default_factory=set)  # bytes a power cut may have torn
     called_back: set[int] = field(default_factory=set)  # uploads to be broken off

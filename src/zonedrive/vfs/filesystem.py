@@ -21,6 +21,7 @@ from zonedrive.vfs.files import Files
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.namespace import Listed, Namespace
 from zonedrive.vfs.open_file import Opened
+from zonedrive.vfs.pins import Pins
 from zonedrive.vfs.recovery import recover
 from zonedrive.vfs.renaming import Renaming
 from zonedrive.vfs.report import Report
@@ -49,6 +50,8 @@ class FileSystem:
         self._core = core
         self._folders = Folders(core)
         self._delivery = Delivery(core, self._folders)
+        core.cache.pinned = self.pins = Pins(core, self._folders)
+        core.listed = self.pins.listed
         # Metadata and content have pools of their own; a step uses one connection at a time.
         self._dispatcher = Dispatcher(core.journal, self._delivery, core.settings.connections)
         core.in_flight = lambda ino: ino in self._dispatcher.running
@@ -70,6 +73,7 @@ class FileSystem:
             nursery.start_soon(self._files.keep)
             nursery.start_soon(self._watch_link)
             nursery.start_soon(self._look_once)
+            nursery.start_soon(self.pins.run)
             task_status.started()
 
     async def _look_once(self) -> None:

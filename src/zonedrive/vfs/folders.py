@@ -246,6 +246,7 @@ class Folders:
         self._asked_ns[ino] = flight.asked_ns
         self._aged_from_ns[ino] = flight.aged_from_ns
         self._took_s[ino] = (_since_boot_ns() - flight.aged_from_ns) / 1e9
+        self._core.listed(ino)
 
     async def _vanished(self, folder: Inode) -> None:
         """The folder is no longer on the service: look at the one above."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from zonedrive.cipher import Box
 from zonedrive.db import Connection
 from zonedrive.outbox import doubts, journal
-from zonedrive.tree import store
+from zonedrive.tree import pins, store
 
 
 def _first(connection: Connection) -> None:
@@ -21,7 +21,7 @@ def _second(connection: Connection) -> None:
     doubts.create_table(connection)
 
 
-SCHEMAS = (_first, _second)
+SCHEMAS = (_first, _second, pins.create_table)
 """`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
 
 

@@ -155,7 +155,7 @@ async def test_a_file_in_use_or_pinned_is_not_evicted(tmp_path: Path) -> None:
         await fetched(cache, 1, first)
         reader = cache.open(1, "r", MIB, Offline(0))
         await fetched(cache, 2, second)
-        cache.pinned.add(2)
+        cache.pinned = {2}
         for ino in range(3, 12):
             await fetched(cache, ino, Script(content(MIB, ino)))
         assert cache.is_complete(2, "r")

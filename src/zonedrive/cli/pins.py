@@ -1,0 +1,78 @@
+"""`zonedrive pin` and `unpin`: what is kept on this machine, so that it can be read offline.
+
+Must not know how the daemon keeps it.
+"""
+
+import click
+
+from zonedrive.cli import control, show
+from zonedrive.cli.options import some_account_option
+from zonedrive.daemon.protocol import Message
+
+ASK_SECONDS = 90.0
+
+FAILED_LINES = 5
+"""So many failures are told one by one."""
+
+
+@click.command()
+@click.argument("path", nargs=-1)
+@some_account_option
+def pin(path: tuple[str, ...], account: str | None) -> None:
+    """Keep files and folders on this machine; without PATH, list what is kept.
+
+    What appears in a pinned folder later, and new versions, are fetched by themselves.  Waits
+    until everything is here; Ctrl-C ends the waiting, not the pin.  Exits with 1 when something
+    could not be fetched or does not fit, 3 when the service wants a logon, 4 when it cannot be
+    reached: the pin is remembered all the same.
+    """
+    paths, below = control.resolve(path, account)
+    if not below:
+        _list(control.ask(paths, {"command": "pins"}, timeout=ASK_SECONDS)["pins"])
+        return
+    last: Message = {}
+    with show.Progress() as progress:
+        for last in control.stream(paths, {"command": "pin", "paths": below}):
+            if not last.get("done"):
+                progress.show(f"fetching: {_here(last)}")
+    for given, one in zip(path, last["pinned"], strict=True):
+        show.line(f"{given}: {_here(one)}")
+    for failed in last["failed"][:FAILED_LINES]:
+        show.complain(f"{failed['path']}: {failed['error']}")
+    if len(last["failed"]) > FAILED_LINES:
+        more = show.count(len(last["failed"]) - FAILED_LINES, "more file")
+        show.complain(f"{more} could not be fetched")
+    if last["reason"]:
+        show.complain(f"{last['reason']}; the rest is fetched when the service is back")
+    click.get_current_context().exit(last["exit"])
+
+
+@click.command()
+@click.argument("path", nargs=-1, required=True)
+@some_account_option
+def unpin(path: tuple[str, ...], account: str | None) -> None:
+    """Let go of pinned files and folders; they stay in the cache as long as there is room."""
+    paths, below = control.resolve(path, account)
+    control.ask(paths, {"command": "unpin", "paths": below}, timeout=ASK_SECONDS)
+
+
+def _here(one: Message) -> str:
+    """`3 of 12 files here (1.2 of 3.4 MiB)`, or the short of it when all are."""
+    files, amount = show.count(one["files"], "file"), show.amount(one["bytes"])
+    if one["here"] == one["files"]:
+        return f"{files} here ({amount})"
+    return f"{one['here']} of {files} here ({show.amount(one['here_bytes'])} of {amount})"
+
+
+def _list(pins: list[Message]) -> None:
+    if not pins:
+        show.line("nothing is pinned")
+        return
+    show.table(
+        ["pinned", "files", "here", "size"],
+        [
+            [one["path"] or ".", str(one["files"]), str(one["here"]), show.amount(one["bytes"])]
+            for one in pins
+        ],
+        right=["files", "here", "size"],
+    )

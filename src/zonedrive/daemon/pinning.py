@@ -1,0 +1,120 @@
+"""The commands about pins: keep something here, let go of it, say what is kept.
+
+Must not know what a pin does; that is `vfs.pins`.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from zonedrive.daemon.build import Parts
+from zonedrive.daemon.control import Handler, Say
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.tree.inode import Inode
+from zonedrive.vfs.pins import Tally
+
+SAY_SECONDS = 0.5
+"""How often a command that waits says how far it is."""
+
+FIND = Callable[[str], Awaitable[Inode]]
+
+
+class Pinning:
+    """The handlers."""
+
+    def __init__(self, parts: Parts, find: FIND) -> None:
+        """`find` gives the inode at a path of a request."""
+        self._parts = parts
+        self._find = find
+        self.handlers: dict[str, Handler] = {
+            "pin": self.pin,
+            "unpin": self.unpin,
+            "pins": self.pins,
+        }
+
+    async def pin(self, request: Message, say: Say) -> Message:
+        """Pin all `paths`, then wait until what is in them is here, or cannot be.
+
+        Lines on the way: how far all of them are.  A client that goes away leaves the pins, and
+        the rest is done in the background.
+        """
+        pins = self._parts.files.pins
+        paths = _paths(request)
+        inodes = [await self._find(path) for path in paths]
+        for inode in inodes:
+            pins.add(inode)
+        tallies = [Tally() for _ in inodes]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_say_progress, tallies, say)
+            try:
+                for inode, tally in zip(inodes, tallies, strict=True):
+                    await pins.bring(inode, tally)
+            except BaseException:
+                pins.look()
+                raise
+            nursery.cancel_scope.cancel()
+        away = next((tally.away for tally in tallies if tally.away), None)
+        failed = [one for tally in tallies for one in tally.failed]
+        code = 0
+        if away is not None:
+            pins.look()
+            code = 3 if isinstance(away, NotLoggedOn) else 4
+        return {
+            "exit": 1 if failed else code,
+            "reason": str(away or ""),
+            "pinned": [
+                {"path": path, **_object(tally)} for path, tally in zip(paths, tallies, strict=True)
+            ],
+            "failed": [{"path": one.path, "error": one.error} for one in failed],
+        }
+
+    async def unpin(self, request: Message, say: Say) -> Message:
+        """Let go of all `paths`; none where one of them is not pinned."""
+        inodes = {path: await self._find(path) for path in _paths(request)}
+        pins = self._parts.files.pins
+        for path, inode in inodes.items():
+            try:
+                pins.require(inode)
+            except ZonedriveError as wrong:
+                raise ZonedriveError(f"{path}: {wrong}", remedy=wrong.remedy) from wrong
+        for inode in inodes.values():
+            pins.remove(inode)
+        return {}
+
+    async def pins(self, request: Message, say: Say) -> Message:
+        """What is pinned, and how much of it is here."""
+        pins, tree = self._parts.files.pins, self._parts.tree
+        found = []
+        for inode in pins.roots():
+            path = tree.path(inode.ino)
+            found.append({"path": path, **_object(await pins.count(inode))})
+        return {"pins": found}
+
+
+def _object(tally: Tally) -> dict[str, int]:
+    return {
+        "files": tally.files,
+        "bytes": tally.bytes,
+        "here": tally.here,
+        "here_bytes": tally.here_bytes,
+    }
+
+
+async def _say_progress(tallies: list[Tally], say: Say) -> None:
+    while True:
+        await trio.sleep(SAY_SECONDS)
+        total = Tally()
+        for tally in tallies:
+            total.files += tally.files
+            total.bytes += tally.bytes
+            total.here += tally.here
+            total.here_bytes += tally.here_bytes
+        await say(_object(total))
+
+
+def _paths(request: Message) -> list[str]:
+    paths = request.get("paths")
+    if not isinstance(paths, list) or not paths:
+        raise ZonedriveError("the request names no paths")
+    return [str(path) for path in paths]

@@ -1,0 +1,221 @@
+"""What a person pins is kept on this machine, whatever happens to it on the service."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import COMMAND
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+BIG = world.SEED["big.bin"]
+OFFLINE = ("offline", "reach", "refresh")
+
+
+def state(path: Path) -> str:
+    """As `getfattr` shows it; a file that is not there has none."""
+    done = subprocess.run(
+        ["getfattr", "--only-values", "-n", "user.zonedrive.state", path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stdout
+
+
+def downloads(mounted: Mounted) -> int:
+    """Requests for content so far."""
+    requests: dict[str, int] = mounted.deployment.stats()["requests"]
+    return sum(count for route, count in requests.items() if "content" in route)
+
+
+def pinned(mounted: Mounted) -> str:
+    """What `zonedrive pin` lists."""
+    return mounted.machine.done("pin")
+
+
+def test_a_pinned_folder_is_here_as_a_whole(mounted: Mounted) -> None:
+    """The command says how much there is, and without the service everything can be read."""
+    mounted.allow(*OFFLINE)
+    said = mounted.machine.done("pin", mounted.root / "docs")
+    assert "docs: 3 files here" in said
+    assert state(mounted.root / "docs/2026/q1.csv") == "cached"
+    assert state(mounted.root / "big.bin") == "remote"
+    assert f"{mounted.root.name}/docs" in pinned(mounted)
+    with mounted.deployment.faulty(down=True):
+        mounted.restart()
+        for name in ("report.md", "2026/q1.csv", "Grüße aus Köln.txt"):
+            path = f"docs/{name}"
+            assert (mounted.root / path).read_bytes() == world.SEED[path]
+
+
+def test_a_pin_outlives_the_daemon(mounted: Mounted) -> None:
+    """Also one that is killed while it fetches: the next one goes on."""
+    with mounted.deployment.faulty(stall=30, path="content"):
+        waiting = subprocess.Popen(
+            [COMMAND, "pin", mounted.root / "big.bin"], env=mounted.machine.environment,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        eventually(lambda: "big.bin" in pinned(mounted))
+        mounted.kill()
+        assert waiting.wait(20) == 1
+    mounted.mount()
+    eventually(lambda: state(mounted.root / "big.bin") == "cached", 20)
+
+
+def test_ctrl_c_ends_the_waiting_only(mounted: Mounted) -> None:
+    """The pin stays, and what is missing is fetched in the background."""
+    mounted.deployment.fault(stall=30, path="content")
+    waiting = subprocess.Popen(
+        [COMMAND, "pin", mounted.root / "docs"], env=mounted.machine.environment,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    eventually(lambda: "docs" in pinned(mounted))
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(20) == 130
+    mounted.deployment.heal()
+    eventually(lambda: state(mounted.root / "docs/report.md") == "cached", 30)
+    assert "docs" in pinned(mounted)
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_what_appears_in_a_pinned_folder_is_fetched(mounted: Mounted) -> None:
+    """New files, new versions and whole new folders, once somebody has looked into the folder."""
+    mounted.machine.done("pin", mounted.root / "docs")
+    mounted.zone.write("docs/new.txt", b"new\n")
+    mounted.zone.make_folder("docs/more")
+    mounted.zone.write("docs/more/inside.txt", b"inside\n")
+    mounted.zone.write("docs/report.md", b"# Another report\n")
+
+    def here() -> bool:
+        list((mounted.root / "docs").iterdir())
+        names = ("docs/new.txt", "docs/more/inside.txt", "docs/report.md")
+        return all(state(mounted.root / name) == "cached" for name in names)
+
+    eventually(here, 20)
+    before = downloads(mounted)
+    assert (mounted.root / "docs/report.md").read_bytes() == b"# Another report\n"
+    assert (mounted.root / "docs/more/inside.txt").read_bytes() == b"inside\n"
+    assert downloads(mounted) == before
+
+
+def test_a_save_by_renaming_keeps_the_pin(mounted: Mounted) -> None:
+    """Programs write a new file over the pinned one: it is still the same entry."""
+    notes = mounted.root / "notes.txt"
+    mounted.machine.done("pin", notes)
+    (mounted.root / "notes.new").write_bytes(b"saved by renaming\n")
+    (mounted.root / "notes.new").rename(notes)
+    mounted.sync()
+    assert f"{mounted.root.name}/notes.txt" in pinned(mounted)
+    mounted.restart()
+    assert f"{mounted.root.name}/notes.txt" in pinned(mounted)
+    mounted.machine.done("unpin", notes)
+    assert "nothing is pinned" in pinned(mounted)
+
+
+def test_what_is_made_here_can_be_pinned(mounted: Mounted) -> None:
+    """A folder that the service does not have yet; the pin follows it there, and its new name."""
+    (mounted.root / "mine").mkdir()
+    (mounted.root / "mine/a.txt").write_bytes(b"mine\n")
+    mounted.machine.done("pin", mounted.root / "mine")
+    mounted.sync()
+    (mounted.root / "mine").rename(mounted.root / "ours")
+    mounted.sync()
+    mounted.restart()
+    assert f"{mounted.root.name}/ours" in pinned(mounted)
+    assert state(mounted.root / "ours/a.txt") == "cached"
+
+
+@pytest.mark.mount("cache_size=4000000")
+def test_a_pinned_file_is_never_evicted(mounted: Mounted) -> None:
+    """However much else is read; let go of, it makes room as any other."""
+    mounted.allow("no room left to cache")
+    mounted.zone.write("other.bin", BIG)
+    mounted.zone.write("third.bin", BIG)
+    mounted.machine.done("pin", mounted.root / "big.bin")
+    eventually((mounted.root / "third.bin").exists, 20)
+    assert (mounted.root / "other.bin").read_bytes() == BIG
+    before = downloads(mounted)
+    assert (mounted.root / "big.bin").read_bytes() == BIG
+    assert downloads(mounted) == before
+    assert state(mounted.root / "big.bin") == "cached"
+    mounted.restart()
+    assert (mounted.root / "other.bin").read_bytes() == BIG
+    assert state(mounted.root / "big.bin") == "cached"
+    mounted.machine.done("unpin", mounted.root / "big.bin")
+    assert (mounted.root / "third.bin").read_bytes() == BIG
+    assert state(mounted.root / "big.bin") == "remote"
+
+
+@pytest.mark.mount("cache_size=1000000")
+def test_what_does_not_fit_is_said(mounted: Mounted) -> None:
+    """One line names the file, and all others are brought."""
+    mounted.allow("no room left to cache")
+    before = mounted.deployment.stats()["bytes_out"]
+    ended = mounted.machine.run("pin", mounted.root)
+    assert ended.returncode == 1
+    assert "5 of 6 files here" in ended.stdout
+    assert "big.bin: there is no room for it" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert state(mounted.root / "docs/2026/q1.csv") == "cached"
+    assert mounted.deployment.stats()["bytes_out"] - before < len(BIG) / 2
+
+
+def test_offline_a_pin_is_remembered(mounted: Mounted) -> None:
+    """The command says so and ends with 4; once the service is back, it is fulfilled."""
+    mounted.allow(*OFFLINE)
+    list((mounted.root / "docs").iterdir())
+    mounted.deployment.fault(down=True)
+
+    def noticed() -> bool:
+        list(mounted.root.iterdir())
+        return str(mounted.status()["state"]) == "offline"
+
+    eventually(noticed, 30)
+    ended = mounted.machine.run("pin", mounted.root / "docs/report.md", mounted.root / "big.bin")
+    assert ended.returncode == 4
+    assert "the rest is fetched when the service is back" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert "0 of 1 file here" in ended.stdout
+    mounted.deployment.heal()
+    eventually(lambda: state(mounted.root / "big.bin") == "cached", 30)
+
+
+def test_mistakes_are_one_line(mounted: Mounted, tmp_path: Path) -> None:
+    """A path of no mount, one that is not there, one that is not pinned, one pinned with others."""
+    for arguments, reason in (
+        (("pin", tmp_path), "is not in a mount of zonedrive"),
+        (("pin", mounted.root / "nowhere"), "does not exist"),
+        (("unpin", mounted.root / "big.bin"), "it is not pinned"),
+    ):
+        ended = mounted.machine.run(*arguments)
+        assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+        assert reason in ended.stderr
+    mounted.machine.done("pin", mounted.root / "docs")
+    ended = mounted.machine.run("unpin", mounted.root / "docs/report.md")
+    assert ended.returncode == 1
+    assert f"it is kept with {mounted.root.name}/docs; unpin that" in ended.stderr
+    mounted.machine.done("unpin", mounted.root / "docs")
+
+
+def test_a_removed_entry_that_comes_back_is_pinned_again(mounted: Mounted) -> None:
+    """Restored from the trash it has its id, and so its pin."""
+    mounted.machine.done("pin", mounted.root / "docs/report.md")
+    (mounted.root / "docs/report.md").unlink()
+    mounted.sync()
+    assert "nothing is pinned" in pinned(mounted)
+    mounted.machine.done("restore", "report.md", "--zone", mounted.root.name)
+    eventually((mounted.root / "docs/report.md").exists, 20)
+    assert f"{mounted.root.name}/docs/report.md" in pinned(mounted)
+
+
+def test_a_logoff_forgets_the_pins(mounted: Mounted) -> None:
+    """They belonged to the account."""
+    mounted.machine.done("pin", mounted.root / "docs")
+    mounted.machine.done("logoff")
+    mounted.machine.log_on(mounted.deployment, profile="sandbox")
+    mounted.mount()
+    assert "nothing is pinned" in pinned(mounted)
+    assert json.loads(mounted.machine.done("status", "--json"))["cache"]["bytes"] == 0

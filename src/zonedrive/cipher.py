@@ -5,6 +5,7 @@ Source of the construction: AES-256-GCM (NIST SP 800-38D) with random 96-bit non
 `cryptography` implements it.
 """
 
+import hashlib
 import os
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from zonedrive.errors import Damaged
 KEY_BYTES = 32
 NONCE_BYTES = 12
 TAG_BYTES = 16
+MARK_BYTES = 8
 
 
 class Box(Protocol):
@@ -26,6 +28,9 @@ class Box(Protocol):
 
     def open(self, sealed: bytes, context: bytes = b"") -> bytes:
         """Decrypt.  Raises Damaged where the bytes or the context are not the sealed ones."""
+
+    def mark(self, plain: bytes) -> int:
+        """A number (64 bits, signed, never 0) to find `plain` by, that tells nothing of it."""
 
 
 class Clear:
@@ -39,6 +44,10 @@ class Clear:
         """Give `sealed` back."""
         return sealed
 
+    def mark(self, plain: bytes) -> int:
+        """A hash without a key: nothing is hidden here."""
+        return _number(hashlib.blake2b(plain, digest_size=MARK_BYTES).digest())
+
 
 class Sealed:
     """AES-256-GCM under one key: nonce, ciphertext and tag in one byte string."""
@@ -46,6 +55,9 @@ class Sealed:
     def __init__(self, key: bytes) -> None:
         """`key` is KEY_BYTES long."""
         self._aead = AESGCM(key)
+        # A key of its own, from which the other cannot be computed.
+        marking = hashlib.blake2b(b"zonedrive marks", key=key, digest_size=KEY_BYTES).digest()
+        self._marker = hashlib.blake2b(key=marking, digest_size=MARK_BYTES)
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
         """Encrypt under a fresh nonce."""
@@ -58,6 +70,16 @@ class Sealed:
             return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
         except (InvalidTag, ValueError) as wrong:
             raise Damaged("stored bytes fail their check") from wrong
+
+    def mark(self, plain: bytes) -> int:
+        """A keyed hash (BLAKE2b)."""
+        marker = self._marker.copy()
+        marker.update(plain)
+        return _number(marker.digest())
+
+
+def _number(digest: bytes) -> int:
+    return int.from_bytes(digest, "big", signed=True) or 1
 
 
 def new_key() -> bytes:

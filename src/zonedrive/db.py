@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -145,15 +145,26 @@ class Database:
         """
         try:
             return self._connection.execute(sql, parameters)
-        except sqlite3.OperationalError as wrong:
+        except sqlite3.DatabaseError as wrong:
+            self._explain(wrong)
+            raise
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run one statement for each of the rows of parameters.  Raises as `execute`."""
+        try:
+            self._connection.executemany(sql, rows)
+        except sqlite3.DatabaseError as wrong:
+            self._explain(wrong)
+            raise
+
+    def _explain(self, wrong: sqlite3.DatabaseError) -> None:
+        """Raise what stands for an error of SQLite, if anything does."""
+        if isinstance(wrong, sqlite3.OperationalError):
             code = getattr(wrong, "sqlite_errorcode", 0)
             number = _ERRNO.get(code) or _ERRNO.get(code & 0xFF)
-            if number is None:
-                raise
-            raise OSError(number, os.strerror(number), str(self.path)) from wrong
-        except sqlite3.DatabaseError as wrong:
-            if isinstance(wrong, sqlite3.IntegrityError | sqlite3.ProgrammingError):
-                raise
+            if number is not None:
+                raise OSError(number, os.strerror(number), str(self.path)) from wrong
+        elif not isinstance(wrong, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
 
     def flush(self) -> None:

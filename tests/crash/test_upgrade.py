@@ -1,10 +1,9 @@
 """A newer zonedrive opens what an older one left, and an older one refuses what it cannot know."""
 
 import random
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
+from tests.crash import former
 from tests.crash.mounts import Mortal
 from tests.harness.deployment import RemoteZone
 from zonedrive.content.spool import Spool
@@ -21,7 +20,8 @@ class Former:
 
     def __init__(self, state: Path, zone: RemoteZone, name: str) -> None:
         box, key = data_box(FileStore(state / "secrets.json"), True)
-        self.database = Database(state / "tree.db", SCHEMAS[:1])
+        self._state = state
+        self.database = Database(state / "tree.db", SCHEMAS)
         self.tree = Tree(self.database, box)
         self.spool = Spool(state / "outgoing", key)
         self._generation = 1000
@@ -31,11 +31,16 @@ class Former:
             )
 
     def intent(self, inode: Inode, generation: int, size: int, *, gone: int = 0) -> None:
-        """A row as the first schema has it."""
+        """What is to be sent."""
         self.database.execute(
-            "INSERT INTO intents VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, 0, 0, '')",
+            "INSERT INTO intents VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, 0, 0, '', 0)",
             (inode.ino, inode.ino, generation, size, inode.revision or None, gone),
         )
+
+    def close(self) -> None:
+        """The daemon of then has ended."""
+        self.database.close()
+        former.make_first(self._state)
 
     def save(self, name: str, data: bytes, **known: object) -> None:
         """A file that was closed and not sent."""
@@ -56,11 +61,11 @@ def test_a_full_outbox_of_the_former_schema_is_sent_once(dying: Mortal) -> None:
     zone = dying.zone
     before = zone.listing()
     name = dying.root.name
-    former = Former(dying.machine.state, zone, name)
+    stores = Former(dying.machine.state, zone, name)
     saved = {f"former {n}.txt": random.Random(n).randbytes(1 + n * 40_000) for n in range(8)}
     for file, data in saved.items():
-        former.save(file, data)
-    former.database.close()
+        stores.save(file, data)
+    stores.close()
     dying.mount()
     assert {file: (dying.root / file).read_bytes() for file in saved} == saved
     dying.sync()
@@ -96,12 +101,7 @@ def test_edits_renames_and_removals_of_the_former_schema_arrive(dying: Mortal) -
         (folder / "made").mkdir()
         (folder / "made/inside.txt").write_bytes(b"inside\n")
         dying.kill()
-    with closing(sqlite3.connect(dying.machine.state / "tree.db")) as database:
-        database.execute("DROP TABLE pins")
-        database.execute("DROP TABLE doubts")
-        database.execute("ALTER TABLE intents DROP COLUMN parked")
-        database.execute("PRAGMA user_version = 1")
-        database.commit()
+    former.make_first(dying.machine.state)
     dying.mount()
     dying.sync()
     assert zone.tree("upgrade") == {
@@ -113,6 +113,30 @@ def test_edits_renames_and_removals_of_the_former_schema_arrive(dying: Mortal) -
     assert zone.entry_id("upgrade/edited.txt") == edited
     assert zone.entry_id("upgrade/new name.txt") == renamed
     assert len(zone.versions("upgrade/edited.txt")) == 2
+
+
+def test_listings_of_the_former_schema_serve_offline(dying: Mortal) -> None:
+    """What was listed before the upgrade is there after it, under its numbers, also offline."""
+    dying.allow("offline", "reach")
+    dying.zone.make_folder("former")
+    names = {f"{number:03}.txt" for number in range(150)}
+    for name in names:
+        dying.deployment.plant(dying.root.name, name, "x", parent="former")
+    dying.mount()
+    folder = dying.root / "former"
+    before = {each.name: each.stat().st_ino for each in folder.iterdir()}
+    assert before.keys() == names
+    dying.kill()
+    former.make_second(dying.machine.state)
+    with dying.deployment.faulty(down=True):
+        dying.mount()
+        assert (folder / "007.txt").stat().st_ino == before["007.txt"]
+        assert not (folder / "no such").exists()
+        assert {each.name: each.stat().st_ino for each in folder.iterdir()} == before
+        dying.kill()
+    dying.mount()
+    assert {each.name: each.stat().st_ino for each in folder.iterdir()} == before
+    assert (folder / "007.txt").read_text() == "x"
 
 
 def test_a_database_of_a_newer_zonedrive_is_left_alone(dying: Mortal) -> None:

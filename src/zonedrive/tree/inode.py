@@ -20,7 +20,7 @@ class Kind(IntEnum):
     FILE = 3
 
 
-class Inode(msgspec.Struct, gc=False):
+class Inode(msgspec.Struct, weakref=True):
     """One file or folder.  Changed only through `Tree`, inside a transaction.
 
     `remote_id`, `remote_parent`, `remote_name` and `revision` are the service's, as last heard;
@@ -48,6 +48,7 @@ class Inode(msgspec.Struct, gc=False):
     type: str = ""
     sync: str = ""
     attributes: Attributes = Attributes()
+    seen: int = 0  # mark of what the service said, where all of it stands here; 0: not all
 
     @property
     def is_folder(self) -> bool:

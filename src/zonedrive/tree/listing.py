@@ -3,106 +3,236 @@
 What changed here and is not on the service yet wins over what the listing says; the outbox
 settles the difference later.  Knows no network: who calls has fetched the listing, and says when
 it was asked for, so that a reply that was overtaken by a change of ours undoes nothing.
+
+A large folder is merged in steps, a transaction each, between which anything may happen: so each
+step looks again at what it is about to change.  What the service says of an entry is compared
+with the mark of what it said last time, and only read where that differs.
 """
 
+import heapq
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
-from enum import Flag, auto
+from collections import ChainMap
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
-import msgspec
-
-from zonedrive.model import Entry, Revision, Zone
-from zonedrive.tree.inode import ROOT, Inode, Kind
+from zonedrive.model import Entry, Zone
+from zonedrive.tree.answer import Answer, Local, Merged, Ours
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.names import local_name
+from zonedrive.tree.sweep import STEP, Sweep
 from zonedrive.tree.tree import Tree
 
-
-class Local(Flag):
-    """What of an inode the service does not know yet."""
-
-    NOTHING = 0
-    CONTENT = auto()
-    PLACE = auto()
-    GONE = auto()
-
-
-class Merged(msgspec.Struct):
-    """What a listing changed, for those who cache."""
-
-    gone: list[tuple[int, str, int]] = []  # parent, name, ino
-    moved: list[tuple[int, str]] = []  # parent and name that a folder, still there, had before
-    appeared: list[tuple[int, str]] = []  # parent, name
-    content: list[int] = []  # other bytes
-    attributes: list[int] = []  # the same bytes, other attributes
-    orphaned: list[int] = []  # folders the service no longer has, kept for what is in them
-    hidden: dict[str, Entry] = {}  # by name: behind a new file of ours, or perhaps such a one
+SORTED = 5000  # entries sorted in one go
 
 
 class Merge:
     """One listing on its way into one folder."""
 
-    def __init__(
-        self, tree: Tree, folder: Inode, asked_ns: int, local: Callable[[int], Local]
-    ) -> None:
+    def __init__(self, tree: Tree, folder: Inode, asked_ns: int, ours: Ours) -> None:
         """`asked_ns`: when the listing was requested (monotonic)."""
         self._tree = tree
         self._folder = folder
+        self._remote_id = folder.remote_id
         self._asked_ns = asked_ns
-        self._local = local
-        self._result = Merged()
+        self._ours = ours
         self._seen: set[int] = set()
+        self.result = Merged()
+        self._sweep = Sweep(tree, folder, asked_ns, ours, self.result)
 
-    def entries(self, entries: Iterable[Entry], in_doubt: Container[str] = ()) -> Merged:
-        """Make the folder show `entries`.
+    # ---- the entries of a folder ----
 
-        `in_doubt` are names under which something of ours may have arrived: what has one, and is
-        not known yet, is not shown before that is found out.
+    def entries(self, answer: Answer) -> Iterator[None]:
+        """Make the folder show what the service answered, a step at a time.
+
+        A folder that is removed meanwhile is left alone.
+        """
+        changed: list[int] = []
+        fresh: list[int] = []
+        for numbers in _parts(_by_id(answer.ids)):
+            self._compare(answer, numbers, changed, fresh)
+            yield
+        left = [ino for ino in self._tree.numbers_in(self._folder.ino) if ino not in self._seen]
+        yield from self._sweep.empty(left)
+        if len(fresh) > STEP or len(fresh) > len(self._seen):
+            yield from self._tree.loading(self._folder.ino)
+        if len(changed) + len(fresh) + len(left) <= STEP:
+            everything = sorted(changed + fresh, key=answer.ids.__getitem__)
+            self._step(answer, everything, left, last=True)
+            return
+        renamed: list[int] = []
+        for gone in _parts(left):
+            self._step(answer, (), gone)
+            yield
+        for numbers in _parts(changed):
+            self._step(answer, numbers, (), renamed)
+            yield
+        self._step(answer, renamed, ())  # all at once, for names may be exchanged
+        yield
+        for numbers in _parts(fresh):
+            self._step(answer, numbers, ())
+            yield
+        self._step(answer, (), (), last=True)
+
+    def _compare(
+        self, answer: Answer, numbers: Sequence[int], changed: list[int], fresh: list[int]
+    ) -> None:
+        """Sort out what is as it was, what may have changed, and what there is nothing of."""
+        tree, folder = self._tree, self._folder
+        known = tree.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
+        for number in numbers:
+            row = known.get(answer.ids[number])
+            if row is None:
+                fresh.append(number)
+                continue
+            ino, parent, seen = row
+            if parent == folder.ino and seen and seen == tree.mark(answer.said(number)):
+                self._seen.add(ino)
+            elif answer.entry(number) is not None:
+                self._seen.add(ino)
+                changed.append(number)
+
+    def _step(
+        self,
+        answer: Answer,
+        numbers: Sequence[int],
+        left: Sequence[int],
+        later: list[int] | None = None,
+        *,
+        last: bool = False,
+    ) -> None:
+        """Merge some entries, and sweep away some of those the service does not name.
+
+        Names are given back before they are given out.  With `later`, entries with another name
+        are only put there.
         """
         tree, folder = self._tree, self._folder
+        if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
+            return
         with tree.transaction():
-            children = tree.inodes_in(folder.ino)
-            known = {child.remote_id: child for child in children if child.remote_id}
-            ours = {child.remote_name or child.name for child in children if child.is_new}
-            met: list[tuple[Inode, Entry]] = []
-            fresh: list[Entry] = []
-            for entry in sorted(entries, key=lambda each: each.id):
-                if entry.deleted or tree.settled_since(folder.zone, entry.id, self._asked_ns):
-                    if entry.id in known:
-                        self._seen.add(known[entry.id].ino)
-                    continue
-                inode = known.get(entry.id) or tree.by_remote(folder.zone, entry.id)
-                if inode is not None and inode.is_folder != entry.folder:
-                    self._remove(inode)
-                    inode = None
-                if inode is not None:
-                    self._seen.add(inode.ino)
-                    met.append((inode, entry))
-                elif entry.name in ours or entry.name in in_doubt:
-                    self._result.hidden[entry.name] = entry
+            self._sweep.begin()
+            met, fresh = self._look(answer, numbers)
+            for child in tree.get_all(left):
+                if child.ino not in self._seen:
+                    self._sweep.take(child)
+            renamed = list(self._renamed(met))
+            if later is None:
+                self._rename([(inode, entry.name, entry.id) for _, inode, entry in renamed])
+            else:
+                later.extend(number for number, _, _ in renamed)
+            put_off = set(later or ())
+            for number, inode, entry in met:
+                if number not in put_off:
+                    self._update(inode, entry, tree.mark(answer.said(number)))
+            self._add(answer, fresh)
+            if last:
+                tree.update(folder, listed=True)
+
+    def _look(
+        self, answer: Answer, numbers: Sequence[int]
+    ) -> tuple[list["_Met"], list[tuple[int, Entry]]]:
+        """What there is an inode of, and what there is none of."""
+        tree, folder = self._tree, self._folder
+        met: list[_Met] = []
+        fresh: list[tuple[int, Entry]] = []
+        if not numbers:
+            return met, fresh
+        rows = tree.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
+        inodes = {inode.ino: inode for inode in tree.get_all(row[0] for row in rows.values())}
+        ours = {child.remote_name or child.name for child in tree.new_in(folder.ino)}
+        in_doubt = self._ours.in_doubt(folder.remote_id or "")
+        for number in numbers:
+            entry = answer.entry(number)
+            row = rows.get(answer.ids[number])
+            inode = None if row is None else inodes.get(row[0])
+            if inode is not None:
+                self._seen.add(inode.ino)
+            if entry is None or tree.settled_since(folder.zone, entry.id, self._asked_ns):
+                continue
+            if inode is not None and inode.is_folder != entry.folder:
+                self._sweep.remove(inode)
+                inode = None
+            if inode is not None:
+                met.append((number, inode, entry))
+            elif entry.name in ours or entry.name in in_doubt:
+                self.result.hidden[entry.name] = entry
+            else:
+                fresh.append((number, entry))
+        return met, fresh
+
+    def _add(self, answer: Answer, fresh: list[tuple[int, Entry]]) -> None:
+        tree, folder = self._tree, self._folder
+        added: dict[str, dict[str, Any]] = {}
+        taken = ChainMap(added, _Names(tree, folder.ino))  # type: ignore[arg-type]
+        for number, entry in fresh:
+            name = local_name(entry.name, entry.id, taken)
+            added[name] = fields_of(entry, folder)
+            added[name]["seen"] = tree.mark(answer.said(number))
+        tree.add_all(folder.ino, added)
+        self.result.appeared += len(added)
+
+    def _renamed(self, met: list["_Met"]) -> Iterator["_Met"]:
+        """Those that the service has under another name, or has moved here."""
+        for number, inode, entry in met:
+            if self._ours.local(inode.ino) & (Local.PLACE | Local.GONE):
+                continue
+            if inode.remote_name != entry.name or inode.parent != self._folder.ino:
+                yield number, inode, entry
+
+    def _rename(self, renames: list[tuple[Inode, str, str]]) -> None:
+        """(inode, the service's name, id): all at once, for names may be exchanged."""
+        tree, parent = self._tree, self._folder.ino
+        before = [(inode.parent, inode.name) for inode, _, _ in renames]
+        for inode, _, _ in renames:
+            tree.move(inode, parent, f"/{inode.ino}")  # a name that no entry can have
+        for (inode, name, entry_id), old in zip(renames, before, strict=True):
+            shown = local_name(name, entry_id, _Names(tree, parent))
+            tree.move(inode, parent, shown)
+            if (parent, shown) != old:
+                if inode.is_folder:
+                    self.result.moved.append(old)
                 else:
-                    fresh.append(entry)
-            # Names are given back before they are given out.
-            for child in children:
-                self._sweep(child)
-            self._rename([(inode, entry.name, entry.id) for inode, entry in self._renamed(met)])
-            for inode, entry in met:
-                self._update(inode, entry)
-            for entry in fresh:
-                self._add(entry)
-            tree.update(folder, listed=True)
-        return self._result
+                    self.result.gone.append((*old, inode.ino))
+                self.result.appeared += 1
+
+    def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
+        local = self._ours.local(inode.ino)
+        place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
+        if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
+            # What the edit began from stays, so that a version in between is noticed.
+            self._tree.update(inode, **place)
+            return
+        fields = {"type": entry.type, "sync": entry.sync, "attributes": entry.attributes}
+        others = any(getattr(inode, name) != value for name, value in fields.items())
+        if inode.revision != entry.revision:
+            fields |= {
+                "revision": entry.revision,
+                "size": 0 if entry.folder else entry.size,
+                "mtime_ns": entry.modified_ns,
+                "modified_by": entry.modified_by,
+            }
+            if not entry.folder:
+                self.result.content.append(inode.ino)
+        if others:
+            self.result.attributes.append(inode.ino)
+        if others or "revision" in fields:
+            # By which backups notice, whatever the service's clock.
+            fields["ctime_ns"] = time.time_ns()
+        self._tree.update(inode, **place, **fields, seen=0 if local else mark)
+
+    # ---- the zones in the root ----
 
     def zones(self, zones: Iterable[Zone]) -> Merged:
         """Make the root show the accessible `zones`."""
         tree, root = self._tree, self._folder
         with tree.transaction():
+            self._sweep.begin()
             zones_here = [child for child in tree.inodes_in(ROOT) if child.kind is Kind.ZONE]
             known = {child.zone: child for child in zones_here}
             shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
             for gone in known.keys() - {zone.id for zone in shown}:
-                if not self._busy(known[gone]):
-                    self._remove(known[gone])
+                if not self._sweep.busy(known[gone]):
+                    self._sweep.remove(known[gone])
             met = [(known[zone.id], zone) for zone in shown if zone.id in known]
             self._rename(
                 [
@@ -119,7 +249,7 @@ class Merge:
                 if zone.id not in known:
                     self._add_zone(zone)
             tree.update(root, listed=True)
-        return self._result
+        return self.result
 
     def _add_zone(self, zone: Zone) -> None:
         name = local_name(zone.name, zone.id, self._tree.children(ROOT))
@@ -132,96 +262,35 @@ class Merge:
             remote_name=zone.name,
             **({"mtime_ns": zone.created_ns} if zone.created_ns else {}),
         )
-        self._result.appeared.append((ROOT, name))
+        self.result.appeared += 1
 
-    def _add(self, entry: Entry) -> None:
-        folder = self._folder
-        name = local_name(entry.name, entry.id, self._tree.children(folder.ino))
-        self._tree.add(folder.ino, name, **fields_of(entry, folder))
-        self._result.appeared.append((folder.ino, name))
 
-    def _renamed(self, met: list[tuple[Inode, Entry]]) -> Iterator[tuple[Inode, Entry]]:
-        """Those that the service has under another name, or has moved here."""
-        for inode, entry in met:
-            if self._local(inode.ino) & (Local.PLACE | Local.GONE):
-                continue
-            if inode.remote_name != entry.name or inode.parent != self._folder.ino:
-                yield inode, entry
+_Met = tuple[int, Inode, Entry]  # number in the answer
 
-    def _rename(self, renames: list[tuple[Inode, str, str]]) -> None:
-        """(inode, the service's name, id): all at once, for names may be exchanged."""
-        tree, parent = self._tree, self._folder.ino
-        before = [(inode.parent, inode.name) for inode, _, _ in renames]
-        for inode, _, _ in renames:
-            tree.move(inode, parent, f"/{inode.ino}")  # a name that no entry can have
-        for (inode, name, entry_id), old in zip(renames, before, strict=True):
-            shown = local_name(name, entry_id, tree.children(parent))
-            tree.move(inode, parent, shown)
-            if (parent, shown) != old:
-                if inode.is_folder:
-                    self._result.moved.append(old)
-                else:
-                    self._result.gone.append((*old, inode.ino))
-                self._result.appeared.append((parent, shown))
 
-    def _update(self, inode: Inode, entry: Entry) -> None:
-        tree, local = self._tree, self._local(inode.ino)
-        tree.update(inode, remote_parent=self._folder.remote_id, remote_name=entry.name)
-        if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
-            return  # what the edit began from stays, so that a version in between is noticed
-        if inode.revision != entry.revision:
-            tree.update(
-                inode,
-                revision=entry.revision,
-                size=0 if entry.folder else entry.size,
-                mtime_ns=entry.modified_ns,
-                ctime_ns=time.time_ns(),  # by which backups notice, whatever the service's clock
-                modified_by=entry.modified_by,
-            )
-            if not entry.folder:
-                self._result.content.append(inode.ino)
-        fields = {"type": entry.type, "sync": entry.sync, "attributes": entry.attributes}
-        if any(getattr(inode, name) != value for name, value in fields.items()):
-            tree.update(inode, **fields, ctime_ns=time.time_ns())
-            self._result.attributes.append(inode.ino)
+class _Names(Container[str]):
+    """The names in a folder, also of one whose names are not in memory."""
 
-    def _sweep(self, child: Inode) -> None:
-        """Take away what the listing no longer names, unless it is ours to bring there."""
-        if (
-            child.is_new
-            or child.ino in self._seen
-            or child.parent != self._folder.ino
-            or child.remote_parent != self._folder.remote_id  # moved here, not on the service yet
-            or self._tree.settled_since(child.zone, child.remote_id or "", self._asked_ns)
-        ):
-            return
-        if not self._busy(child):
-            self._remove(child)
-        elif child.is_folder:
-            self._keep_ours(child)
+    def __init__(self, tree: Tree, folder: int) -> None:
+        self._tree = tree
+        self._folder = folder
 
-    def _keep_ours(self, folder: Inode) -> None:
-        """The service no longer has the folder, but something in it is only here."""
-        for child in self._tree.inodes_in(folder.ino):
-            if not self._busy(child):
-                self._remove(child)
-            elif child.is_folder:
-                self._keep_ours(child)
-        self._tree.update(
-            folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
-        )
-        self._result.orphaned.append(folder.ino)
+    def __contains__(self, name: object) -> bool:
+        return self._tree.has_name(self._folder, str(name))
 
-    def _busy(self, inode: Inode) -> bool:
-        """Whether the inode, or anything in it, holds what the service does not have."""
-        return any(each.generation or self._local(each.ino) for each in self._tree.below(inode.ino))
 
-    def _remove(self, inode: Inode) -> None:
-        if inode.is_folder:
-            for child in self._tree.inodes_in(inode.ino):
-                self._remove(child)
-        self._result.gone.append((inode.parent, inode.name, inode.ino))
-        self._tree.unlink(inode)
+def _by_id(ids: Sequence[str]) -> Iterator[int]:
+    """Numbers in the order of the ids, so that of two equal names always the same is marked."""
+    starts = range(0, len(ids), SORTED)
+    parts = (range(start, min(start + SORTED, len(ids))) for start in starts)
+    return heapq.merge(*(sorted(part, key=ids.__getitem__) for part in parts), key=ids.__getitem__)
+
+
+def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:
+    """At most STEP at a time."""
+    rest = iter(numbers)
+    while part := list(islice(rest, STEP)):
+        yield part
 
 
 def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:

@@ -1,11 +1,19 @@
 """The table of inodes.
 
-Rows are written through at once; who calls holds the transaction.  Names are sealed with the
-account's box, so that the file tells nobody how the documents are called.
+Rows are written through at once; who calls holds the transaction.  Names, and who changed what,
+are sealed with the account's box, so that the file tells nobody what the documents are called and
+who works on them.  What is looked for by name is found by the box's mark of it.
+
+INVARIANT: a row that cannot be read and is only a copy of what the service has gives an inode
+with a name that no entry can have; the next listing of its folder gives it its own again.
 """
 
+import itertools
+import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,7 +23,22 @@ from zonedrive.errors import Damaged
 from zonedrive.model import Attributes, Revision
 from zonedrive.tree.inode import Inode, Kind
 
-_COLUMNS = "ino, parent, kind, zone, remote_id, revision, generation, local, listed, sealed"
+log = logging.getLogger(__name__)
+
+_COLUMNS = (
+    "ino, parent, kind, zone, remote_id, revision, generation, local, listed, sealed, mark, seen"
+)
+_INSERT = f"INSERT INTO inodes ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_UPSERT = (
+    f"{_INSERT} ON CONFLICT (ino) DO UPDATE SET parent = excluded.parent, kind = excluded.kind,"
+    " zone = excluded.zone, remote_id = excluded.remote_id, revision = excluded.revision,"
+    " generation = excluded.generation, local = excluded.local, listed = excluded.listed,"
+    " sealed = excluded.sealed, mark = excluded.mark, seen = excluded.seen"
+)
+BATCH = 500  # rows of one question; SQLite takes 32,766 parameters
+
+_KINDS = {int(kind): kind for kind in Kind}
+_ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
 
 
 class _Sealed(msgspec.Struct, array_like=True):
@@ -32,6 +55,13 @@ class _Sealed(msgspec.Struct, array_like=True):
     type: str
     sync: str
     attributes: tuple[bool, bool, bool, bool, bool]
+    revision: str | None = None  # None in rows of the second schema
+
+
+class _Name(msgspec.Struct, array_like=True):
+    """The beginning of a `_Sealed`."""
+
+    name: str
 
 
 def create_table(connection: sqlite3.Connection) -> None:
@@ -44,7 +74,7 @@ def create_table(connection: sqlite3.Connection) -> None:
             kind INTEGER NOT NULL,        -- tree.inode.Kind
             zone TEXT NOT NULL,           -- id of the zone, '' for the root
             remote_id TEXT,               -- the service's id, NULL for what it has not seen
-            revision TEXT NOT NULL,       -- model.Revision last heard of
+            revision TEXT NOT NULL,       -- model.Revision last heard of; since schema 3 sealed
             generation INTEGER NOT NULL,  -- of the bytes in the spool, 0: none
             local INTEGER NOT NULL,       -- 1: never leaves this machine
             listed INTEGER NOT NULL,      -- 1: the children below are the folder's whole listing
@@ -57,6 +87,36 @@ def create_table(connection: sqlite3.Connection) -> None:
         "CREATE UNIQUE INDEX inodes_by_remote ON inodes (zone, remote_id)"
         " WHERE remote_id IS NOT NULL"
     )
+
+
+def add_marks(connection: sqlite3.Connection) -> None:
+    """The third schema: a name is found without reading its folder, what is only here at once.
+
+    The rows stay as they are: a million of them takes some seconds.
+    """
+    for statement in (
+        # Box.mark of parent and name; NULL: written before this schema
+        "ALTER TABLE inodes ADD COLUMN mark INTEGER",
+        # Inode.seen
+        "ALTER TABLE inodes ADD COLUMN seen INTEGER NOT NULL DEFAULT 0",
+        "DROP INDEX inodes_by_parent",
+        "CREATE INDEX inodes_by_name ON inodes (parent, mark)",
+        "CREATE INDEX inodes_with_bytes ON inodes (generation) WHERE generation > 0",
+        "CREATE INDEX inodes_without_origin ON inodes (parent) WHERE remote_id IS NULL",
+        "CREATE INDEX inodes_of_folders ON inodes (parent) WHERE kind < 3",
+        "CREATE INDEX inodes_unmarked ON inodes (parent) WHERE mark IS NULL",
+    ):
+        connection.execute(statement)
+
+
+ONLY_HERE = (
+    "generation > 0",
+    "remote_id IS NULL",
+    "parent = 0",
+    "ino IN (SELECT ino FROM intents)",
+    "ino IN (SELECT ino FROM doubts)",
+)
+"""Conditions, each answered by an index, for the rows that no listing could bring back."""
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
@@ -72,6 +132,11 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
     return True
 
 
+def unreadable(inode: Inode) -> bool:
+    """Whether its row could not be read, see the module."""
+    return inode.name.startswith("/")
+
+
 class InodeStore:
     """Inodes as rows."""
 
@@ -80,6 +145,7 @@ class InodeStore:
         self._box = box
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(_Sealed).decode
+        self._decode_name = msgspec.msgpack.Decoder(_Name).decode
 
     def next_ino(self) -> int:
         """The first number that no inode has had."""
@@ -88,8 +154,145 @@ class InodeStore:
         ).fetchone()
         return int(row[0]) + 1 if row else 1
 
+    # ---- writing ----
+
     def write(self, inode: Inode) -> None:
         """Insert or replace the inode's row."""
+        self._database.execute(_UPSERT, self._row(inode))
+
+    def write_new(self, inodes: Iterable[Inode]) -> None:
+        """Insert rows."""
+        self._database.execute_many(_INSERT, map(self._row, inodes))
+
+    def delete(self, ino: int) -> None:
+        """Remove the row; its number stays used."""
+        self._database.execute("DELETE FROM inodes WHERE ino = ?", (ino,))
+
+    def distrust(self, ino: int) -> None:
+        """What the service says of the inode is to be read again."""
+        self._database.execute("UPDATE inodes SET seen = 0 WHERE ino = ?", (ino,))
+
+    def distrust_listings(self) -> None:
+        """No listing that the service gave is taken for whole any more."""
+        self._database.execute(
+            "UPDATE inodes SET listed = 0, seen = 0"
+            " WHERE local = 0 AND (remote_id IS NOT NULL OR kind = 0)"
+        )
+
+    # ---- single inodes ----
+
+    def get(self, ino: int) -> Inode | None:
+        """The inode of that number."""
+        return next(self._select("ino = ?", (ino,)), None)
+
+    def get_all(self, inos: Sequence[int]) -> Iterator[Inode]:
+        """The inodes of at most BATCH numbers, in any order."""
+        return self._select(f"ino IN ({_marks(inos)})", inos)
+
+    def named(self, parent: int, name: str) -> Iterator[Inode]:
+        """What may have that name in a folder: the mark of it."""
+        return self._select("parent = ? AND mark = ?", (parent, self._mark(parent, name)))
+
+    def by_remote(self, zone: str, remote_id: str) -> int | None:
+        """The number of the inode that stands for the service's entry."""
+        row = self._database.execute(
+            "SELECT ino FROM inodes WHERE zone = ? AND remote_id = ?", (zone, remote_id)
+        ).fetchone()
+        return int(row[0]) if row else None
+
+    # ---- folders ----
+
+    def by_remotes(self, zone: str, ids: Sequence[str]) -> list[tuple[str, int, int, int]]:
+        """(id, ino, parent, seen) of those of at most BATCH entries that there are rows of."""
+        return self._database.execute(
+            "SELECT remote_id, ino, parent, seen FROM inodes"  # noqa: S608 - question marks only
+            f" WHERE zone = ? AND remote_id IN ({_marks(ids)})",
+            (zone, *ids),
+        ).fetchall()
+
+    def numbers_in(self, parent: int) -> list[int]:
+        """Of what is in a folder (or, of NOWHERE, of the unlinked), in the order they came."""
+        rows = self._database.execute("SELECT ino FROM inodes WHERE parent = ?", (parent,))
+        return sorted(ino for (ino,) in rows)
+
+    def new_in(self, parent: int) -> list[int]:
+        """Of what is in a folder, what the service has never seen."""
+        rows = self._database.execute(
+            "SELECT ino FROM inodes WHERE parent = ? AND remote_id IS NULL", (parent,)
+        )
+        return [ino for (ino,) in rows]
+
+    def names(self, inos: Sequence[int]) -> Iterator[tuple[int, int, str]]:
+        """(ino, parent, name) of at most BATCH numbers; without those that cannot be read."""
+        rows = self._database.execute(
+            f"SELECT ino, parent, sealed FROM inodes WHERE ino IN ({_marks(inos)})",  # noqa: S608
+            inos,
+        )
+        for ino, parent, blob in rows:
+            try:
+                yield ino, parent, self._decode_name(self._box.open(blob, b"inode %d" % ino)).name
+            except (Damaged, msgspec.MsgspecError):
+                yield ino, parent, f"/{ino}"
+
+    def has_unmarked(self, parent: int) -> bool:
+        """Whether a folder has rows of before the third schema, not found by name."""
+        found = self._database.execute(
+            "SELECT 1 FROM inodes WHERE parent = ? AND mark IS NULL LIMIT 1", (parent,)
+        )
+        return found.fetchone() is not None
+
+    def unmarked(self) -> list[int]:
+        """Numbers of some of the rows of before the third schema, while there are any."""
+        rows = self._database.execute("SELECT ino FROM inodes WHERE mark IS NULL LIMIT ?", (BATCH,))
+        return [ino for (ino,) in rows]
+
+    # ---- the whole table ----
+
+    def numbers(self, after: int) -> list[int]:
+        """Of inodes there is a row of, BATCH of them, beyond `after`."""
+        rows = self._database.execute(
+            "SELECT ino FROM inodes WHERE ino > ? ORDER BY ino LIMIT ?", (after, BATCH)
+        )
+        return [ino for (ino,) in rows]
+
+    def homeless(self) -> list[int]:
+        """Of inodes whose folder, or one above it, has no row."""
+        rows = self._database.execute(
+            "WITH RECURSIVE home (ino) AS (SELECT ino FROM inodes WHERE ino = 1 OR parent = 0"
+            " UNION SELECT inodes.ino FROM home JOIN inodes ON inodes.parent = home.ino)"
+            " SELECT ino FROM inodes WHERE ino NOT IN (SELECT ino FROM home)"
+        )
+        return [ino for (ino,) in rows]
+
+    def with_bytes(self) -> dict[int, int]:
+        """Generation of the local bytes by ino, of those that have any."""
+        return dict(
+            self._database.execute("SELECT ino, generation FROM inodes WHERE generation > 0")
+        )
+
+    def without_origin(self) -> list[int]:
+        """Numbers of the inodes that the service has never seen."""
+        rows = self._database.execute("SELECT ino FROM inodes WHERE remote_id IS NULL AND kind > 1")
+        return [int(ino) for (ino,) in rows]
+
+    def counts(self) -> tuple[int, int]:
+        """(all entries, folders among them)."""
+        (entries,), (folders,) = (
+            self._database.execute(f"SELECT count(*) FROM inodes WHERE parent > 0{more}").fetchone()  # noqa: S608
+            for more in ("", " AND kind < 3")
+        )
+        return int(entries), int(folders)
+
+    # ---- rows ----
+
+    def mark(self, said: bytes) -> int:
+        """See `Box.mark`."""
+        return self._box.mark(said)
+
+    def _mark(self, parent: int, name: str) -> int:
+        return self._box.mark(b"%d/%b" % (parent, name.encode()))
+
+    def _row(self, inode: Inode) -> tuple[object, ...]:
         flags = inode.attributes
         sealed = _Sealed(
             inode.name,
@@ -109,94 +312,70 @@ class InodeStore:
                 flags.synchronize,
                 flags.write_protected,
             ),
+            inode.revision,
         )
-        self._database.execute(
-            f"INSERT INTO inodes ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-            " ON CONFLICT (ino) DO UPDATE SET parent = excluded.parent, kind = excluded.kind,"
-            " zone = excluded.zone, remote_id = excluded.remote_id, revision = excluded.revision,"
-            " generation = excluded.generation, local = excluded.local, listed = excluded.listed,"
-            " sealed = excluded.sealed",
-            (
-                inode.ino,
-                inode.parent,
-                int(inode.kind),
-                inode.zone,
-                inode.remote_id,
-                inode.revision,
-                inode.generation,
-                inode.local,
-                inode.listed,
-                self._box.seal(self._encode(sealed), b"inode %d" % inode.ino),
-            ),
+        ino, parent = inode.ino, inode.parent
+        return (
+            ino,
+            parent,
+            int(inode.kind),
+            inode.zone,
+            inode.remote_id,
+            inode.generation,
+            inode.local,
+            inode.listed,
+            self._box.seal(self._encode(sealed), b"inode %d" % ino),
+            self._mark(parent, inode.name),
+            inode.seen,
         )
 
-    def delete(self, ino: int) -> None:
-        """Remove the row; its number stays used."""
-        self._database.execute("DELETE FROM inodes WHERE ino = ?", (ino,))
-
-    def get(self, ino: int) -> Inode | None:
-        """The inode of that number."""
-        return next(self._select("ino = ?", ino), None)
-
-    def by_remote(self, zone: str, remote_id: str) -> int | None:
-        """The number of the inode that stands for the service's entry."""
-        row = self._database.execute(
-            "SELECT ino FROM inodes WHERE zone = ? AND remote_id = ?", (zone, remote_id)
-        ).fetchone()
-        return int(row[0]) if row else None
-
-    def numbers(self) -> list[int]:
-        """Of every inode there is a row of."""
-        return [ino for (ino,) in self._database.execute("SELECT ino FROM inodes")]
-
-    def children(self, parent: int) -> Iterator[Inode]:
-        """The inodes in a folder (or, of NOWHERE, the unlinked ones)."""
-        return self._select("parent = ?", parent)
-
-    def with_bytes(self) -> dict[int, int]:
-        """Generation of the local bytes by ino, of those that have any."""
-        return dict(
-            self._database.execute("SELECT ino, generation FROM inodes WHERE generation > 0")
-        )
-
-    def without_origin(self) -> list[int]:
-        """Numbers of the inodes that the service has never seen."""
-        rows = self._database.execute("SELECT ino FROM inodes WHERE remote_id IS NULL AND kind > 1")
-        return [int(ino) for (ino,) in rows]
-
-    def counts(self) -> tuple[int, int]:
-        """(all entries, folders among them)."""
-        row = self._database.execute(
-            "SELECT count(*), count(*) FILTER (WHERE kind < 3) FROM inodes WHERE parent > 0"
-        ).fetchone()
-        return int(row[0]), int(row[1])
-
-    def _select(self, where: str, *parameters: object) -> Iterator[Inode]:
+    def _select(self, where: str, parameters: Sequence[object]) -> Iterator[Inode]:
         rows = self._database.execute(
             f"SELECT {_COLUMNS} FROM inodes WHERE {where}",  # noqa: S608 - constants only
             parameters,
         )
-        for ino, parent, kind, zone, remote_id, revision, generation, local, listed, blob in rows:
+        return map(self._inode, rows.fetchall())
+
+    def _inode(self, row: tuple[Any, ...]) -> Inode:
+        ino, parent, kind, zone, remote_id, revision, generation, local, listed, blob, _, seen = row
+        try:
             sealed = self._decode(self._box.open(blob, b"inode %d" % ino))
-            yield Inode(
-                ino=ino,
-                parent=parent,
-                name=sealed.name,
-                kind=Kind(kind),
-                zone=zone,
-                remote_id=remote_id,
-                remote_parent=sealed.remote_parent,
-                remote_name=sealed.remote_name,
-                revision=Revision(revision),
-                size=sealed.size,
-                mtime_ns=sealed.mtime_ns,
-                ctime_ns=sealed.ctime_ns,
-                mode=sealed.mode,
-                generation=generation,
-                local=bool(local),
-                listed=bool(listed),
-                modified_by=sealed.modified_by,
-                type=sealed.type,
-                sync=sealed.sync,
-                attributes=Attributes(*sealed.attributes),
-            )
+        except (Damaged, msgspec.MsgspecError):
+            if remote_id is None or generation:
+                raise
+            log.error("the row of inode %d is damaged: it is asked for again", ino)
+            seen, sealed = 0, _nothing(ino)
+        name, remote_name, share = sealed.name, sealed.remote_name, sys.intern
+        return Inode(
+            ino,
+            parent,
+            name,
+            _KINDS[kind],
+            share(zone),
+            remote_id,
+            share(sealed.remote_parent) if sealed.remote_parent else sealed.remote_parent,
+            name if remote_name == name else remote_name,
+            Revision(revision if sealed.revision is None else sealed.revision),
+            sealed.size,
+            sealed.mtime_ns,
+            sealed.ctime_ns,
+            sealed.mode,
+            generation,
+            bool(local),
+            bool(listed),
+            share(sealed.modified_by),
+            share(sealed.type),
+            share(sealed.sync),
+            _ATTRIBUTES[sealed.attributes],
+            seen,
+        )
+
+
+def _marks(values: Sequence[object]) -> str:
+    """As many question marks."""
+    return ",".join("?" * len(values))
+
+
+def _nothing(ino: int) -> _Sealed:
+    """In place of what cannot be read."""
+    return _Sealed(f"/{ino}", None, None, 0, 0, 0, None, "", "", "", (False,) * 5, "")

@@ -1,4 +1,4 @@
-"""The tree of inodes in memory, written through to its store.
+"""The tree of inodes, written through to its store; what is in use is in memory.
 
 Must not know the service, the outbox or the kernel; they only tell it what changed.
 
@@ -8,38 +8,39 @@ INVARIANT: the names in a folder are unique, and every inode but the root has at
 """
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-
-from cachetools import TTLCache
+from functools import partial
+from itertools import islice
 
 from zonedrive.cipher import Box
 from zonedrive.db import Database
+from zonedrive.errors import Damaged
+from zonedrive.tree.changes import Changes
+from zonedrive.tree.dirents import Dirents
+from zonedrive.tree.held import Held
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.tree.store import InodeStore
+from zonedrive.tree.lookups import Lookups
+from zonedrive.tree.settled import Settled
+from zonedrive.tree.store import BATCH, InodeStore, unreadable
 
-# How long a listing may have been under way when it still reports the time before a change of
-# ours (seconds), and how many such changes are remembered.
-STALE_LISTING_S = 120
-RECENT = 100_000
-CHANGED_FOLDERS = 20_000  # so many folders have a count of changes of their own
+_PLACE_SAID = ("zone", "remote_id", "remote_parent", "remote_name")
+SAID = frozenset((*_PLACE_SAID, "revision", "modified_by", "type", "sync", "attributes"))
+"""Fields that say what the service said: once one is changed, `Inode.seen` is over."""
 
 
 class Tree:
     """Inodes by number and by name."""
 
     def __init__(self, database: Database, box: Box) -> None:
-        """Load nothing yet: folders come into memory when they are first asked for."""
+        """Load nothing yet."""
         self._database = database
         self._store = InodeStore(database, box)
-        self._inodes: dict[int, Inode] = {}
-        self._children: dict[int, dict[str, int]] = {}
-        self._lookups: Counter[int] = Counter()
-        self._changes: dict[int, int] = {}  # by folder; what is not there changed at `_floor`
-        self._floor = self._latest = 0
-        # When an entry was last changed on the service by ourselves (monotonic ns).
-        self._settled: TTLCache[tuple[str, str], int] = TTLCache(RECENT, STALE_LISTING_S)
+        self._held = Held()
+        self._dirents = Dirents()
+        self._lookups = Lookups()
+        self._changes = Changes()
+        self._settled = Settled()
         self._next_ino = self._store.next_ino()
         if self.find(ROOT) is None:
             with self.transaction():
@@ -51,11 +52,10 @@ class Tree:
 
     def find(self, ino: int) -> Inode | None:
         """The inode of that number, or None where there is none (any more)."""
-        inode = self._inodes.get(ino)
+        inode = self._held.get(ino)
         if inode is None:
-            inode = self._store.get(ino)
-            if inode is not None:
-                self._inodes[ino] = inode
+            stored = self._store.get(ino)
+            return None if stored is None else self._adopt(stored)
         return inode
 
     def get(self, ino: int) -> Inode:
@@ -65,37 +65,103 @@ class Tree:
             raise FileNotFoundError(f"inode {ino}")
         return inode
 
+    def get_all(self, inos: Iterable[int]) -> Iterator[Inode]:
+        """The inodes of these numbers, in their order, without those that are no more.
+
+        Only some of them are in memory at a time, and rows are read many at once.
+        """
+        rest = iter(inos)
+        while batch := list(islice(rest, BATCH)):
+            known = {ino: self._held.get(ino) for ino in batch}
+            if missing := [ino for ino, inode in known.items() if inode is None]:
+                for stored in self._store.get_all(missing):
+                    known[stored.ino] = self._adopt(stored)
+            yield from (inode for inode in known.values() if inode is not None)
+
     def children(self, parent: int) -> Mapping[str, int]:
         """Numbers by name of what is in a folder."""
-        known = self._children.get(parent)
-        if known is None:
-            known = {}
-            for stored in self._store.children(parent):
-                if stored.ino == ROOT:
-                    continue
-                inode = self._inodes.setdefault(stored.ino, stored)
-                if inode.parent == parent:
-                    known[inode.name] = inode.ino
-            self._children[parent] = known
-        return known
+        names = self._dirents.get(parent)
+        while names is None:
+            for _ in self.loading(parent):
+                pass
+            names = self._dirents.get(parent)
+        return names
+
+    def loading(self, parent: int) -> Iterator[None]:
+        """Bring the names in a folder into memory in steps of some milliseconds, if need be.
+
+        Between the steps anything may happen.  After the last one `children` is immediate.
+        """
+        while self._dirents.get(parent) is None:
+            load = self._dirents.loading(parent)
+            if load is None:
+                load = self._dirents.begin(parent, self._store.numbers_in(parent))
+            batch = list(islice(load.rest, BATCH))
+            for ino, where, name in self._store.names(batch):
+                if name.startswith("/"):
+                    self.find(ino)  # which sees to it
+                elif where == parent and ino != ROOT:
+                    load.names[name] = ino
+            if len(batch) < BATCH:
+                self._dirents.finish(parent)
+                return
+            yield
 
     def child(self, parent: int, name: str) -> Inode | None:
         """The inode of that name in a folder."""
-        ino = self.children(parent).get(name)
+        names = self._dirents.get(parent)
+        if names is None:
+            for stored in self._store.named(parent, name):
+                inode = self._adopt(stored)
+                if inode.parent == parent and inode.name == name:
+                    return inode
+            if not self._store.has_unmarked(parent):
+                return None
+            return self.get(ino) if (ino := self.children(parent).get(name)) else None
+        ino = names.get(name)
         return None if ino is None else self.get(ino)
+
+    def has_name(self, parent: int, name: str) -> bool:
+        """Whether a folder has an entry of that name."""
+        names = self._dirents.get(parent)
+        return self.child(parent, name) is not None if names is None else name in names
 
     def inodes_in(self, parent: int) -> list[Inode]:
         """What is in a folder."""
-        return [self.get(ino) for ino in self.children(parent).values()]
+        return list(self.each_in(parent))
+
+    def each_in(self, parent: int) -> Iterator[Inode]:
+        """What is in a folder; not all of it is in memory at a time."""
+        return self.get_all(list(self.children(parent).values()))
+
+    def new_in(self, parent: int) -> list[Inode]:
+        """What is in a folder and the service has never seen."""
+        return [each for each in self.get_all(self._store.new_in(parent)) if each.ino != ROOT]
+
+    def numbers_in(self, parent: int) -> list[int]:
+        """Numbers of what is in a folder, in the order they came."""
+        return [ino for ino in self._store.numbers_in(parent) if ino != ROOT]
 
     def by_remote(self, zone: str, remote_id: str) -> Inode | None:
         """The inode that stands for the service's entry."""
         ino = self._store.by_remote(zone, remote_id)
         return None if ino is None else self.find(ino)
 
+    def by_remotes(self, zone: str, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+        """(number, parent, `Inode.seen`) by id, of those of the entries that are known."""
+        found = {}
+        for start in range(0, len(ids), BATCH):
+            for remote_id, *rest in self._store.by_remotes(zone, ids[start : start + BATCH]):
+                found[remote_id] = (rest[0], rest[1], rest[2])
+        return found
+
+    def mark(self, said: bytes) -> int:
+        """What `Inode.seen` is to be after the service said that."""
+        return self._store.mark(said)
+
     def unlinked(self) -> list[Inode]:
         """The tombstones: entries without a name here that the service still has."""
-        return [self.get(inode.ino) for inode in self._store.children(NOWHERE)]
+        return list(self.get_all(self._store.numbers_in(NOWHERE)))
 
     def path(self, ino: int) -> str:
         """The way to an inode from the mount point, without a leading slash."""
@@ -113,12 +179,15 @@ class Tree:
         inode = self.get(ino)
         yield inode
         if inode.is_folder:
-            for child in list(self.children(ino).values()):
+            for child in self.numbers_in(ino):
                 yield from self.below(child)
 
-    def everything(self) -> list[Inode]:
-        """Every inode that has a row."""
-        return [self.get(ino) for ino in self._store.numbers()]
+    def everything(self) -> Iterator[Inode]:
+        """Every inode that has a row; not all of them are in memory at a time."""
+        last = NOWHERE
+        while numbers := self._store.numbers(last):
+            last = numbers[-1]
+            yield from self.get_all(numbers)
 
     def with_bytes(self) -> dict[int, int]:
         """Generation of the local bytes by ino, of those that have any."""
@@ -137,7 +206,7 @@ class Tree:
 
         A child that is added, removed, renamed or updated, and one that was and is not after all.
         """
-        return self._changes.get(parent, self._floor)
+        return self._changes.of(parent)
 
     # ---- changing ----
 
@@ -147,34 +216,43 @@ class Tree:
 
     def add(self, parent: int, name: str, kind: Kind, **fields: object) -> Inode:
         """A new inode under a free name."""
-        now = time.time_ns()
-        fields.setdefault("mtime_ns", now)
-        inode = Inode(self._next_ino, parent, name, kind, ctime_ns=now, **fields)  # type: ignore[arg-type]
-        self._next_ino += 1
+        inode = self._new(parent, name, kind, fields)
         if parent != NOWHERE:
             self._link(inode)
         self._keep(inode)
         return inode
+
+    def add_all(self, parent: int, fields: Mapping[str, Mapping[str, object]]) -> None:
+        """New inodes under free names of one folder: their fields by name."""
+        inodes = [self._new(parent, name, None, each) for name, each in fields.items()]
+        for inode in inodes:
+            self._link(inode)
+            self._held.put(inode)
+            self._database.on_rollback(partial(self._held.drop, inode.ino))
+        self._store.write_new(inodes)
 
     def update(self, inode: Inode, **changes: object) -> None:
         """Set fields (not the place: that is `move` and `unlink`)."""
         before = {name: getattr(inode, name) for name in changes}
         if before == changes:
             return
+        if inode.seen and "seen" not in changes and not SAID.isdisjoint(changes):
+            before["seen"], changes["seen"] = inode.seen, 0
         self._database.on_rollback(lambda: self._set(inode, before))
         self._changed(inode.parent)
         self._set(inode, changes)
-        if inode.parent != NOWHERE or inode.remote_id is not None:
-            self._store.write(inode)
+        linked = inode.parent != NOWHERE or inode.remote_id is not None
+        if linked or not self._held.is_rowless(inode.ino):
+            self._write(inode)
 
     def move(self, inode: Inode, parent: int, name: str) -> None:
         """Give an inode another place; the name must be free."""
         self._drop_link(inode)
-        before = {"parent": inode.parent, "name": inode.name}
+        before = {"parent": inode.parent, "name": inode.name, "seen": inode.seen}
         self._database.on_rollback(lambda: self._set(inode, before))
-        self._set(inode, {"parent": parent, "name": name})
+        self._set(inode, {"parent": parent, "name": name, "seen": 0})
         self._link(inode)
-        self._store.write(inode)
+        self._write(inode)
 
     def unlink(self, inode: Inode, *, tombstone: bool = False) -> None:
         """Take the name away.
@@ -183,62 +261,69 @@ class Tree:
         one only programs that have it open, or the kernel, still know the inode.
         """
         self._drop_link(inode)
-        before = {"parent": inode.parent, "remote_id": inode.remote_id}
+        before = {"parent": inode.parent, "remote_id": inode.remote_id, "seen": inode.seen}
         self._database.on_rollback(lambda: self._set(inode, before))
-        self._set(inode, {"parent": NOWHERE})
+        self._set(inode, {"parent": NOWHERE, "seen": 0})
         if tombstone:
-            self._store.write(inode)
+            self._write(inode)
         else:
             self._set(inode, {"remote_id": None})
+            self._set_rowless(inode, True)
             self._store.delete(inode.ino)
-        children = self._children.pop(inode.ino, None)
-        if children is not None:
-            self._database.on_rollback(lambda: self._children.__setitem__(inode.ino, children))
+        self._forget_names(inode.ino)
 
-    def forget_row(self, ino: int) -> None:
-        """Drop an inode whose folder is lost, before anything of that folder was asked for."""
-        self._store.delete(ino)
-        self._inodes.pop(ino, None)
-        self._children.clear()
+    def forget_homeless(self) -> None:
+        """Drop the inodes whose folder is lost, before anything was asked for; trust no listing."""
+        for ino in self._store.homeless():
+            self._store.delete(ino)
+            self._held.drop(ino)
+        self._dirents.clear()
+        self._store.distrust_listings()
+        for inode in self._held.everyone():
+            if not inode.local and (inode.remote_id is not None or inode.ino == ROOT):
+                inode.listed, inode.seen = False, 0
+
+    def renewing(self) -> Iterator[None]:
+        """Bring rows of former schemas into the present form, a step at a time."""
+        while numbers := self._store.unmarked():
+            with self.transaction():
+                for inode in self.get_all(numbers):
+                    self._store.write(inode)
+            yield
 
     # ---- lookup counts ----
 
     def remember(self, ino: int, count: int = 1) -> None:
         """The kernel holds the inode once more."""
-        self._lookups[ino] += count
+        self._lookups.add(ino, count)
 
     def remember_all(self, inos: Iterable[int]) -> None:
         """The kernel holds each of them once more."""
-        self._lookups.update(inos)
+        self._lookups.add_all(inos)
 
     def forget(self, ino: int, count: int) -> bool:
         """The kernel holds it less often; True once it does not at all."""
-        left = self._lookups[ino] - count
-        if left > 0:
-            self._lookups[ino] = left
-            return False
-        del self._lookups[ino]
-        return True
+        return self._lookups.take(ino, count)
 
     def remembered(self, ino: int) -> bool:
         """Whether the kernel holds the inode."""
-        return self._lookups[ino] > 0
+        return ino in self._lookups
 
     def release(self, ino: int) -> None:
         """Drop an unlinked inode from memory: nobody can ask for it any more."""
-        inode = self._inodes.get(ino)
+        inode = self._held.get(ino)
         if inode is not None and inode.parent == NOWHERE and inode.remote_id is None:
-            del self._inodes[ino]
+            self._held.drop(ino)
 
     # ---- what we changed on the service ourselves ----
 
     def settle(self, zone: str, remote_id: str) -> None:
         """Listings asked for before now tell nothing about this entry."""
-        self._settled[zone, remote_id] = time.monotonic_ns()
+        self._settled.add(zone, remote_id)
 
     def settled_since(self, zone: str, remote_id: str, asked_ns: int) -> bool:
         """Whether we changed the entry on the service after `asked_ns` (monotonic)."""
-        return self._settled.get((zone, remote_id), -1) >= asked_ns
+        return self._settled.since(zone, remote_id, asked_ns)
 
     # ---- inside ----
 
@@ -247,41 +332,65 @@ class Tree:
         for name, value in fields.items():
             setattr(inode, name, value)
 
+    def _new(
+        self, parent: int, name: str, kind: Kind | None, fields: Mapping[str, object]
+    ) -> Inode:
+        now = time.time_ns()
+        known = {"mtime_ns": now, "ctime_ns": now, **fields}
+        if kind is not None:
+            known["kind"] = kind
+        inode = Inode(self._next_ino, parent, name, **known)  # type: ignore[arg-type]
+        self._next_ino += 1
+        return inode
+
+    def _adopt(self, stored: Inode) -> Inode:
+        """The object for an inode just read; where it could not be, its folder is listed anew."""
+        inode = self._held.adopt(stored)
+        if inode is stored and unreadable(inode) and inode.parent != NOWHERE:
+            folder = self.find(inode.parent)
+            if folder is None or (folder.is_new and folder.ino != ROOT):
+                raise Damaged(f"the row of inode {inode.ino} is damaged")
+            with self.transaction():
+                self._store.distrust(inode.ino)
+                self.update(folder, listed=False)
+        return inode
+
     def _keep(self, inode: Inode) -> None:
-        self._database.on_rollback(lambda: self._inodes.pop(inode.ino, None))
-        self._inodes[inode.ino] = inode
+        self._database.on_rollback(lambda: self._held.drop(inode.ino))
+        self._held.put(inode)
         self._store.write(inode)
+
+    def _write(self, inode: Inode) -> None:
+        if self._held.is_rowless(inode.ino):
+            self._set_rowless(inode, False)
+        self._store.write(inode)
+
+    def _set_rowless(self, inode: Inode, rowless: bool) -> None:
+        before = self._held.is_rowless(inode.ino)
+        self._database.on_rollback(lambda: self._held.set_rowless(inode, before))
+        self._held.set_rowless(inode, rowless)
 
     def _changed(self, parent: int) -> None:
         """Count a change in a folder; another one should it be taken back."""
-        self._database.on_rollback(lambda: self._count(parent))
-        self._count(parent)
-
-    def _count(self, parent: int) -> None:
-        self._latest += 1
-        if len(self._changes) >= CHANGED_FOLDERS and parent not in self._changes:
-            self._changes.clear()
-            self._floor = self._latest
-        self._changes[parent] = self._latest
+        self._database.on_rollback(lambda: self._changes.count(parent))
+        self._changes.count(parent)
 
     def _link(self, inode: Inode) -> None:
-        siblings = self._loaded(inode.parent)
-        if inode.name in siblings:
+        parent = inode.parent
+        if self.has_name(parent, inode.name):
             raise AssertionError(f"a second {inode.name!r} in one folder")
-        parent, name = inode.parent, inode.name
         self._changed(parent)
-        self._database.on_rollback(lambda: self._loaded(parent).pop(name, None))
-        siblings[inode.name] = inode.ino
+        self._forget_names(parent, only_back=True)
+        self._dirents.link(parent, inode.name, inode.ino)
 
     def _drop_link(self, inode: Inode) -> None:
-        if inode.parent == NOWHERE:
-            return
-        siblings, name = self._loaded(inode.parent), inode.name
-        self._changed(inode.parent)
-        if siblings.get(name) == inode.ino:
-            self._database.on_rollback(lambda: siblings.__setitem__(name, inode.ino))
-            del siblings[name]
+        if inode.parent != NOWHERE:
+            self._changed(inode.parent)
+            self._forget_names(inode.parent, only_back=True)
+            self._dirents.unlink(inode.parent, inode.name)
 
-    def _loaded(self, parent: int) -> dict[str, int]:
-        self.children(parent)
-        return self._children[parent]
+    def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
+        """The names in a folder must be read again; or only should the change be taken back."""
+        self._database.on_rollback(lambda: self._dirents.forget(parent))
+        if not only_back:
+            self._dirents.forget(parent)

@@ -20,8 +20,8 @@ from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
+from zonedrive.tree.answer import Local, Merged
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
-from zonedrive.tree.listing import Local, Merged
 from zonedrive.tree.names import MAX_BYTES, shows
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Attr, Owner, attr_of

@@ -21,9 +21,11 @@ import trio
 
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
 from zonedrive.model import Entry
+from zonedrive.tree.answer import Merged, Read
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.listing import Merge
 from zonedrive.vfs.core import Core
+from zonedrive.vfs.unsent import Unsent
 from zonedrive.vfs.walks import Walks
 
 log = logging.getLogger(__name__)
@@ -204,7 +206,7 @@ class Folders:
     async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
         core = self._core
         zones = await core.service.zones()
-        merged = Merge(core.tree, root, flight.asked_ns, core.local).zones(zones)
+        merged = Merge(core.tree, root, flight.asked_ns, Unsent(core)).zones(zones)
         self._merged(ROOT, flight)
         core.announce(merged)
 
@@ -217,19 +219,21 @@ class Folders:
             raise
         if folder.parent == NOWHERE:
             return
-        with core.transaction():
-            in_doubt = core.doubts.names_in(folder.remote_id or "")
-            merge = Merge(core.tree, folder, flight.asked_ns, core.local)
-            merged = merge.entries(entries, in_doubt)
-            for ino in merged.orphaned:
-                log.warning("a folder was deleted on the service while something in it was edited")
-                if core.service.can("make_folder"):
-                    core.journal.place(ino, core.due())
+        merge = Merge(core.tree, folder, flight.asked_ns, Unsent(core))
+        try:
+            for _ in merge.entries(Read(entries)):
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._tell(folder.ino, merge.result)
         self._merged(folder.ino, flight)
-        self._hidden[folder.ino] = merged.hidden
+
+    def _tell(self, folder: int, merged: Merged) -> None:
+        """Tell everybody what a listing changed."""
+        core = self._core
+        self._hidden[folder] = merged.hidden
         core.announce(merged)
-        if merged.gone or merged.moved or merged.appeared or merged.attributes:
-            core.try_again_in(folder.ino)
+        if merged.changed:
+            core.try_again_in(folder)
         for _, _, ino in merged.gone:
             inode = core.tree.find(ino)
             if inode is not None:

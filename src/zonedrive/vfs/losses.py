@@ -20,7 +20,7 @@ from pathlib import Path
 from zonedrive import salvage
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.failpoint import Place, reached
-from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.tree.inode import NOWHERE, ROOT, Kind
 from zonedrive.vfs.core import Core
 
 log = logging.getLogger(__name__)
@@ -59,22 +59,7 @@ def notice(core: Core) -> str:
 
 def _forget_homeless(core: Core) -> None:
     tree = core.tree
-    inodes = {inode.ino: inode for inode in tree.everything()}
-
-    def at_home(inode: Inode) -> bool:
-        seen = set()
-        while inode.ino != ROOT:
-            if inode.parent == NOWHERE:
-                return True
-            if inode.ino in seen or inode.parent not in inodes:
-                return False
-            seen.add(inode.ino)
-            inode = inodes[inode.parent]
-        return True
-
-    homeless = [inode for inode in inodes.values() if not at_home(inode)]
-    for inode in homeless:
-        tree.forget_row(inode.ino)
+    tree.forget_homeless()
     for ino in [
         *(each.ino for each in core.journal.all()),
         *(each.ino for each in core.doubts.all()),
@@ -82,9 +67,6 @@ def _forget_homeless(core: Core) -> None:
         if tree.find(ino) is None:  # their bytes are not named by that
             core.journal.drop(ino)
             core.doubts.drop(ino)
-    for inode in tree.everything():
-        if inode.listed and not inode.is_new and not inode.local:
-            tree.update(inode, listed=False)
 
 
 def _tell_again(core: Core) -> None:

@@ -21,7 +21,11 @@ def _second(connection: Connection) -> None:
     doubts.create_table(connection)
 
 
-SCHEMAS = (_first, _second, pins.create_table)
+def _third(connection: Connection) -> None:
+    store.add_marks(connection)
+
+
+SCHEMAS = (_first, _second, _third, pins.create_table)
 """`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
 
 

@@ -9,9 +9,10 @@ import pytest
 from zonedrive.cipher import Clear
 from zonedrive.db import Database
 from zonedrive.model import Attributes, Entry, Revision, Zone
+from zonedrive.tree.answer import Local, Merged, Read
 from zonedrive.tree.inode import ROOT, Inode, Kind
-from zonedrive.tree.listing import Local, Merge, Merged
-from zonedrive.tree.store import create_table
+from zonedrive.tree.listing import Merge
+from zonedrive.tree.store import add_marks, create_table
 from zonedrive.tree.tree import Tree
 
 
@@ -30,13 +31,35 @@ def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False
     )
 
 
+class Ours:
+    """What the service does not know yet."""
+
+    def __init__(self) -> None:
+        self.locals: dict[int, Local] = {}
+        self.doubtful: set[str] = set()
+        self.orphans: list[int] = []
+
+    def local(self, ino: int) -> Local:
+        return self.locals.get(ino, Local.NOTHING)
+
+    def laden(self) -> list[int]:
+        return list(self.locals)
+
+    def in_doubt(self, remote_id: str) -> set[str]:
+        return self.doubtful
+
+    def orphaned(self, ino: int) -> None:
+        self.orphans.append(ino)
+
+
 class Folder:
     """One folder of one zone, listed again and again."""
 
     def __init__(self, path: Path) -> None:
-        self.database = Database(path / "tree.db", [create_table])
+        self.database = Database(path / "tree.db", [create_table, add_marks])
         self.tree = Tree(self.database, Clear())
-        self.local: dict[int, Local] = {}
+        self.ours = Ours()
+        self.local = self.ours.locals
         with self.tree.transaction():
             self.zone = self.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
 
@@ -44,10 +67,10 @@ class Folder:
         self, *entries: Entry, asked_ns: int | None = None, into: Inode | None = None
     ) -> Merged:
         asked = time.monotonic_ns() if asked_ns is None else asked_ns
-        merge = Merge(
-            self.tree, into or self.zone, asked, lambda ino: self.local.get(ino, Local.NOTHING)
-        )
-        return merge.entries(entries)
+        merge = Merge(self.tree, into or self.zone, asked, self.ours)
+        for _ in merge.entries(Read(entries)):
+            pass
+        return merge.result
 
     @property
     def names(self) -> set[str]:
@@ -183,7 +206,7 @@ def test_zones_come_rename_and_go(folder: Folder) -> None:
 
     def show(*zones: Zone) -> set[str]:
         root = tree.get(ROOT)
-        Merge(tree, root, time.monotonic_ns(), lambda _: Local.NOTHING).zones(zones)
+        Merge(tree, root, time.monotonic_ns(), folder.ours).zones(zones)
         return set(tree.children(ROOT))
 
     mine = Zone("z", "Zone", "root")

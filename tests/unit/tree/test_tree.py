@@ -9,7 +9,7 @@ from zonedrive.cipher import Box, Clear, Sealed, new_key
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.tree.store import create_table
+from zonedrive.tree.store import add_marks, create_table
 from zonedrive.tree.tree import Tree
 
 Opener = Callable[[Box], Tree]
@@ -23,7 +23,7 @@ class Stores:
         self._opened: list[Database] = []
 
     def open(self) -> Database:
-        self._opened.append(Database(self._path, [create_table]))
+        self._opened.append(Database(self._path, [create_table, add_marks]))
         return self._opened[-1]
 
     def close(self) -> None:

@@ -1,0 +1,83 @@
+"""What a merge is given, and what it gives: a listing as it came, what is only here, what changed.
+
+Must not know how a listing is fetched, nor how it is merged.
+"""
+
+from collections.abc import Container, Iterable, Sequence
+from enum import Flag, auto
+from typing import Protocol
+
+import msgspec
+
+from zonedrive.model import Entry
+
+
+class Local(Flag):
+    """What of an inode the service does not know yet."""
+
+    NOTHING = 0
+    CONTENT = auto()
+    PLACE = auto()
+    GONE = auto()
+
+
+class Answer(Protocol):
+    """A listing as it came; each entry has a number."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """By number, each once."""
+
+    def said(self, number: int) -> bytes:
+        """Everything the service says of it."""
+
+    def entry(self, number: int) -> Entry | None:
+        """The same, read; None where it is not there after all."""
+
+
+class Read:
+    """A listing whose entries have been read already."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = list(entries)
+        self.ids = [entry.id for entry in self._entries]
+
+    def said(self, number: int) -> bytes:
+        """The entry, encoded."""
+        return msgspec.msgpack.encode(self._entries[number])
+
+    def entry(self, number: int) -> Entry | None:
+        """The entry, unless it is deleted."""
+        return None if self._entries[number].deleted else self._entries[number]
+
+
+class Merged(msgspec.Struct):
+    """What a listing changed, for those who cache."""
+
+    gone: list[tuple[int, str, int]] = []  # parent, name, ino
+    moved: list[tuple[int, str]] = []  # parent and name that a folder, still there, had before
+    appeared: int = 0  # so many names
+    content: list[int] = []  # other bytes
+    attributes: list[int] = []  # the same bytes, other attributes
+    hidden: dict[str, Entry] = {}  # by name: behind a new file of ours, or perhaps such a one
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is not as it was, but for the content of files."""
+        return bool(self.gone or self.moved or self.appeared or self.attributes)
+
+
+class Ours(Protocol):
+    """What of the inodes the service does not know yet."""
+
+    def local(self, ino: int) -> Local:
+        """Of one."""
+
+    def laden(self) -> Iterable[int]:
+        """Of which `local` may tell anything."""
+
+    def in_doubt(self, remote_id: str) -> Container[str]:
+        """Names in a folder under which something of ours may have arrived."""
+
+    def orphaned(self, ino: int) -> None:
+        """A folder is no longer on the service, and kept for what is in it.  In a transaction."""

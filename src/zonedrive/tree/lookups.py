@@ -1,0 +1,63 @@
+"""How often the kernel holds each inode.
+
+Must not know what an inode is.  After a walk the kernel may hold a million of them, so a count
+takes four bytes, and a page of counts that are all zero is given back.
+"""
+
+from array import array
+from collections.abc import Iterable
+
+_BITS = 10
+_PAGE = 1 << _BITS
+_ZEROS = bytes(4 * _PAGE)
+
+
+class Lookups:
+    """Lookup counts by inode number."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, array[int]] = {}
+        self._held: dict[int, int] = {}  # by page: how many of its counts are not zero
+
+    def add(self, ino: int, count: int = 1) -> None:
+        """The kernel holds it `count` times more."""
+        page = self._page(ino >> _BITS)
+        place = ino & (_PAGE - 1)
+        if not page[place]:
+            self._held[ino >> _BITS] += 1
+        page[place] += count
+
+    def add_all(self, inos: Iterable[int]) -> None:
+        """The kernel holds each of them once more."""
+        add = self.add
+        for ino in inos:
+            add(ino)
+
+    def take(self, ino: int, count: int) -> bool:
+        """The kernel holds it less often; True once it does not at all."""
+        page = self._pages.get(ino >> _BITS)
+        if page is None:
+            return True
+        place = ino & (_PAGE - 1)
+        left = page[place] - count
+        if left > 0:
+            page[place] = left
+            return False
+        if page[place]:
+            page[place] = 0
+            self._held[ino >> _BITS] -= 1
+            if not self._held[ino >> _BITS]:
+                del self._held[ino >> _BITS], self._pages[ino >> _BITS]
+        return True
+
+    def __contains__(self, ino: int) -> bool:
+        """Whether the kernel holds it."""
+        page = self._pages.get(ino >> _BITS)
+        return page is not None and page[ino & (_PAGE - 1)] > 0
+
+    def _page(self, number: int) -> "array[int]":
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = array("I", _ZEROS)
+            self._held[number] = 0
+        return page

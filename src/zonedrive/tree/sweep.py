@@ -1,0 +1,114 @@
+"""What a listing no longer names is taken away, unless something of it is only here.
+
+Must not know what the listing does name.
+
+INVARIANT: what the service does not have is never unlinked.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from zonedrive.model import Revision
+from zonedrive.tree.answer import Merged, Ours
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode
+from zonedrive.tree.tree import Tree
+
+STEP = 500  # entries of one transaction: some ten milliseconds
+
+
+class Sweep:
+    """The removals of one merge."""
+
+    def __init__(
+        self, tree: Tree, folder: Inode, asked_ns: int, ours: Ours, result: Merged
+    ) -> None:
+        """`result` is told what went."""
+        self._tree = tree
+        self._folder = folder
+        self._asked_ns = asked_ns
+        self._ours = ours
+        self._result = result
+        self._above_ours: set[int] | None = None  # what has anything of ours in it, in this step
+
+    def begin(self) -> None:
+        """A new step: what is ours may have changed."""
+        self._above_ours = None
+
+    def empty(self, left: list[int]) -> Iterator[None]:
+        """Take away what is in large folders that are to be swept away, in steps."""
+        for folder in [each for each in self._tree.get_all(left) if each.is_folder]:
+            inside = self._inside(folder.ino)
+            first = list(islice(inside, STEP))
+            while len(first) == STEP and self._is_left(folder):
+                with self._tree.transaction():
+                    self.begin()
+                    if self.busy(folder):
+                        break
+                    for child in self._tree.get_all(first):
+                        if child.parent != NOWHERE:
+                            self.remove(child)
+                yield
+                first = list(islice(inside, STEP))
+
+    def _inside(self, folder: int) -> Iterator[int]:
+        """Numbers of everything in a folder, the innermost first."""
+        for child in self._tree.get_all(self._tree.numbers_in(folder)):
+            if child.is_folder:
+                yield from self._inside(child.ino)
+            yield child.ino
+
+    def _is_left(self, child: Inode) -> bool:
+        """Whether the service no longer has it here, unless it is ours to bring there."""
+        return not (
+            child.is_new
+            or child.parent != self._folder.ino
+            or child.remote_parent != self._folder.remote_id  # moved here, not on the service yet
+            or self._tree.settled_since(child.zone, child.remote_id or "", self._asked_ns)
+        )
+
+    def take(self, child: Inode) -> None:
+        """Take away what the listing no longer names, unless something of it is only here."""
+        if not self._is_left(child):
+            return
+        if not self.busy(child):
+            self.remove(child)
+        elif child.is_folder:
+            self._keep_ours(child)
+
+    def _keep_ours(self, folder: Inode) -> None:
+        """The service no longer has the folder, but something in it is only here."""
+        for child in self._tree.get_all(self._tree.numbers_in(folder.ino)):
+            if not self.busy(child):
+                self.remove(child)
+            elif child.is_folder:
+                self._keep_ours(child)
+        self._tree.update(
+            folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
+        )
+        self._ours.orphaned(folder.ino)
+
+    def busy(self, inode: Inode) -> bool:
+        """Whether the inode, or anything in it, holds what the service does not have."""
+        if inode.generation or self._ours.local(inode.ino):
+            return True
+        if not inode.is_folder:
+            return False
+        if self._above_ours is None:
+            tree = self._tree
+            self._above_ours = set()
+            for ino in {*tree.with_bytes(), *self._ours.laden()}:
+                each = tree.find(ino)
+                while each is not None and each.ino not in self._above_ours and each.ino != ROOT:
+                    if each.ino == ino and not (each.generation or self._ours.local(ino)):
+                        break
+                    self._above_ours.add(each.ino)
+                    each = tree.find(each.parent)
+        return inode.ino in self._above_ours
+
+    def remove(self, inode: Inode) -> None:
+        """Unlink, with everything in it."""
+        if inode.is_folder:
+            for child in self._tree.get_all(self._tree.numbers_in(inode.ino)):
+                self.remove(child)
+        self._result.gone.append((inode.parent, inode.name, inode.ino))
+        self._tree.unlink(inode)

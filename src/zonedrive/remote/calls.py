@@ -198,20 +198,48 @@ class Calls:
         self, attempt: "_Attempt", answer: "_Answer", scope: trio.CancelScope
     ) -> None:
         """Send, and fill `answer` as it comes; from the headers on its own deadline holds."""
-        async with self._client.stream(
+        request = self._client.build_request(
             attempt.method,
             self._base_url + attempt.path,
             params=attempt.query or None,
             content=attempt.content,
             headers=attempt.headers,
             timeout=attempt.timeout,
-            extensions={"trace": attempt.trace},
-            auth=None if attempt.bare else httpx.USE_CLIENT_DEFAULT,
-        ) as response:
+            extensions={"trace": attempt.trace} if attempt.effect else None,
+        )
+        response = await self._sent(request, None if attempt.bare else self._client.auth)
+        try:
             answer.began = trio.current_time()
             scope.deadline = max(scope.deadline, answer.began + self._body_seconds)
             answer.status, answer.headers = response.status_code, response.headers
             answer.body = await response.aread()
+        finally:
+            await response.aclose()
+
+    async def _sent(self, request: httpx.Request, auth: httpx.Auth | None) -> httpx.Response:
+        """The answer to a request with its logon, its body still to be read.
+
+        Without what a client does beside that (cookies, redirects, hooks), none of which is used
+        here: it took a fifth of the time of a small request.
+        """
+        transport = self._client._transport_for_url(request.url)
+        if auth is None:
+            return await transport.handle_async_request(request)
+        flow = auth.async_auth_flow(request)
+        try:
+            request = await anext(flow)
+            while True:
+                response = await transport.handle_async_request(request)
+                try:
+                    request = await flow.asend(response)
+                except StopAsyncIteration:
+                    return response
+                except BaseException:
+                    await response.aclose()
+                    raise
+                await response.aclose()
+        finally:
+            await flow.aclose()
 
 
 class _Answer:

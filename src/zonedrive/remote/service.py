@@ -15,7 +15,7 @@ from zonedrive import __version__
 from zonedrive.config import Settings
 from zonedrive.errors import BadAnswer, NotFound
 from zonedrive.model import Entry, Version, Zone
-from zonedrive.remote import calls, tls, wire
+from zonedrive.remote import calls, lines, tls, wire
 from zonedrive.remote.address import base_url, fill_path
 from zonedrive.remote.calls import Calls
 from zonedrive.remote.link import Link, State
@@ -246,7 +246,7 @@ def open_service(
 
 def metadata_client(trust: ssl.SSLContext, auth: httpx.Auth, connections: int) -> httpx.AsyncClient:
     """The client for small requests: HTTP/1.1, kept alive, no redirects."""
-    return httpx.AsyncClient(
+    client = httpx.AsyncClient(
         verify=trust,
         auth=auth,
         headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
@@ -258,3 +258,5 @@ def metadata_client(trust: ssl.SSLContext, auth: httpx.Auth, connections: int) -
             keepalive_expiry=KEEPALIVE_SECONDS,
         ),
     )
+    lines.keep(client, trust, KEEPALIVE_SECONDS)
+    return client

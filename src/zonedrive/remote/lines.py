@@ -1,0 +1,126 @@
+"""The kept connections of the metadata client: the one that was free last serves next.
+
+Must not know requests or endpoints.  httpcore's own pool looks at the sockets of all connections
+before and after each request; with many small requests on many connections that cost more than
+the requests themselves.  Here only the connection that is to be used is looked at.
+
+INVARIANT: a connection is lent to one request at a time, and comes back only when its answer was
+read to the end; any other is closed.
+INVARIANT: how many there are is the caller's matter: as many as requests at once.
+"""
+
+import ssl
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+import httpcore
+import httpx
+import trio
+
+
+class Lines:
+    """Connections to one origin, HTTP/1.1."""
+
+    def __init__(self, trust: ssl.SSLContext, keep_seconds: float) -> None:
+        """Keep what nobody uses for at most `keep_seconds`."""
+        self._trust = trust
+        self._keep_seconds = keep_seconds
+        self._free: list[httpcore.AsyncHTTPConnection] = []
+        self._lent: set[httpcore.AsyncHTTPConnection] = set()
+
+    @property
+    def connections(self) -> list[httpcore.AsyncHTTPConnection]:
+        """All of them."""
+        return [*self._free, *self._lent]
+
+    async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
+        """Send, and give the answer as it begins; its connection comes back when it is closed."""
+        connection = await self._borrow(request.url.origin)
+        try:
+            response = await connection.handle_async_request(request)
+        except BaseException:
+            await self._return(connection)
+            raise
+        return httpcore.Response(
+            response.status,
+            headers=response.headers,
+            content=_Body(response, self, connection),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        every, self._free = self.connections, []
+        self._lent.clear()
+        with trio.CancelScope(shield=True):
+            for connection in every:
+                await connection.aclose()
+
+    async def __aenter__(self) -> Self:
+        """As a pool."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """As a pool."""
+        await self.aclose()
+
+    async def _borrow(self, origin: httpcore.Origin) -> httpcore.AsyncHTTPConnection:
+        while self._free:
+            connection = self._free.pop()
+            if connection.can_handle_request(origin) and not (
+                connection.is_closed() or connection.has_expired()
+            ):
+                break
+            await connection.aclose()
+        else:
+            connection = httpcore.AsyncHTTPConnection(
+                origin, ssl_context=self._trust, keepalive_expiry=self._keep_seconds
+            )
+        self._lent.add(connection)
+        return connection
+
+    async def _return(self, connection: httpcore.AsyncHTTPConnection) -> None:
+        """It is not used any more."""
+        if connection not in self._lent:
+            return
+        self._lent.discard(connection)
+        if connection.is_idle() and not connection.is_closed():
+            self._free.append(connection)
+        else:
+            with trio.CancelScope(shield=True):
+                await connection.aclose()
+
+
+class _Body:
+    """The body of an answer; when it is closed, its connection is free."""
+
+    def __init__(
+        self, response: httpcore.Response, lines: Lines, connection: httpcore.AsyncHTTPConnection
+    ) -> None:
+        self._stream = response.stream
+        self._lines = lines
+        self._connection = connection
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:  # type: ignore[union-attr]
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()  # type: ignore[union-attr]
+        await self._lines._return(self._connection)
+
+
+def keep(client: httpx.AsyncClient, trust: ssl.SSLContext, keep_seconds: float) -> None:
+    """Let a new client use such connections, unless they go through a proxy.
+
+    httpx has no public way to its pools, hence the private names.
+    """
+    transport = client._transport
+    assert isinstance(transport, httpx.AsyncHTTPTransport)
+    transport._pool = Lines(trust, keep_seconds)  # type: ignore[assignment]

@@ -84,7 +84,7 @@ def measure(
                 except (Failed, AssertionError, OSError) as failed:
                     failures.append(f"{name}, {who}: {failed}")
                     print(failures[-1], file=sys.stderr, flush=True)
-                    continue
+                    figures = failed.figures if isinstance(failed, Failed) else {}
                 measured[name].setdefault(who, []).append(figures)
                 shown = ", ".join(
                     f"{key} {value:.4g}" for key, value in figures.items() if key != "began"

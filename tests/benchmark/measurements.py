@@ -28,7 +28,11 @@ Figures = dict[str, float]
 
 
 class Failed(Exception):
-    """A work that did not succeed, in one line."""
+    """A work that did not succeed, in one line; `figures` is what is known all the same."""
+
+    def __init__(self, why: str, figures: Figures | None = None) -> None:
+        super().__init__(why)
+        self.figures = figures or {}
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,10 @@ def written(name: str, wanted: Mapping[str, int], *, far: bool = False) -> Measu
             job = bench.job(place)
             figures = do(name, job)
             below = {f"Out/{job.out}/{path}": size for path, size in wanted.items()}
-            return figures | {"landed_s": landed(place, below, figures["began"])}
+            try:
+                return figures | {"landed_s": landed(place, below, figures["began"])}
+            except Failed as late:
+                raise Failed(str(late), figures) from late
 
     return measure
 
@@ -220,10 +227,14 @@ def idle(bench: Bench, who: Contestant) -> Figures:
         do("ls_large", bench.job(place))
         time.sleep(12)
         before, cpu = bench.servers.service.stats()["requests"], sum(map(cpu_s, place.daemons))
+        woken = sum(map(wakeups, place.daemons))
         time.sleep(IDLE_SECONDS)
         used = sum(map(cpu_s, place.daemons)) - cpu
         asked = bench.servers.service.stats()["requests"]
-        figures = {"cpu_percent": 100 * used / IDLE_SECONDS}
+        figures = {
+            "cpu_percent": 100 * used / IDLE_SECONDS,
+            "wakeups": sum(map(wakeups, place.daemons)) - woken,
+        }
         if who.name == "zonedrive":
             figures["requests"] = sum(asked.values()) - sum(before.values())
         return figures
@@ -234,6 +245,14 @@ def cpu_s(pid: int) -> float:
     return sum(
         int(path.read_text().split()[0]) / 1e9
         for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
+    )
+
+
+def wakeups(pid: int) -> int:
+    """How often all threads of a process have waited for something and gone on."""
+    return sum(
+        int(path.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+        for path in Path(f"/proc/{pid}/task").glob("*/status")
     )
 
 

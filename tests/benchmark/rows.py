@@ -131,5 +131,6 @@ ROWS: tuple[Row, ...] = (
     Row("start until ls answers", "start", "fresh_s", "s", digits=2),
     Row("… with 23,000 entries known", "start", "again_s", "s", (Goal(limit=2),), digits=2),
     Row("idle, of a core", "idle", "cpu_percent", "%", (Goal(limit=0.5),), digits=2),
+    Row("… wake-ups in 10 s", "idle", "wakeups", "", digits=0),
     Row("… requests in 10 s", "idle", "requests", "", digits=0),
 )  # fmt: skip

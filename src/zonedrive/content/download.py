@@ -16,7 +16,7 @@ from typing import Protocol
 import trio
 
 from zonedrive.content.file import Buffer
-from zonedrive.content.source import Abortable, Changed, RangeSource, Source, Stream
+from zonedrive.content.source import Abortable, Changed, RangeSource, Source, Stream, Thrifty
 from zonedrive.errors import BadAnswer
 
 LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
@@ -31,8 +31,11 @@ class Sink(Protocol):
 
     size: int
 
-    def store(self, offset: int, data: Buffer) -> None:
-        """Keep `data`.  In the thread.  Raises Stopped where nobody wants it any more."""
+    def store(self, offset: int, data: Buffer) -> list[Buffer]:
+        """Keep `data`.  In the thread.  Raises Stopped where nobody wants it any more.
+
+        Gives back the memory of earlier calls that is no longer looked at.
+        """
 
 
 class Download:
@@ -105,6 +108,7 @@ class Download:
                 self._hold(None)  # its connection may be another one's from here on
 
     def _drain(self, stream: Stream, advanced: Callable[["Download"], object]) -> None:
+        thrifty = stream if isinstance(stream, Thrifty) else None
         for data in stream:
             if self.stopped:
                 return
@@ -113,8 +117,10 @@ class Download:
                 raise Changed(f"the content has more than {self.sink.size} bytes now")
             if end > self.sink.size:
                 raise BadAnswer(f"more than the {self.sink.size} bytes of the file came")
-            self.sink.store(self.position, data)
+            spent = self.sink.store(self.position, data)
             self.position = end
+            if thrifty is not None:
+                thrifty.give_back(spent)
             try:
                 self._token.run_sync_soon(advanced, self, idempotent=True)
             except trio.RunFinishedError:

@@ -18,7 +18,8 @@ from zonedrive.content.codec import create_file
 from zonedrive.content.download import Stopped
 from zonedrive.content.file import Buffer, ContentFile
 from zonedrive.content.ranges import Ranges
-from zonedrive.content.sealed import CHUNK
+from zonedrive.content.recent import Recent
+from zonedrive.content.slot import CHUNK
 from zonedrive.content.window import Window
 from zonedrive.errors import Damaged
 from zonedrive.paths import private_dir
@@ -26,7 +27,6 @@ from zonedrive.paths import private_dir
 log = logging.getLogger(__name__)
 
 ALLOW = 16 << 20  # bytes that are allowed at once, to ask seldom
-RECENT = 8  # chunks that are kept in memory while downloads run
 
 
 def cost(length: int) -> int:
@@ -62,8 +62,8 @@ class Entry:
         self._disk = True  # false after a failed write
         self._closed = False
         self._lock = threading.Lock()  # of storing and closing, not of reading
-        self._arrived: deque[tuple[int, Buffer, bool]] = deque()
-        self._recent: deque[tuple[int, Buffer]] = deque()  # what came last, to be read from memory
+        self._arrived: deque[tuple[int, int, bool]] = deque()  # start, end, whether on the disk
+        self._recent = Recent()
 
     # -- on the loop
 
@@ -114,14 +114,10 @@ class Entry:
         """Note what the threads stored; give back how many bytes are new."""
         gained = 0
         while self._arrived:
-            start, data, on_disk = self._arrived.popleft()
-            end = start + len(data)
+            start, end, on_disk = self._arrived.popleft()
             gained += self.present.add(start, end)
             if on_disk:
                 self.on_disk.add(start, end)
-            self._recent.append((start, data))
-            if len(self._recent) > RECENT:
-                self._recent.popleft()
         if self._window is not None:
             while self._window.dropped:
                 start, end = self._window.dropped.popleft()
@@ -146,9 +142,8 @@ class Entry:
         end = offset + length
         # A reader that waits for a download is served without a system call, for which it would
         # have to fight with the download's thread.
-        for start, data in reversed(self._recent):
-            if start <= offset and end <= start + len(data):
-                return bytes(data[offset - start : end - start])
+        if (recent := self._recent.get(offset, length)) is not None:
+            return recent
         while offset < end:
             reach = min(self.on_disk.reach(offset), end)
             if reach > offset:
@@ -235,8 +230,11 @@ class Entry:
 
     # -- in a download's thread
 
-    def store(self, offset: int, data: Buffer) -> None:
-        """Keep `data`: on the disk where the limit and the disk allow it, else in memory."""
+    def store(self, offset: int, data: Buffer) -> list[Buffer]:
+        """Keep `data`: on the disk where the limit and the disk allow it, else in memory.
+
+        Gives back the memory of earlier calls that is no longer looked at.
+        """
         need = cost(len(data))
         allowed = self._disk and self._may_write(need)
         try:
@@ -248,7 +246,9 @@ class Entry:
                     if self._window is None:
                         self._window = Window()
                     self._window.pwrite(offset, data)
-                self._arrived.append((offset, data, stored))
+                spent = self._recent.put(offset, data) if stored else []
+                self._arrived.append((offset, offset + len(data), stored))
+                return spent
         finally:
             if allowed:
                 with self._count:

@@ -1,44 +1,31 @@
 """The sealed codec: content in encrypted, authenticated chunks with a key of its own.
 
-Layout: the head (see `header`), the journal slot, then one slot for each chunk of 64 KiB:
+Layout: the head (see `header`), the journal slot, then one slot for each chunk of 64 KiB (see
+`slot`).  A chunk may be stored shorter than that: what is missing is zeros.
 
-    nonce 12, length of the plain bytes 4, ciphertext of that length, tag 16
-
-encrypted with AES-256-GCM under the file's key; file id, chunk number and length are
-authenticated with it.  A chunk may be stored shorter than 64 KiB: what is missing is zeros.
-
-INVARIANT: a nonce is fresh at every write, so that a copied file (same id, same key) may be
-written on its own.
 INVARIANT: plain bytes past the logical size never come back: whoever extends the file stores
 the last chunk anew if it holds more than the size says.
 INVARIANT: a chunk inside the recorded size is overwritten only after its new form stands whole
 in the journal slot, because a process killed inside a write may leave half of it.  Chunk and
-journal have the same nonce then, by which `_recover` knows them.
+journal have the same nonce then, by which `redo` knows them.
 An empty slot that the head does not list as a hole is Damaged, never zeros: a power cut may
 lose a chunk and keep the head.
 """
 
 import os
-import struct
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 
-from cryptography.exceptions import InvalidTag
-
-from zonedrive.cipher import NONCE_BYTES, TAG_BYTES
+from zonedrive.content import redo
 from zonedrive.content.file import Buffer, ContentFile, open_descriptor, write_all
-from zonedrive.content.header import HEAD_BYTES, Head
+from zonedrive.content.header import Head
 from zonedrive.content.ranges import Ranges
+from zonedrive.content.redo import place_of
+from zonedrive.content.slot import CHUNK, SLOT, SLOT_HEAD, Sealer, is_empty, length_of
 from zonedrive.errors import Damaged
 
-CHUNK = 64 * 1024
-_LENGTH = struct.Struct("<I")
-_NUMBER = struct.Struct("<Q")
-_SLOT_HEAD = NONCE_BYTES + _LENGTH.size
-SLOT = _SLOT_HEAD + CHUNK + TAG_BYTES
-_JOURNAL = HEAD_BYTES  # chunk number 8, then a slot
-_CHUNKS = HEAD_BYTES + 68 * 1024  # where the slot of chunk 0 begins, on a page
-_EMPTY = bytes(_SLOT_HEAD)
+RUN = 16  # whole chunks written at once
 _MAX_DIRTY = 8  # partly written chunks in memory
 _MAX_KEPT = 4  # decrypted chunks in memory
 
@@ -51,6 +38,7 @@ class SealedFile(ContentFile):
         super().__init__(path, descriptor)
         self._head = head
         self._account_key = key
+        self._sealer = Sealer(head.key, head.file_id)
         self._size = head.size
         self._holes = Ranges(head.holes)
         self._dirty: OrderedDict[int, bytearray] = OrderedDict()
@@ -77,7 +65,7 @@ class SealedFile(ContentFile):
         try:
             file = cls(path, descriptor, Head.load(descriptor, key), key)
             if writable:
-                file._recover()
+                redo.mend(descriptor, file._sealer, file._size, path.name)
             return file
         except BaseException:
             os.close(descriptor)
@@ -105,10 +93,9 @@ class SealedFile(ContentFile):
                 return b""
             first, last = offset // CHUNK, (end - 1) // CHUNK
             parts: list[Buffer] = []
-            for number in range(first, last + 1):
+            for number, chunk in self._chunks(first, last + 1):
                 base = number * CHUNK
                 start, stop = max(offset - base, 0), min(end - base, CHUNK)
-                chunk = self._chunk(number, holes=not self._regenerable)
                 if start or stop < len(chunk):
                     parts.append(memoryview(chunk)[start:stop])
                 else:
@@ -125,6 +112,10 @@ class SealedFile(ContentFile):
         done, total = 0, len(view)
         while done < total:
             number, start = divmod(offset + done, CHUNK)
+            run = min((total - done) // CHUNK, RUN)
+            if start == 0 and run > 1 and self._write_run(number, view[done : done + run * CHUNK]):
+                done += run * CHUNK
+                continue
             step = min(CHUNK - start, total - done)
             # The lock is given back after each chunk, so that readers do not wait for all.
             with self._lock:
@@ -191,11 +182,29 @@ class SealedFile(ContentFile):
         """Take slots behind the end off the disk."""
         self._trimmed = True
         descriptor = self._open()
-        end = _slot(-(-self._size // CHUNK))
+        end = place_of(-(-self._size // CHUNK))
         if os.fstat(descriptor).st_size > end:
             os.ftruncate(descriptor, end)
 
     # -- chunks in memory
+
+    def _chunks(self, first: int, end: int) -> Iterator[tuple[int, bytes | bytearray]]:
+        """Chunks and their numbers; what lies in a row on the disk is read at once."""
+        holes = not self._regenerable
+        while first < end:
+            last = first
+            while last < end and last not in self._dirty and last not in self._kept:
+                last += 1
+            if last - first < 2:
+                yield first, self._chunk(first, holes=holes)
+                first += 1
+                continue
+            slots = memoryview(os.pread(self._descriptor, (last - first) * SLOT, place_of(first)))
+            for number in range(first, last):
+                plain = self._opened(number, slots[:SLOT], holes=holes)
+                yield number, plain[: self._size - number * CHUNK]
+                slots = slots[SLOT:]
+            first = last
 
     def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
         """The plain bytes of a chunk, without the zeros at its end and nothing past the size.
@@ -240,6 +249,45 @@ class SealedFile(ContentFile):
         if len(self._dirty.get(number, b"")) == CHUNK and end == base + CHUNK:
             self._store_one(number)
 
+    def _write_run(self, number: int, plain: memoryview) -> bool:
+        """Put whole chunks on the disk in one write; False where that must not be.
+
+        Only where nobody can be reading them, so that no reader has to wait for the disk.
+        """
+        count = len(plain) // CHUNK
+        with self._lock:
+            self._open()
+            new = number * CHUNK == self._size >= self._head.size
+            if not new and not (self._regenerable and self._holes.covers(number, number + count)):
+                return False
+            self._changes += 1
+            self._users += 1  # nobody closes it under us
+        try:
+            self._put_run(number, plain)
+        finally:
+            self.close()
+        return True
+
+    def _put_run(self, number: int, plain: memoryview) -> None:
+        numbers = range(number, number + len(plain) // CHUNK)
+        sealed = self._sealer.seal_run(number, plain)
+        try:
+            write_all(self._descriptor, sealed, place_of(number))
+        except OSError:
+            with self._lock:
+                for each in numbers:
+                    if each * CHUNK < self._size:
+                        self._clear(each)
+                self._trim()
+            raise
+        with self._lock:
+            self._changes += 1
+            for each in numbers:
+                self._dirty.pop(each, None)
+                self._kept.pop(each, None)
+            self._holes.remove(numbers.start, numbers.stop)
+            self._size = max(self._size, numbers.stop * CHUNK)
+
     def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
         """Put `piece` into the chunk in memory; `whole`: nothing of the old chunk remains."""
         if whole:
@@ -272,42 +320,29 @@ class SealedFile(ContentFile):
 
     # -- chunks on the disk
 
-    def _aad(self, number: int, length: int) -> bytes:
-        return b"%b%d:%d" % (self._head.file_id, number, length)
-
-    def _open_slot(self, number: int, slot: bytes) -> bytes:
-        """The plain bytes in a slot.  Raises Damaged."""
-        (length,) = _LENGTH.unpack_from(slot, NONCE_BYTES)
-        if length <= CHUNK and len(slot) >= _SLOT_HEAD + length + TAG_BYTES:
-            sealed = memoryview(slot)[_SLOT_HEAD : _SLOT_HEAD + length + TAG_BYTES]
-            try:
-                return self._head.key.decrypt(slot[:NONCE_BYTES], sealed, self._aad(number, length))
-            except InvalidTag:
-                pass
-        raise Damaged(f"{self.path.name}: stored bytes of chunk {number} fail their check")
-
     def _load(self, number: int, *, holes: bool) -> bytes:
-        slot = os.pread(self._descriptor, SLOT, _slot(number))
-        if len(slot) < _SLOT_HEAD or slot.startswith(_EMPTY):
+        slot = os.pread(self._descriptor, SLOT, place_of(number))
+        return self._opened(number, memoryview(slot), holes=holes)
+
+    def _opened(self, number: int, slot: memoryview, *, holes: bool) -> bytes:
+        """The plain bytes in what the disk has for a chunk.  Raises Damaged."""
+        if is_empty(slot):
             if holes and self._holes.covers(number, number + 1):
                 return b""
             raise Damaged(f"{self.path.name}: chunk {number} was lost")
-        return self._open_slot(number, slot)
+        return self._sealer.open(number, slot, self.path.name)
 
     def _stored_length(self, number: int) -> int:
-        head = os.pread(self._descriptor, _SLOT_HEAD, _slot(number))
-        return int(_LENGTH.unpack_from(head, NONCE_BYTES)[0]) if len(head) == _SLOT_HEAD else 0
+        return length_of(os.pread(self._descriptor, SLOT_HEAD, place_of(number)))
 
     def _store(self, number: int, plain: Buffer) -> None:
         """Put a chunk on the disk.  Raises OSError; the chunk is as it was then."""
-        nonce = os.urandom(NONCE_BYTES)
-        head = nonce + _LENGTH.pack(len(plain))
-        sealed = self._head.key.encrypt(nonce, plain, self._aad(number, len(plain)))
-        place = _slot(number)
+        head, sealed = self._sealer.seal(number, plain)
+        place = place_of(number)
         before: bytes | None = None
         if number * CHUNK < self._head.size and not self._regenerable:
             before = os.pread(self._descriptor, SLOT, place)
-            write_all(self._descriptor, b"".join((_NUMBER.pack(number), head, sealed)), _JOURNAL)
+            redo.keep(self._descriptor, number, head, sealed)
         try:
             written = os.pwritev(self._descriptor, (head, sealed), place)
             if written < len(head) + len(sealed):
@@ -334,44 +369,17 @@ class SealedFile(ContentFile):
     def _undo(self, number: int, before: bytes | None) -> None:
         """After a failed write: the slot's old bytes, or none."""
         if before:
-            write_all(self._descriptor, before, _slot(number))
+            write_all(self._descriptor, before, place_of(number))
         else:
             self._clear(number)
             self._holes.add(number, number + 1)
 
     def _clear(self, number: int) -> None:
         """Mark a slot as empty; takes no room on a full disk."""
-        place = _slot(number)
-        head = os.pread(self._descriptor, _SLOT_HEAD, place)
+        place = place_of(number)
+        head = os.pread(self._descriptor, SLOT_HEAD, place)
         if any(head):
             write_all(self._descriptor, bytes(len(head)), place)
 
-    def _recover(self) -> None:
-        """Finish the one write that a killed process may have left half done."""
-        descriptor = self._open()
-        journal = os.pread(descriptor, _NUMBER.size + SLOT, _JOURNAL)
-        slot = journal[_NUMBER.size :]
-        if len(slot) > _SLOT_HEAD and not slot.startswith(_EMPTY):
-            (number,) = _NUMBER.unpack_from(journal)
-            there = b""
-            if number * CHUNK < self._size:
-                there = os.pread(descriptor, SLOT, _slot(number))
-            if there[:NONCE_BYTES] == slot[:NONCE_BYTES]:
-                try:
-                    self._open_slot(number, there)
-                except Damaged:
-                    self._restore(number, slot)
-
-    def _restore(self, number: int, slot: bytes) -> None:
-        try:
-            plain = self._open_slot(number, slot)
-        except Damaged:
-            return
-        write_all(self._descriptor, slot[: _SLOT_HEAD + len(plain) + TAG_BYTES], _slot(number))
-
     def _same_kind(self, path: Path) -> ContentFile:
         return SealedFile.open(path, self._account_key)
-
-
-def _slot(number: int) -> int:
-    return _CHUNKS + number * SLOT

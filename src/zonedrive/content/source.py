@@ -61,3 +61,11 @@ class Abortable(Protocol):
 
     def abort(self) -> None:
         """Let a blocked iteration end soon, with any exception.  Must not block."""
+
+
+@runtime_checkable
+class Thrifty(Protocol):
+    """A stream that uses the memory of its chunks again."""
+
+    def give_back(self, chunks: list[Buffer]) -> None:
+        """Nobody looks at these chunks any more.  From the thread that iterates."""

@@ -20,24 +20,36 @@ Buffer = bytes | memoryview
 
 
 def pieces(
-    client: httpx.Client, response: httpx.Response, limit: int, timeout: float | None
+    client: httpx.Client,
+    response: httpx.Response,
+    limit: int,
+    timeout: float | None,
+    *,
+    position: int = 0,
+    spare: list[bytearray] | None = None,
 ) -> Iterator[Buffer]:
     """The undecoded body, in pieces of at most `limit` bytes; `timeout` for each.
 
-    Raises what httpx raises.
+    `position` is where in the content it begins: pieces end at multiples of `limit`, where the
+    network is fast enough.  `spare`: memory of `limit` bytes each, to be used.  Raises what httpx
+    raises.
     """
     if "Content-Length" not in response.headers:
         yield from response.iter_raw(limit)
         return
+    spare = [] if spare is None else spare
     parsed = response.iter_raw()
     first = next(parsed, b"")  # empties the parser's buffer
     yield from _cut(first, limit)
+    position += len(first)
     rest = _unread(client, response) if first else None
     while rest is not None and rest.left:
-        piece = memoryview(bytearray(min(limit, rest.left)))
+        size = min(limit - position % limit, rest.left)
+        piece = memoryview(spare.pop() if spare else bytearray(limit))[:size]
         count = rest.take(piece, timeout)
         if not count:
             break  # the parser knows what to say of that
+        position += count
         yield piece[:count]
     for chunk in parsed:
         yield from _cut(chunk, limit)

@@ -6,7 +6,7 @@ INVARIANT: a download ends with its last byte or with an exception, never silent
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -59,6 +59,7 @@ class Download:
         self._wanted = wanted  # where the range that was asked for ends, None: with the content
         self._owner = owner
         self.doing = doing
+        self.spare: list[bytearray] = []  # memory for chunks to come
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -76,6 +77,12 @@ class Download:
     def close(self) -> None:
         """Stop.  From the thread that iterates."""
         self._response.close()
+
+    def give_back(self, chunks: Iterable[Buffer | bytearray]) -> None:
+        """Chunks that nobody looks at any more, for those to come.  From the same thread."""
+        for chunk in chunks:
+            if isinstance(chunk, memoryview) and isinstance(chunk.obj, bytearray):
+                self.spare.append(chunk.obj)
 
     def abort(self) -> None:
         """Break off what another thread iterates: it ends in an error soon, as it was wished.

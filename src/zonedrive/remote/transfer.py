@@ -36,7 +36,7 @@ CONTENT = "/api/zones/{zone}/files/{file}/content"
 UPLOAD = "/api/zones/{zone}/files/{folder}"
 CHUNK = 512 * 1024
 CONNECTIONS = 64  # paused downloads keep theirs; who may run how many is the callers' matter
-KEPT = 8
+KEPT = 24  # as many as small uploads and downloads use at once
 OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetitions
 TIMEOUT = httpx.Timeout(connect=10.0, read=15.0, write=30.0, pool=30.0)
 # The answer to an upload may take long: the service checks or copies the content first.
@@ -184,7 +184,14 @@ class Transfer:
     def chunks(self, response: httpx.Response, download: Download) -> Iterator[Buffer]:
         """The body of a download, stall-guarded and rate-limited."""
         limit = min(CHUNK, self._down.piece)
-        source = pieces(self._client, response, limit, TIMEOUT.read)
+        source = pieces(
+            self._client,
+            response,
+            limit,
+            TIMEOUT.read,
+            position=download.offset,
+            spare=download.spare,
+        )
         while True:
             try:
                 chunk = next(source, None)

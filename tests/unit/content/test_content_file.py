@@ -1,5 +1,6 @@
 """Bytes at rest come back as they were written, or not at all."""
 
+import errno
 import os
 import random
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from zonedrive.content import ContentFile, create_file, open_file
 from zonedrive.content.file import Buffer
 from zonedrive.content.header import MAX_HOLES
-from zonedrive.content.sealed import CHUNK, SealedFile
+from zonedrive.content.sealed import SealedFile
+from zonedrive.content.slot import CHUNK
 from zonedrive.errors import Damaged, StoreError
 
 KEY = bytes(range(32))
@@ -278,4 +280,54 @@ def test_what_a_killed_writer_left_behind_the_end_never_comes_back(tmp_path: Pat
     assert file.size == 4
     file.truncate(1_000_000)
     assert file.pread(0, 1_000_000)[4:] == bytes(999_996)
+    file.close()
+
+
+def test_a_long_write_that_does_not_fit_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several chunks are written at once: where the disk is full, none of them remain."""
+    file = SealedFile.create(tmp_path / "file", KEY)
+    file.pwrite(0, b"a" * (3 * CHUNK))
+    file.flush()
+    taken, write = (tmp_path / "file").stat().st_size, os.pwrite
+
+    def full(descriptor: int, data: Buffer, offset: int) -> int:
+        if offset > taken:
+            raise OSError(errno.ENOSPC, "full")
+        return write(descriptor, memoryview(data)[: 2 * CHUNK], offset)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(os, "pwrite", full)
+        file.pwrite(3 * CHUNK, b"b" * (5 * CHUNK))
+    assert file.pread(0, 9 * CHUNK) == b"a" * (3 * CHUNK)
+    assert (tmp_path / "file").stat().st_size <= taken
+    file.truncate(6 * CHUNK)
+    assert file.pread(0, 9 * CHUNK) == b"a" * (3 * CHUNK) + bytes(3 * CHUNK)
+    file.close()
+
+
+def test_cached_chunks_written_at_once_are_missing_where_the_disk_was_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of content that can be fetched again, a failed write is never taken for bytes."""
+    file = SealedFile.create(tmp_path / "file", KEY)
+    file.without_journal()
+    file.truncate(8 * CHUNK)
+    write, calls = os.pwrite, 0
+
+    def full(descriptor: int, data: Buffer, offset: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError(errno.ENOSPC, "full")
+        return write(descriptor, memoryview(data)[: 2 * CHUNK], offset)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(os, "pwrite", full)
+        file.pwrite(0, b"b" * (5 * CHUNK))
+    with pytest.raises(Damaged):
+        file.pread(0, CHUNK)
+    file.pwrite(0, b"c" * (5 * CHUNK))
+    assert file.pread(CHUNK, 4 * CHUNK) == b"c" * (4 * CHUNK)
     file.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zonedrive.content import create_file, open_file
-from zonedrive.content.sealed import CHUNK
+from zonedrive.content.slot import CHUNK
 
 KEY = bytes(range(32))
 Step = tuple[str, int, bytes]

@@ -1,0 +1,89 @@
+"""The slots of a sealed file: one chunk of content each, encrypted and authenticated.
+
+Layout of a slot:
+
+    nonce 12, length of the plain bytes 4, ciphertext of that length, tag 16
+
+encrypted with AES-256-GCM under the file's key; file id, chunk number and length are
+authenticated with it.  Must not know where in a file its slots are.
+
+INVARIANT: a nonce is fresh at every write, so that a copied file (same id, same key) may be
+written on its own.
+"""
+
+import os
+import struct
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from zonedrive.cipher import NONCE_BYTES, TAG_BYTES
+from zonedrive.content.file import Buffer
+from zonedrive.errors import Damaged
+
+CHUNK = 64 * 1024
+_LENGTH = struct.Struct("<I")
+SLOT_HEAD = NONCE_BYTES + _LENGTH.size
+SLOT = SLOT_HEAD + CHUNK + TAG_BYTES
+_EMPTY = bytes(SLOT_HEAD)
+_INTO = hasattr(AESGCM, "encrypt_into")  # not in older versions
+
+
+def is_empty(slot: Buffer) -> bool:
+    """Whether nothing was ever written there, or it was cleared."""
+    return len(slot) < SLOT_HEAD or slot[:SLOT_HEAD] == _EMPTY
+
+
+def length_of(head: bytes) -> int:
+    """Bytes of the plain chunk, as the slot's head has it, unchecked; 0 where there is none."""
+    return int(_LENGTH.unpack_from(head, NONCE_BYTES)[0]) if len(head) == SLOT_HEAD else 0
+
+
+def used(plain: Buffer) -> int:
+    """Bytes that a chunk takes of its slot."""
+    return SLOT_HEAD + len(plain) + TAG_BYTES
+
+
+class Sealer:
+    """Makes slots and opens them, for one file."""
+
+    def __init__(self, key: AESGCM, file_id: bytes) -> None:
+        self._key = key
+        self._file_id = file_id
+
+    def seal(self, number: int, plain: Buffer) -> tuple[bytes, bytes]:
+        """The head and the rest of a chunk's slot."""
+        nonce = os.urandom(NONCE_BYTES)
+        sealed = self._key.encrypt(nonce, plain, self._aad(number, len(plain)))
+        return nonce + _LENGTH.pack(len(plain)), sealed
+
+    def seal_run(self, number: int, plain: memoryview) -> bytearray:
+        """The slots of whole chunks from `number` on, one after the other."""
+        count = len(plain) // CHUNK
+        run = bytearray(count * SLOT)
+        view = memoryview(run)
+        for index in range(count):
+            slot = view[index * SLOT : (index + 1) * SLOT]
+            piece = plain[index * CHUNK : (index + 1) * CHUNK]
+            nonce, aad = os.urandom(NONCE_BYTES), self._aad(number + index, CHUNK)
+            slot[:SLOT_HEAD] = nonce + _LENGTH.pack(CHUNK)
+            if _INTO:
+                self._key.encrypt_into(nonce, piece, aad, slot[SLOT_HEAD:])
+            else:
+                slot[SLOT_HEAD:] = self._key.encrypt(nonce, piece, aad)
+        return run
+
+    def open(self, number: int, slot: Buffer, name: str) -> bytes:
+        """The plain bytes in a slot of the file `name`.  Raises Damaged."""
+        (length,) = _LENGTH.unpack_from(slot, NONCE_BYTES)
+        if length <= CHUNK and len(slot) >= SLOT_HEAD + length + TAG_BYTES:
+            nonce = bytes(slot[:NONCE_BYTES])
+            sealed = memoryview(slot)[SLOT_HEAD : SLOT_HEAD + length + TAG_BYTES]
+            try:
+                return self._key.decrypt(nonce, sealed, self._aad(number, length))
+            except InvalidTag:
+                pass
+        raise Damaged(f"{name}: stored bytes of chunk {number} fail their check")
+
+    def _aad(self, number: int, length: int) -> bytes:
+        return b"%b%d:%d" % (self._file_id, number, length)

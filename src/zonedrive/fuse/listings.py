@@ -6,7 +6,6 @@ INVARIANT: an encoded listing is given out only while its folder has the stamp i
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import pyfuse3
 from cachetools import LRUCache
@@ -16,13 +15,25 @@ from zonedrive.fuse.verbs import Attr, Listed, Verbs
 
 ENTRIES = 50_000  # encoded at most, of all folders together: some 20 MB
 LARGEST = 10_000  # entries of a folder that is kept
+MOST = 8_000  # entries in one answer, at the least some 160 bytes each of at most 1 MiB
 DOTS = (b".", b"..")
 
 
-class _Encoded(NamedTuple):
-    stamp: object
-    entries: list[tuple[bytes, EntryAttributes, int]]  # as `Verbs.readdir` tells them
-    inos: list[int]
+class _Encoded:
+    """One folder."""
+
+    def __init__(self, stamp: object) -> None:
+        self.stamp = stamp
+        self.entries: list[tuple[bytes, EntryAttributes, int]] = []  # as `Verbs.readdir` has them
+        self.inos: list[int] = []
+        self._seconds = -1.0
+
+    def trust(self, seconds: float) -> None:
+        """Let the kernel trust all of it for so long."""
+        if seconds != self._seconds:
+            self._seconds = seconds
+            for _, attr, _ in self.entries:
+                attr.entry_timeout = attr.attr_timeout = seconds
 
 
 class Listings:
@@ -42,21 +53,20 @@ class Listings:
         kept = self._kept.get(listed.ino)
         if kept is None or kept.stamp != listed.stamp:
             kept = self._encoded(handle, listed)
-        timeout, given = listed.timeout, start
-        reply = pyfuse3.readdir_reply
-        for name, attr, following in kept.entries[start:]:
-            attr.entry_timeout = attr.attr_timeout = timeout
+        # Rounded down, so that a folder that is listed again and again is touched once a second.
+        kept.trust(float(int(listed.timeout)))
+        given, reply = start, pyfuse3.readdir_reply
+        for name, attr, following in kept.entries[start : start + MOST]:
             if not reply(token, name, attr, following):
                 break
             given = following
         self._remember(kept.inos[start:given], start)
 
     def _encoded(self, handle: int, listed: Listed) -> _Encoded:
-        entries, inos = [], []
+        kept = _Encoded(listed.stamp)
         for name, attr, following in self._files.readdir(handle, 0):
-            entries.append((name, self._encode(attr), following))
-            inos.append(attr.ino)
-        kept = _Encoded(listed.stamp, entries, inos)
+            kept.entries.append((name, self._encode(attr), following))
+            kept.inos.append(attr.ino)
         self._kept[listed.ino] = kept
         return kept
 

@@ -29,9 +29,15 @@ class Lookups:
 
     def add_all(self, inos: Iterable[int]) -> None:
         """The kernel holds each of them once more."""
-        add = self.add
-        for ino in inos:
-            add(ino)
+        number, page = -1, array("I")
+        for ino in inos:  # those of one folder are mostly neighbours
+            if ino >> _BITS != number:
+                number = ino >> _BITS
+                page = self._page(number)
+            place = ino & (_PAGE - 1)
+            if not page[place]:
+                self._held[number] += 1
+            page[place] += 1
 
     def take(self, ino: int, count: int) -> bool:
         """The kernel holds it less often; True once it does not at all."""

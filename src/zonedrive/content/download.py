@@ -49,7 +49,8 @@ class Download:
         self.sink = sink
         self.start = start
         self.limit = limit
-        self.end = limit if bounded and isinstance(source, RangeSource) else sink.size
+        bounded = bounded and isinstance(source, RangeSource)
+        self.end = limit if bounded else sink.size
         self.noted = start  # how far the loop knows of
         self.position = start  # how far the thread is
         self.gained = 0  # bytes that were not there before

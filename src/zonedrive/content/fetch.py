@@ -88,8 +88,10 @@ class Fetcher:
         self._quiet_until = 0.0
         self._broken = 0  # connections in a row that brought nothing
 
-    async def wait(self, offset: int, end: int, goal: int, *, random: bool = False) -> None:
+    async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
         """Until [offset, end) is present; `goal`: how far to read on.
+
+        `bounded`: to ask the source for no more than that.
 
         Raises Changed, TimedOut, or what the source raised.
         """
@@ -97,7 +99,7 @@ class Fetcher:
             if self.dead is not None:
                 raise self.dead
             stop = min(self.entry.present.following(gap) or end, end)
-            waiter = Waiter(gap, stop, self._ask(gap, max(goal, end), bounded=random))
+            waiter = Waiter(gap, stop, self._ask(gap, max(goal, end), bounded=bounded))
             self._waiters.add(waiter)
             try:
                 await self._until(waiter)
@@ -121,7 +123,7 @@ class Fetcher:
                     self._ended(download, error, final=True)
                 raise error
 
-    def ahead(self, offset: int, goal: int, near: int) -> None:
+    def ahead(self, offset: int, goal: int, near: int, *, bounded: bool) -> None:
         """Read on to `goal` without waiting; begin anew only for a gap closer than `near`."""
         gap = self.entry.present.reach(offset)
         goal = min(goal, self.entry.size)
@@ -132,7 +134,7 @@ class Fetcher:
         if download is not None and download.extend(goal):
             return
         if gap - offset <= near and trio.current_time() >= self._quiet_until:
-            self._ask(gap, goal, bounded=False)
+            self._ask(gap, goal, bounded=bounded)
 
     def stop(self, error: Exception) -> None:
         """End all downloads for good; whoever still waits, or will, gets `error`."""

@@ -17,6 +17,7 @@ from zonedrive.errors import StoreError
 FIRST_WINDOW = 1 << 20  # bytes read ahead of a reader that just began
 MAX_WINDOW = 32 << 20
 MAX_STREAMING_WINDOW = 4 << 20  # where the bytes wait in memory
+EAGER = 8 << 20  # who has read so much in a row is taken to want all that follows
 SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any order
 _TRIES = 16  # a memory window may drop bytes before their reader wakes
 
@@ -35,7 +36,7 @@ class Reader:
         self._closed: Callable[[Reader], None] | None = closed
         self._next = 0  # where a sequential reader goes on
         self._run = 0  # bytes read in sequence so far
-        self._random = False
+        self._head = FIRST_WINDOW  # read ahead in any case: of who began at the beginning
         self._prefetching = False
         self.background: Callable[[Reader], None] = lambda _reader: None
         self.scope = trio.CancelScope()  # of what fetches for it in the background
@@ -64,9 +65,9 @@ class Reader:
         data = self._entry.pread(offset, end - offset)
         if data is not None:
             self._seen(offset, end)
-            if not self._random and not self._entry.complete:
-                window = self._window()
-                self._fetcher.ahead(self._next, self._next + window, window // 2)
+            if (window := self._window()) and not self._entry.complete:
+                goal, bounded = self._next + window, self._run < EAGER
+                self._fetcher.ahead(self._next, goal, window // 2, bounded=bounded)
         return data
 
     async def read(self, offset: int, length: int) -> bytes:
@@ -80,8 +81,8 @@ class Reader:
             return b""
         self._seen(offset, end)
         for _ in range(_TRIES):
-            goal = end if self._random else end + self._window()
-            await self._fetcher.wait(offset, end, goal, random=self._random)
+            goal = end + self._window()
+            await self._fetcher.wait(offset, end, goal, bounded=self._run < EAGER)
             data = self._entry.pread(offset, end - offset)
             if data is not None:
                 return data
@@ -112,15 +113,14 @@ class Reader:
 
     def _seen(self, offset: int, end: int) -> None:
         """Learn from a read whether its reader goes straight on."""
-        near = abs(offset - self._next) <= SLACK
-        if near:
-            self._run += max(end - self._next, 0)
+        if abs(offset - self._next) <= SLACK:
+            self._run += max(end - max(self._next, offset), 0)
             self._next = max(self._next, end)
         else:
-            self._run = 0
+            self._run = self._head = 0
             self._next = end
-        self._random = not near
 
     def _window(self) -> int:
+        """How far to read ahead: not at all after a jump, then ever further."""
         most = MAX_STREAMING_WINDOW if self._entry.streaming else MAX_WINDOW
-        return min(FIRST_WINDOW + 2 * self._run, most)
+        return min(self._head + 2 * self._run, most)

@@ -110,6 +110,42 @@ async def test_random_reads_fetch_what_they_need(cache: Cache) -> None:
     reader.close()
 
 
+async def test_random_reads_close_to_each_other_fetch_little_more(cache: Cache) -> None:
+    """That two of many random reads lie side by side does not begin a long download."""
+    source = RangeScript(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in (40 * MIB, 40 * MIB + 300 * KIB, 20 * MIB, 20 * MIB - 600 * KIB, 5 * MIB):
+        assert await reader.read(offset, 4096) == source.data[offset : offset + 4096]
+    await until(lambda: source.open_now == 0)
+    assert source.sent <= 5 * 128 * KIB
+    reader.close()
+
+
+async def test_a_reader_that_goes_on_is_asked_for_ever_more_at_once(cache: Cache) -> None:
+    """A program that reads on after a jump soon causes one long download, not many short ones."""
+    source = RangeScript(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in range(8 * MIB, 48 * MIB, 128 * KIB):
+        found = reader.available(offset, 128 * KIB)
+        found = await reader.read(offset, 128 * KIB) if found is None else found
+        assert found == source.data[offset : offset + 128 * KIB]
+    assert len(source.opened) < 12
+    assert source.sent < 57 * MIB
+    reader.close()
+
+
+async def test_the_head_of_a_big_file_costs_a_part_of_it(cache: Cache) -> None:
+    """`file` on a folder of films asks the service for a part of each, and leaves the rest."""
+    source = RangeScript(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await reader.read(0, 4096) == source.data[:4096]
+    await until(lambda: source.open_now == 0)
+    assert source.ends
+    assert max(source.ends) < 2 * MIB
+    assert source.finished == 1
+    reader.close()
+
+
 async def test_a_far_seek_does_not_wait_for_the_bytes_between(cache: Cache) -> None:
     """Jumping to the end of a film does not download the film first."""
     source = Script(content(64 * MIB))

@@ -97,8 +97,13 @@ class AccountPaths:
 
 
 def private_dir(path: Path) -> Path:
-    """Make `path` a folder that only its owner can enter, and give it back."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """Make `path` a folder that only its owner can enter, and give it back.
+
+    So are the folders above it that have to be made, as the XDG specification wants it.
+    """
+    if not path.parent.exists():
+        private_dir(path.parent)
+    path.mkdir(exist_ok=True, mode=0o700)
     if path.stat().st_mode & 0o077:
         path.chmod(0o700)
     return path

@@ -41,6 +41,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
         "trash": ("zonedrive.cli.files", "trash", "List what was deleted."),
         "restore": ("zonedrive.cli.files", "restore", "Bring back what was deleted."),
     },
+    "Finding faults": {
+        "doctor": ("zonedrive.cli.doctor", "doctor", "Check what a mount needs."),
+    },
     "Trying out": {
         "sandbox": ("zonedrive.cli.sandbox", "sandbox", "Run a service of your own to try with."),
     },

@@ -77,6 +77,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
             f"{paths.database} cannot be read with the key of account {paths.account}",
             remedy="was the setting 'encrypt' changed, or the keyring emptied?",
         ) from wrong
+    private_dir(paths.cache)
     core = Core(
         database=database,
         tree=tree,

@@ -45,6 +45,7 @@ class Commands:
         self._over = over
         self.handlers: dict[str, Handler] = {
             "status": self.status,
+            "vitals": self.vitals,
             "sync": self.sync,
             "unmount": self.unmount,
             "stop": self.stop,
@@ -70,6 +71,10 @@ class Commands:
             "pid": os.getpid(),
             **found,
         }
+
+    async def vitals(self, request: Message, say: Say) -> Message:
+        """How it is, without a name."""
+        return self._parts.files.report.vitals()
 
     async def logged_on(self, request: Message, say: Say) -> Message:
         """A person has just logged on (again): try the new bearer now."""

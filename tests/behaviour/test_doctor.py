@@ -1,0 +1,148 @@
+"""`zonedrive doctor` finds what is wrong, says what to do, and tells nobody's names."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import trustme
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
+
+
+def examine(machine: Machine) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Exit code, and the checks by name."""
+    ended = machine.run("doctor", "--json")
+    assert ended.stderr == ""
+    said = json.loads(ended.stdout)
+    assert set(said) == {"ok", "checks"}
+    assert said["ok"] == (ended.returncode == 0)
+    for check in said["checks"]:
+        assert set(check) == {"name", "ok", "detail", "remedy"}
+        assert check["ok"] or check["remedy"], check
+    return ended.returncode, {check["name"]: check for check in said["checks"]}
+
+
+def bad(machine: Machine) -> set[str]:
+    """The checks that are not in order; there are some."""
+    code, checks = examine(machine)
+    assert code == 1
+    return {name for name, check in checks.items() if not check["ok"]}
+
+
+def test_a_mount_in_use_is_in_order(mounted: Mounted) -> None:
+    """Every check is there, and people read the same."""
+    (mounted.root / "notes.txt").write_bytes(b"new\n")
+    (mounted.root / "big.bin").read_bytes()
+    code, checks = examine(mounted.machine)
+    assert (code, [name for name, check in checks.items() if not check["ok"]]) == (0, [])
+    assert set(checks) == {
+        "fuse device", "fusermount3", "settings", "state folder", "cache folder", "cache speed",
+        "database", "logon", "profile", "encryption", "key", "service", "certificate", "clock",
+        "token", "mount", "daemon", "outbox", "lost and found",
+    }  # fmt: skip
+    assert "encrypted" in checks["encryption"]["detail"]
+    assert "in a file" in checks["key"]["detail"]
+    assert "everything is in order" in mounted.machine.done("doctor")
+
+
+def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
+    """No name of a person, a zone, a file, a folder or a host is in them, and no secret."""
+    mounted.allow("no right", "refused", "403")
+    secrets = json.loads((mounted.machine.state / "secrets.json").read_text())
+    with mounted.deployment.faulty(status=403, method="POST"):
+        (mounted.root / "secret plan.txt").write_bytes(b"x")
+        eventually(lambda: mounted.status()["outbox"]["failed"] == 1, 20)
+        shown = (
+            mounted.machine.run("doctor").stdout + mounted.machine.run("doctor", "--json").stdout
+        )
+    assert "BAD  outbox: 1 of 1 change(s) were refused" in shown
+    private = [mounted.root.name, "secret plan", "alice", world.DOMAIN, "127.0.0.1"]
+    private += [str(mounted.machine.folder), mounted.machine.folder.name, secrets["key"]]
+    private += [json.loads(secrets["bearer"])["secret"]]
+    assert [name for name in private if name in shown] == []
+
+
+@pytest.mark.mount("encrypt=false")
+def test_encryption_that_is_off_is_said(mounted: Mounted) -> None:
+    """It is a choice, so it is in order; but nobody shall believe it were on."""
+    (mounted.root / "notes.txt").read_bytes()
+    code, checks = examine(mounted.machine)
+    assert code == 0
+    assert checks["encryption"]["detail"].startswith("off (encrypt = false)")
+
+
+def test_without_a_logon(machine: Machine) -> None:
+    """It says what to do first, and leaves out what cannot be looked at."""
+    assert bad(machine) == {"logon"}
+    _, checks = examine(machine)
+    assert checks["logon"]["remedy"] == "run 'zonedrive logon URL'"
+
+
+def test_a_service_that_is_away(mounted: Mounted) -> None:
+    """The way there is what is wrong, and nothing else."""
+    mounted.allow("offline", "reach")
+    with mounted.deployment.faulty(down=True):
+        assert bad(mounted.machine) == {"service"}
+    with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE"):
+        assert bad(mounted.machine) == {"service"}
+
+
+def test_a_certificate_of_somebody_else(machine: Machine, deployment: Deployment) -> None:
+    """Whoever answers is not whom the account trusts."""
+    machine.log_on(deployment, profile="sandbox")
+    (machine.state / "ca.pem").write_bytes(trustme.CA().cert_pem.bytes())
+    assert bad(machine) == {"certificate"}
+
+
+def test_a_logon_that_has_ended(machine: Machine, deployment: Deployment) -> None:
+    """The service is asked whether it accepts what is kept here."""
+    machine.log_on(deployment, profile="sandbox", options=("--session-only",))
+    assert examine(machine)[0] == 0
+    deployment.tell({"expire_sessions": True})
+    assert bad(machine) == {"token"}
+    deployment.forget_people()
+
+
+def test_a_mount_whose_daemon_died(mounted: Mounted) -> None:
+    """It is named before a program stumbles over it; a new mount makes it good."""
+    mounted.kill()
+    assert bad(mounted.machine) == {"mount"}
+    mounted.mount()
+    assert examine(mounted.machine)[0] == 0
+
+
+def test_files_that_others_can_read(mounted: Mounted) -> None:
+    """Whatever made them so, what is kept here is for its owner alone."""
+    (mounted.machine.state / "daemon.log").chmod(0o644)
+    mounted.machine.cache.chmod(0o755)
+    assert bad(mounted.machine) == {"state folder", "cache folder"}
+
+
+def test_settings_and_a_profile_that_cannot_be_used(
+    machine: Machine, deployment: Deployment
+) -> None:
+    """Both are found before the next mount fails."""
+    machine.log_on(deployment, profile="sandbox")
+    config = machine.folders["CONFIG_HOME"] / "zonedrive/config.toml"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text('profile = "/nowhere/profile.toml"\n')
+    assert bad(machine) == {"profile"}
+    config.write_text("refresh = soon\n")
+    assert "settings" in bad(machine)
+
+
+def test_what_waits_for_a_mount_is_counted(mounted: Mounted) -> None:
+    """Not mounted is in order, but what is in the outbox is said."""
+    mounted.allow("offline", "reach")
+    list(mounted.root.iterdir())
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "waiting.txt").write_bytes(b"12345")
+        mounted.unmount("--timeout", "0")
+    code, checks = examine(mounted.machine)
+    assert code == 0
+    assert re.match(r"1 file \(5 bytes\) wait", checks["outbox"]["detail"])
+    assert checks["mount"]["detail"] == "not mounted"

@@ -1,0 +1,192 @@
+"""What the doctor makes of what it finds, where a real machine cannot be brought to it."""
+
+import errno
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from zonedrive.config import Settings
+from zonedrive.daemon import checkup
+from zonedrive.daemon.checkup import folders, machine, mount, service
+from zonedrive.daemon.checkup.finding import Finding
+from zonedrive.daemon.checkup.patient import Patient
+from zonedrive.errors import StoreError, TimedOut, Unreachable
+from zonedrive.fuse import mountpoint
+from zonedrive.remote import glance
+from zonedrive.remote.glance import Glance
+
+
+def patient(**facts: Any) -> Patient:
+    """Somebody of whom just these facts are known."""
+    return cast(Patient, SimpleNamespace(**facts))
+
+
+def disk(free: int, total: int = 1 << 40) -> SimpleNamespace:
+    """What statvfs says of a disk."""
+    return SimpleNamespace(f_frsize=1, f_bavail=free, f_blocks=total, f_flag=0)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Patient:
+    """An account with private folders."""
+    for name in ("state", "cache", "cache/content"):
+        (tmp_path / name).mkdir(mode=0o700)
+    paths = SimpleNamespace(
+        state=tmp_path / "state", cache=tmp_path / "cache", content=tmp_path / "cache/content",
+        database=tmp_path / "state/tree.db",
+    )  # fmt: skip
+    return patient(paths=paths, settings=Settings())
+
+
+@pytest.mark.parametrize(
+    ("ahead", "ok"), [(0.0, True), (59.0, True), (-61.0, False), (3600.0, False)]
+)
+def test_a_clock_may_differ_a_little(ahead: float, ok: bool) -> None:
+    """Within a minute one-time codes and times are as expected."""
+    found = service.clock(patient(glance=Glance(0.1, ahead, 100)))
+    assert found is not None and found.ok == ok
+
+
+def test_the_clock_is_read_off_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which names whole seconds; an answer that is under way is no difference."""
+    monkeypatch.setattr(time, "time", lambda: 1_000_000_000.9)
+    date = "Sun, 09 Sep 2001 01:46:40 GMT"
+    assert glance._ahead(date, 0.1) == 0.0
+    assert glance._ahead("Sun, 09 Sep 2001 01:45:00 GMT", 0.1) == pytest.approx(100.9)
+    assert glance._ahead("yesterday", 0.1) is None
+
+
+@pytest.mark.parametrize(("days", "ok"), [(90.0, True), (3.0, False)])
+def test_a_certificate_that_ends_soon_is_said(days: float, ok: bool) -> None:
+    """While there is time to renew it."""
+    found = service.certificate(patient(glance=Glance(0.1, 0.0, days)))
+    assert found is not None and found.ok == ok
+
+
+@pytest.mark.parametrize("error", [TimedOut("example.org is slow"), Unreachable("example.org")])
+def test_a_service_out_of_reach_is_not_named(error: Exception) -> None:
+    """The words are the doctor's own: those of the error hold the host."""
+    found = service.reachable(patient(glance=error))
+    assert found is not None
+    assert not found.ok
+    assert "example" not in found.detail + found.remedy
+
+
+def test_a_full_disk_leaves_no_room_to_save(home: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for what is saved nor for the cache."""
+    monkeypatch.setattr(os, "statvfs", lambda path: disk(free=20 << 20))
+    found = folders.state(home), folders.cache(home)
+    assert [each is not None and each.ok for each in found] == [False, False]
+
+
+def test_a_small_disk_is_said_and_in_order(home: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is smaller than the setting, as 5 % of the disk stay free."""
+    monkeypatch.setattr(os, "statvfs", lambda path: disk(free=2 << 30, total=4 << 30))
+    found = folders.cache(home)
+    assert found is not None and found.ok
+    assert "the disk leaves 2 GiB" in found.detail
+
+
+def test_a_database_on_a_network_file_system_is_not_safe(
+    home: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's log needs shared memory that only one machine has."""
+    around = mountpoint.Mount(home.paths.state, "nfs4", "server:/home")
+    monkeypatch.setattr(mountpoint, "mounts", lambda: [around])
+    found = folders.state(home)
+    assert found is not None and not found.ok
+    assert "nfs4" in found.detail
+
+
+def test_a_damaged_database_of_former_times_is_said(home: Patient) -> None:
+    """It is in order now; somebody may still want to look for something in the old one."""
+    home.paths.database.touch(0o600)
+    home.paths.database.with_name("tree.db.damaged-1").touch(0o600)
+    home.paths.database.with_name("tree.db.damaged-1-wal").touch(0o600)
+    found = folders.database(home)
+    assert found is not None and found.ok
+    assert "1 damaged" in found.detail
+
+
+def test_a_disk_that_crawls_is_no_place_for_a_cache(
+    home: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it would be quicker to fetch everything anew; the trial leaves nothing behind."""
+    ticks = iter([0.0, 100.0])
+    watch = SimpleNamespace(monotonic=lambda: next(ticks))
+    monkeypatch.setattr("zonedrive.daemon.checkup.folders.time", watch)
+    found = folders.cache_speed(home)
+    assert found is not None and not found.ok
+    assert [path.name for path in home.paths.cache.iterdir()] == ["content"]
+
+
+def test_a_machine_without_fuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Device and helper are named, with what to do."""
+    monkeypatch.setattr(machine, "DEVICE", tmp_path / "fuse")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for found in (machine.fuse_device(patient()), machine.fusermount(patient())):
+        assert not found.ok
+        assert found.remedy
+
+
+def test_a_helper_that_may_not_mount(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without its bit it can do nothing for people; root needs none."""
+    (tmp_path / "fusermount3").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    assert not machine.fusermount(patient()).ok
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert machine.fusermount(patient()).ok
+
+
+@pytest.mark.parametrize(
+    ("vitals", "ok"),
+    [
+        ({"waiting": 0, "failed": 0, "tries": 0, "state": "online"}, True),
+        ({"waiting": 5, "failed": 0, "tries": 1, "state": "online"}, True),
+        ({"waiting": 5, "failed": 0, "tries": 40, "state": "offline"}, True),
+        ({"waiting": 5, "failed": 0, "tries": 40, "state": "online"}, False),
+        ({"waiting": 5, "failed": 1, "tries": 1, "state": "online"}, False),
+    ],
+)
+def test_an_outbox_is_stuck_where_the_service_answers(vitals: dict[str, Any], ok: bool) -> None:
+    """Waiting for a service that is away is as it should be."""
+    found = mount.outbox(patient(account=object(), vitals=vitals, running=True))
+    assert found is not None and found.ok == ok
+
+
+def test_a_daemon_that_does_not_answer() -> None:
+    """It lives, so it is not simply started anew."""
+    found = mount.answering(patient(running=True, vitals=None))
+    assert found is not None and not found.ok
+
+
+def test_a_check_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it stumbled over stays private."""
+
+    def store(patient: Patient) -> Finding:
+        raise StoreError("/home/alice is damaged")
+
+    def system(patient: Patient) -> Finding:
+        raise OSError(errno.EACCES, "Permission denied", "/home/alice")
+
+    def bug(patient: Patient) -> Finding:
+        raise KeyError("alice")
+
+    def good(patient: Patient) -> Finding:
+        return Finding(True, "well")
+
+    def nothing(patient: Patient) -> None:
+        return None
+
+    checks = (("a", store), ("b", system), ("c", bug), ("d", nothing), ("e", good))
+    monkeypatch.setattr(checkup, "CHECKS", checks)
+    found = list(checkup.examine(patient()))
+    assert [(each["name"], each["ok"]) for each in found] == [
+        ("a", False), ("b", False), ("c", False), ("e", True),
+    ]  # fmt: skip
+    assert "alice" not in str(found)

@@ -12,7 +12,9 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-GROUND = frozenset({"model", "errors", "paths", "config", "db", "cipher", "failpoint", "salvage"})
+GROUND = frozenset(
+    {"model", "errors", "paths", "config", "db", "cipher", "failpoint", "salvage", "memory"}
+)
 
 # What each package may import of zonedrive, beside itself.  Downward only, see the README's map.
 BELOW: dict[str, frozenset[str]] = {

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 import httpx
+import trio
 
 from zonedrive import __version__
 from zonedrive.config import Settings
@@ -30,6 +31,7 @@ FILE = "/api/zones/{zone}/files/{file}"
 REQUIREMENTS = "/api/access/authorizationrequirements"
 USER_AGENT = f"zonedrive/{__version__}"
 KEEPALIVE_SECONDS = 300.0
+LARGE = 1_000_000  # bytes of an answer that would keep the loop for too long
 ShapeT = TypeVar("ShapeT", wire.WireEntry, wire.WireZone, wire.WireVersion)
 
 
@@ -97,11 +99,21 @@ class Service:
 
         Deleted ones are left out, and each id comes once.
         """
+        return (await self.listed(zone_id, folder_id)).entries()
+
+    async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
+        """As `listing`, with entries that are only read when they are asked for."""
         doing = "listing a folder"
         path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
-        wires = await self._all("folder", path, wire.WireEntry, doing)
-        found = wire.entries(wires, doing, zone_id=zone_id, parent_id=folder_id)
-        return [entry for entry in found if not entry.deleted]
+
+        async def fetch(query: Mapping[str, str]) -> list[wire.RawEntry]:
+            body = await self._calls.read(path, query, doing=doing)
+            if len(body) < LARGE:
+                return wire.raw_items(body, doing)
+            return await trio.to_thread.run_sync(wire.raw_items, body, doing)
+
+        found = await Reader(fetch, self._pagination["folder"]).read()
+        return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
         """One file or folder; it may be a deleted one, see Entry.deleted."""

@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeVar
 
@@ -76,6 +77,13 @@ class WireVersion(msgspec.Struct):
     lastModifiedBy: object = None  # noqa: N815
 
 
+class RawEntry(msgspec.Struct, gc=False):
+    """A file or folder entry as it comes, unread but for its id; see `Listed`."""
+
+    id: object = None
+    raw: msgspec.Raw | bytes = b"null"
+
+
 WireT = TypeVar("WireT", WireEntry, WireZone, WireVersion)
 
 
@@ -111,6 +119,77 @@ def items_of(value: object, kind: type[WireT], doing: str) -> list[WireT]:
     return [msgspec.convert(item, kind) if isinstance(item, dict) else kind() for item in value]
 
 
+def raw_items(body: bytes, doing: str) -> list[RawEntry]:
+    """As `items`, of entries: each is read only when it is asked for.
+
+    They refer to `body`, which stays in memory as long as one of them.
+    """
+    raws: Sequence[msgspec.Raw | bytes]
+    try:
+        raws = msgspec.json.decode(body, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = parse(body, doing)
+        if not isinstance(value, list):
+            raise BadAnswer(f"{doing}: the answer is not an array") from None
+        raws = [json.dumps(item).encode() for item in value]
+    return [RawEntry(_read(raw, _Id, doing).id, raw) for raw in raws]
+
+
+class Listed:
+    """The present entries of a folder, as they came: numbered, each id once, unread.
+
+    So many thousands of them take little more room than the answer did.
+    """
+
+    def __init__(
+        self, items: Iterable[RawEntry], doing: str, *, zone_id: str, parent_id: str
+    ) -> None:
+        found = {text(item.id): item.raw for item in items}
+        if found.pop("", None) is not None:
+            logger.warning("%s: items have no id", doing)
+        self.ids = list(found)
+        self._raws = list(found.values())
+        self._doing = doing
+        self._zone_id = zone_id
+        self._parent_id = parent_id
+
+    def said(self, number: int) -> bytes:
+        """Everything the service says of an entry."""
+        return bytes(self._raws[number])
+
+    def entry(self, number: int) -> Entry | None:
+        """The entry, or None where it is a deleted one."""
+        wire = _read(self._raws[number], WireEntry, self._doing)
+        found = entry(wire, zone_id=self._zone_id, parent_id=self._parent_id)
+        return None if found is None or found.deleted else found
+
+    def entries(self) -> list[Entry]:
+        """All of them, read."""
+        found = (self.entry(number) for number in range(len(self.ids)))
+        return [each for each in found if each is not None]
+
+
+class _Id(msgspec.Struct, gc=False):
+    id: object = None
+
+
+_ReadT = TypeVar("_ReadT", _Id, WireEntry)
+
+
+def _read(raw: msgspec.Raw | bytes, kind: type[_ReadT], doing: str) -> _ReadT:
+    """One object; what is none is an empty one."""
+    try:
+        return _DECODERS[kind](raw)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = parse(bytes(raw), doing)
+        return msgspec.convert(value, kind) if isinstance(value, dict) else kind()
+
+
+_DECODERS: dict[type, Callable[[msgspec.Raw | bytes], Any]] = {
+    kind: msgspec.json.Decoder(kind).decode for kind in (_Id, WireEntry)
+}
+
+
 def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
     """The entry, or None where the id is missing; the keywords fill what is not told."""
     found_id = text(wire.id)
@@ -119,8 +198,8 @@ def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "")
     size, modified, author = count(wire.size), moment(wire.lastModified), text(wire.lastModifiedBy)
     return Entry(
         id=found_id,
-        zone_id=text(wire.zoneId) or zone_id,
-        parent_id=text(wire.parentId) or parent_id,
+        zone_id=_same(text(wire.zoneId), zone_id),
+        parent_id=_same(text(wire.parentId), parent_id),
         name=text(wire.name) or name,
         folder=wire.folder is True,
         size=0 if wire.folder is True else size,
@@ -133,6 +212,11 @@ def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "")
         # The moment counts as read, so that two spellings of it make one stamp.
         revision=Revision(f"{modified or text(wire.lastModified)}|{size}|{author}"),
     )
+
+
+def _same(told: str, known: str) -> str:
+    """What is told, and one object where thousands of entries tell the same."""
+    return known if not told or told == known else told
 
 
 def one_entry(

@@ -19,9 +19,10 @@ import time
 
 import trio
 
+from zonedrive import memory
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
 from zonedrive.model import Entry
-from zonedrive.tree.answer import Merged, Read
+from zonedrive.tree.answer import Merged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.listing import Merge
 from zonedrive.vfs.core import Core
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fresh one
 SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many folders
 RESERVED = 2  # requests at once that are left to what programs wait for
+LARGE = 5000  # entries after whose listing it is worth while to give memory back
 TROUBLE_S = 5.0  # after a failure so long nothing is fetched ahead
 
 
@@ -213,7 +215,7 @@ class Folders:
     async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
         core = self._core
         try:
-            entries = await core.service.listing(folder.zone, folder.remote_id or "")
+            listed = await core.service.listed(folder.zone, folder.remote_id or "")
         except NotFound:
             await self._vanished(folder)
             raise
@@ -221,11 +223,13 @@ class Folders:
             return
         merge = Merge(core.tree, folder, flight.asked_ns, Unsent(core))
         try:
-            for _ in merge.entries(Read(entries)):
+            for _ in merge.entries(listed):
                 await trio.lowlevel.checkpoint()
         finally:
             self._tell(folder.ino, merge.result)
         self._merged(folder.ino, flight)
+        if len(listed.ids) >= LARGE and self._nursery is not None:
+            self._nursery.start_soon(trio.to_thread.run_sync, memory.give_back)
 
     def _tell(self, folder: int, merged: Merged) -> None:
         """Tell everybody what a listing changed."""

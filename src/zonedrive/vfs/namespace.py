@@ -26,6 +26,7 @@ CALL_BACK_S = 10.0  # how long a change of name waits for the upload of the file
 
 
 DOTS = (".", "..")
+TOGETHER = 32  # entries of a listing that are brought into memory at once
 
 
 def require_writable(*inodes: Inode) -> None:
@@ -102,6 +103,8 @@ class Namespace:
     async def opendir(self, ino: int) -> int:
         """A handle to read the folder's names by."""
         folder = await self.folder(ino)
+        for _ in self._core.tree.loading(folder.ino):  # of a large one, a step at a time
+            await trio.lowlevel.checkpoint()
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         self._listings[handle] = Listing(folder.ino)
         return handle
@@ -133,13 +136,18 @@ class Namespace:
         folder = tree.get(listing.folder)
         present = self._present(folder)
         timeout = self._folders.trusted_for(folder.ino)
-        for number, name in enumerate((listing.names or DOTS)[start:], start):
-            if number < len(DOTS):
-                ino: int | None = folder.ino if number == 0 else folder.parent or folder.ino
-            else:
-                ino = present.get(name)
-            if ino is not None:
-                yield name.encode(), core.attr(tree.get(ino), timeout), number + 1
+        names = listing.names or DOTS
+        for number in range(start, min(len(DOTS), len(names))):
+            ino = folder.ino if number == 0 else folder.parent or folder.ino
+            yield names[number].encode(), core.attr(tree.get(ino), timeout), number + 1
+        for first in range(max(start, len(DOTS)), len(names), TOGETHER):
+            numbers = range(first, min(first + TOGETHER, len(names)))
+            inos = [present.get(names[number], NOWHERE) for number in numbers]
+            inodes = {inode.ino: inode for inode in tree.get_all(inos)}
+            for number, ino in zip(numbers, inos, strict=True):
+                if ino in inodes:
+                    name = names[number].encode()
+                    yield name, core.attr(inodes[ino], timeout), number + 1
 
     def _present(self, folder: Inode) -> Mapping[str, int]:
         return self._core.tree.children(folder.ino) if folder.parent != NOWHERE else {}

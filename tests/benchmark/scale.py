@@ -1,0 +1,198 @@
+"""Memory, start and listings with many entries: `python -m tests.benchmark.scale [--shape FxN]…`.
+
+Each shape (folders x entries in each) is put straight into the tables of a sandbox; then one
+daemon after the other lists all of it, starts again, and lists it again.  The limit of a listing
+is what the service itself takes for the answers, measured with a plain client.
+"""
+
+import argparse
+import json
+import sqlite3
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+
+SHAPES = ("1x100000", "100x1000")
+BIG = ("1000x1000", "10x100000")
+MIB = 1 << 20
+LONG = 1800.0  # seconds; only so that a hanging run ends
+
+
+def main() -> None:
+    """Measure, print a line for each figure, and JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", action="append", metavar="FxN", help=f"default: {SHAPES}")
+    parser.add_argument("--big", action="store_true", help=f"also {BIG}: takes some minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    figures = {}
+    for shape in arguments.shape or (SHAPES + BIG if arguments.big else SHAPES):
+        folders, entries = map(int, shape.split("x"))
+        with tempfile.TemporaryDirectory(prefix="zonedrive-scale-") as path:
+            figures[shape] = Run(Path(path), folders, entries).measure()
+        for what, value in figures[shape].items():
+            print(f"{shape:>12}  {what:<48} {value:>10.2f}", flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1))
+
+
+class Run:
+    """One shape, from an empty sandbox on."""
+
+    def __init__(self, path: Path, folders: int, entries: int) -> None:
+        self._path = path
+        self._folders = folders
+        self._entries = entries
+
+    def measure(self) -> dict[str, float]:
+        """All figures, by what they are and their unit."""
+        (self._path / "sandbox").mkdir()
+        deployment = Deployment(self._path / "sandbox", zones=1)
+        try:
+            plant(self._path / "sandbox/data/sandbox.db", self._folders, self._entries)
+            machine = Machine(self._path / "machine")
+            machine.log_on(deployment, profile="sandbox")
+            mounted = Mounted(machine, deployment, "Zone 01", ["refresh=86400"])
+            try:
+                return {"answers of the service, s": self._limit(deployment)} | self._look(mounted)
+            finally:
+                mounted.tear_down()
+        finally:
+            deployment.close()
+
+    def _look(self, mounted: Mounted) -> dict[str, float]:
+        found = {}
+        mounted.mount()
+        mounted._unwatch()  # it is for tests, which are short
+        daemon = Daemon(mounted.pid)
+        mounted.root.stat()
+        found["memory at first, MiB"] = daemon.rss()
+        with stalls(mounted) as longest:
+            found["first listing of everything, s"] = _list(mounted.root)
+        found["another program waited at most, ms"] = longest[0] * 1000
+        found["memory after it, MiB"] = daemon.rss()
+        found["greatest memory, MiB"] = daemon.peak()
+        found["second listing, s"] = _list(mounted.root)
+        started = time.monotonic()
+        mounted.status()
+        found["status, s"] = time.monotonic() - started
+        found["memory then, MiB"] = daemon.rss()
+        mounted.unmount(seconds=LONG)
+        started = time.monotonic()
+        mounted.mount()
+        list(mounted.root.iterdir())
+        found["start until an ls of the zone, s"] = time.monotonic() - started
+        mounted._unwatch()
+        daemon = Daemon(mounted.pid)
+        with stalls(mounted) as longest:
+            found["listing after the start, s"] = _list(mounted.root)
+        found["another program waited then, ms"] = longest[0] * 1000
+        found["memory after that, MiB"] = daemon.rss()
+        database = mounted.machine.state / "tree.db"
+        found["database, MiB"] = database.stat().st_size / MIB
+        mounted.unmount(seconds=LONG)
+        return found
+
+    def _limit(self, deployment: Deployment) -> float:
+        """Seconds the service takes to answer for all the folders, one after the other."""
+        person = deployment.person("alice")
+        zone = person.zone("Zone 01")
+        names = [f"folder {number:04}" for number in range(self._folders)]
+        ids = [zone.entry_id(name) for name in names[:1]]
+        started = time.monotonic()
+        for folder in ids:
+            zone._json("GET", f"/api/zones/{zone.id}/folder/{folder}", timeout=httpx.Timeout(LONG))
+        return (time.monotonic() - started) * self._folders
+
+
+class Daemon:
+    """What the kernel says of a process."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def rss(self) -> float:
+        """Resident MiB."""
+        return self._field("VmRSS")
+
+    def peak(self) -> float:
+        """The most it ever had, MiB."""
+        return self._field("VmHWM")
+
+    def _field(self, name: str) -> float:
+        text = Path(f"/proc/{self._pid}/status").read_text("ascii")
+        line = next(line for line in text.splitlines() if line.startswith(name))
+        return int(line.split()[1]) / 1024
+
+
+@contextmanager
+def stalls(mounted: Mounted) -> Iterator[list[float]]:
+    """The longest time (s) that a stat of a name that is not there took meanwhile.
+
+    It asks the daemon each time, in the zone's own folder, which is listed.
+    """
+    longest = [0.0]
+    over = threading.Event()
+
+    def look() -> None:
+        number = 0
+        while not over.wait(0.002):
+            number += 1
+            started = time.monotonic()
+            (mounted.path / f"no such {number}").exists()
+            longest[0] = max(longest[0], time.monotonic() - started)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield longest
+    finally:
+        over.set()
+        thread.join()
+
+
+def _list(root: Path) -> float:
+    started = time.monotonic()
+    subprocess.run(
+        ["find", str(root), "-printf", "%s\n"],
+        stdout=subprocess.DEVNULL, check=True, timeout=LONG,
+    )  # fmt: skip
+    return time.monotonic() - started
+
+
+def plant(path: Path, folders: int, entries: int) -> None:
+    """Put folders with entries into the first zone of a sandbox."""
+    with closing(sqlite3.connect(path, timeout=60)) as database:
+        zone, root, user = database.execute(
+            "SELECT id, root_id, created_by FROM zones WHERE name = 'Zone 01'"
+        ).fetchone()
+        now = time.time_ns() // 1000
+        with database:
+            for number in range(folders):
+                folder = uuid.uuid4().hex
+                rows: list[tuple[object, ...]]
+                rows = [(folder, zone, root, f"folder {number:04}", 1, None, 0, now, user)]
+                rows += [
+                    (uuid.uuid4().hex, zone, folder, f"Quarterly report of department {n:06}.docx",
+                     0, uuid.uuid4().hex, 1000 + n, now - n, user)
+                    for n in range(entries)
+                ]  # fmt: skip
+                database.executemany(
+                    "INSERT INTO entries (id, zone_id, parent_id, name, folder, version_id, size,"
+                    " modified_us, modified_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    rows,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -94,6 +94,20 @@ def test_what_is_here_is_read_by_anybody(mounted: Mounted, thumbnailer: Path) ->
     assert downloads(mounted.deployment) == before
 
 
+def test_nothing_is_fetched_ahead_of_a_guarded_program(mounted: Mounted, thumbnailer: Path) -> None:
+    """It may walk through the files of a folder that are here; the others stay where they are."""
+    names = [f"{number:02}.bin" for number in range(30)]
+    for name in names:
+        mounted.zone.write(name, BIG[:10_000])
+    eventually((mounted.root / names[-1]).exists, 20)
+    mounted.machine.done("pin", *(mounted.root / name for name in names[:15]))
+    before = downloads(mounted.deployment)
+    for name in names[:15]:
+        assert read_by(thumbnailer, mounted.root / name).stdout == BIG[:10_000]
+    assert read_by(thumbnailer, mounted.root / names[15]).returncode == 1
+    assert downloads(mounted.deployment) == before
+
+
 def test_others_are_not_hindered_by_a_refusal(mounted: Mounted, thumbnailer: Path) -> None:
     """The same file is read by other programs before, during and after; then it is here."""
     notes = mounted.root / "notes.txt"

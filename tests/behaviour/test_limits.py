@@ -1,0 +1,97 @@
+"""`upload_limit` and `download_limit` hold for all transfers together, and for nothing else.
+
+A limit is a lower bound of time, so that no slow machine makes these tests fail.
+"""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+BIG = world.SEED["big.bin"]
+RATE = 2_000_000  # bytes a second
+BURST = RATE  # at most one second's worth passes at once
+
+
+@contextmanager
+def at_least_for(size: int) -> Iterator[None]:
+    """What happens inside moves `size` bytes, and may not be quicker than the limit."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began > 0.95 * (size - BURST) / RATE
+
+
+@pytest.mark.mount(f"download_limit={RATE}")
+def test_readers_share_the_download_limit(mounted: Mounted) -> None:
+    """Two at once are not twice as fast, and each gets all of its bytes."""
+    mounted.zone.write("other.bin", BIG)
+    eventually((mounted.root / "other.bin").exists, 20)
+    with at_least_for(2 * len(BIG)):
+        readers = [
+            subprocess.Popen(["cmp", mounted.root / name, "-"], stdin=subprocess.PIPE)
+            for name in ("big.bin", "other.bin")
+        ]
+        for reader in readers:
+            reader.communicate(BIG)
+            assert reader.returncode == 0
+
+
+@pytest.mark.mount(f"download_limit={RATE}")
+def test_small_files_share_it_too(mounted: Mounted) -> None:
+    """Also those that are fetched ahead of a program that walks through a folder."""
+    for number in range(60):
+        mounted.zone.write(f"{number:02}.bin", BIG[: 80_000 + number])
+    eventually((mounted.root / "59.bin").exists, 20)
+    with at_least_for(60 * 80_000):
+        for number in range(60):
+            assert (mounted.root / f"{number:02}.bin").read_bytes() == BIG[: 80_000 + number]
+
+
+@pytest.mark.mount(f"download_limit={RATE}")
+def test_what_is_fetched_in_the_background_keeps_to_it(mounted: Mounted) -> None:
+    """Pinning a zone takes no more than reading it."""
+    mounted.zone.write("other.bin", BIG)
+    eventually((mounted.root / "other.bin").exists, 20)
+    with at_least_for(2 * len(BIG)):
+        mounted.machine.done("pin", mounted.root)
+
+
+@pytest.mark.mount("download_limit=50000", "upload_limit=50000")
+def test_metadata_goes_past_full_limits(mounted: Mounted) -> None:
+    """While transfers crawl in both directions, folders are listed and made as ever."""
+    mounted.zone.write("other.bin", BIG)
+    eventually((mounted.root / "other.bin").exists, 20)
+    readers = [
+        subprocess.Popen(["cat", mounted.root / name], stdout=subprocess.DEVNULL)
+        for name in ("big.bin", "other.bin")
+    ]
+    try:
+        (mounted.root / "going.bin").write_bytes(BIG)
+        eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, 20)
+        assert len(list((mounted.root / "docs/2026").iterdir())) == 1
+        (mounted.root / "made").mkdir()
+        eventually(lambda: mounted.zone.find("made"), 20)
+        assert [reader.poll() for reader in readers] == [None, None]
+        assert mounted.status()["outbox"]["uploading"] == 1
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
+
+
+@pytest.mark.mount(f"upload_limit={RATE}", "settle=0")
+@pytest.mark.parametrize("sizes", [[len(BIG)] * 2, [80_000] * 60], ids=["large", "small"])
+def test_uploads_share_the_upload_limit(mounted: Mounted, sizes: list[int]) -> None:
+    """However many there are at once, and however small they are."""
+    files = {f"{number}.new": BIG[:size] for number, size in enumerate(sizes)}
+    with at_least_for(sum(sizes)):
+        for name, data in files.items():
+            (mounted.root / name).write_bytes(data)
+        mounted.sync()
+    assert all(mounted.zone.read(name) == data for name, data in files.items())

@@ -11,4 +11,6 @@ The rooms, each knowing only those above it:
     mounts    zonedrive and its peers, mounted
     rows      which work is done by whom and what is aimed at
     table     the figures as people read them
+
+`scale` is a program of its own: one daemon and very many entries.
 """

@@ -23,6 +23,7 @@ from tests.benchmark.work import Job
 WORK_SECONDS = 180.0
 ARRIVE_SECONDS = 120.0
 IDLE_SECONDS = 10.0
+SCALE_SECONDS = 1800.0
 
 Figures = dict[str, float]
 
@@ -261,6 +262,26 @@ def under_load(bench: Bench, who: Contestant) -> Figures:
     size = bench.big_mib // dataset.LOADS * dataset.MIB
     sent = {f"load{number}.bin": size for number in range(dataset.LOADS)}
     return written("stat_under_load", sent)(bench, who)
+
+
+def scale(shape: str) -> Measurement:
+    """So many folders times so many entries: what a daemon holds then, and how it starts."""
+
+    def measure(bench: Bench, who: Contestant) -> Figures:
+        found = bench.servers.folder / f"{shape}.json"
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.benchmark.scale", "--shape", shape, "--json", found],
+            capture_output=True, encoding="utf-8", timeout=SCALE_SECONDS, check=False,
+        )  # fmt: skip
+        if ended.returncode:
+            raise Failed(ended.stderr.strip().rpartition("\n")[2][:300])
+        said: Figures = json.loads(found.read_bytes())[shape]
+        return {
+            "mib": max(said["memory after it, MiB"], said["memory after that, MiB"]),
+            "start_s": said["start until an ls of the zone, s"],
+        }
+
+    return measure
 
 
 def curl(bench: Bench, who: Contestant) -> Figures:

@@ -10,6 +10,8 @@ from tests.benchmark import dataset, measurements
 from tests.benchmark.measurements import Measurement, plain, written
 
 EVERYBODY = ("zonedrive", "rclone", "davfs2", "sshfs")
+TWO = EVERYBODY[:2]
+"""Where the others take minutes and say nothing that another row does not say."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ WORKS: Mapping[str, Work] = {
     "warm_stat": Work(plain("warm_stat"), (*EVERYBODY, "native"), 2),
     "warm_list": Work(plain("warm_list"), (*EVERYBODY, "native")),
     "find": Work(plain("find", far=True)),
-    "ls_recursive": Work(plain("ls_recursive", far=True)),
+    "ls_recursive": Work(plain("ls_recursive", far=True), TWO),
     "ls_large": Work(plain("ls_large", far=True), times=2),
     "first_bytes": Work(measurements.first_bytes, times=3),
     "sequential": Work(plain("sequential"), (*EVERYBODY, "curl"), 2),
@@ -59,11 +61,13 @@ WORKS: Mapping[str, Work] = {
     "reread_sealed": Work(measurements.reread(), ("zonedrive",)),
     "big_write": Work(measurements.big_write, times=2),
     "small_writes": Work(written("small_writes", SMALL, far=True)),
-    "git": Work(measurements.git),
-    "rsync": Work(written("rsync", dataset.tree(), far=True)),
+    "git": Work(measurements.git, TWO),
+    "rsync": Work(written("rsync", dataset.tree(), far=True), TWO),
     "tar": Work(written("tar", dataset.tree(), far=True)),
     "under_load": Work(measurements.under_load, ("zonedrive", "rclone", "sshfs")),
     "memory": Work(measurements.memory),
+    "scale_100k": Work(measurements.scale("100x1000"), ("zonedrive",)),
+    "scale_1m": Work(measurements.scale("1000x1000"), ("zonedrive",)),
     "start": Work(measurements.start),
     "idle": Work(measurements.idle),
 }
@@ -128,8 +132,11 @@ ROWS: tuple[Row, ...] = (
         (Goal(limit=50),),
     ),
     Row("memory after 23,000 entries and a big file", "memory", "mib", "MiB", digits=0),
+    Row("… after 100,000 entries", "scale_100k", "mib", "MiB", (Goal(limit=120),), digits=0),
+    Row("… after 1,000,000 entries", "scale_1m", "mib", "MiB", (Goal(limit=450),), digits=0),
     Row("start until ls answers", "start", "fresh_s", "s", digits=2),
-    Row("… with 23,000 entries known", "start", "again_s", "s", (Goal(limit=2),), digits=2),
+    Row("… with 23,000 entries known", "start", "again_s", "s", digits=2),
+    Row("… with 1,000,000 entries known", "scale_1m", "start_s", "s", (Goal(limit=2),), digits=2),
     Row("idle, of a core", "idle", "cpu_percent", "%", (Goal(limit=0.5),), digits=2),
     Row("… wake-ups in 10 s", "idle", "wakeups", "", digits=0),
     Row("… requests in 10 s", "idle", "requests", "", digits=0),

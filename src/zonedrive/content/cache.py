@@ -176,10 +176,15 @@ class Cache:
 
     # -- changing
 
-    async def take(self, path: Path, ino: int, revision: str, size: int) -> None:
-        """Adopt a closed content file as this revision; `path` is gone afterwards in any case."""
+    async def take(
+        self, path: Path, ino: int, revision: str, size: int, taken: int | None = None
+    ) -> None:
+        """Adopt a closed content file as this revision; `path` is gone afterwards in any case.
+
+        Who has looked at it, and read it, says how many bytes of the disk it takes.
+        """
         self.drop(ino)
-        await self._shelf.take(path, ino, revision, size)
+        await self._shelf.take(path, ino, revision, size, taken)
 
     def drop(self, ino: int) -> None:
         """Forget all content of an inode; who has it open can read on."""

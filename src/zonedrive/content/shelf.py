@@ -132,9 +132,14 @@ class Shelf:
         """Remove all content of an inode that nobody uses."""
         self._drop_rows(self.index.of(ino))
 
-    async def take(self, path: Path, ino: int, revision: str, size: int) -> None:
-        """Adopt a closed content file as a revision; `path` is gone afterwards in any case."""
-        taken = self._adoptable(path, size)
+    async def take(
+        self, path: Path, ino: int, revision: str, size: int, known: int | None = None
+    ) -> None:
+        """Adopt a closed content file as a revision; `path` is gone afterwards in any case.
+
+        `known`: bytes that it takes on the disk, where its content has just been read.
+        """
+        taken = self._adoptable(path, size, known)
         granted, victims = self.room.claim(taken, taken) if taken else (0, [])
         name = self._new_name(ino)
         target = self.directory / name
@@ -158,11 +163,13 @@ class Shelf:
         else:
             remove([path, target])
 
-    def _adoptable(self, path: Path, size: int) -> int:
+    def _adoptable(self, path: Path, size: int, known: int | None) -> int:
         """Bytes that `path` takes on the disk, 0 where it cannot be an entry of ours."""
         suffix = ".plain" if self._key is None else ".sealed"
         if path.suffix not in ("", suffix):
             return 0
+        if known is not None:
+            return known
         try:
             file = open_file(path, self._key)
         except (OSError, StoreError):

@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -22,8 +22,10 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
-from zonedrive.outbox.fold import Action, Place, Step, Subject, fold
+from zonedrive.outbox.agenda import FAR_NS
+from zonedrive.outbox.fold import Action, Step
 from zonedrive.outbox.journal import Intent, Journal, due_in
+from zonedrive.outbox.planning import Planner, Subjects
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,6 @@ log = logging.getLogger(__name__)
 # to what is.
 BIG = 4 << 20
 SMALL = 256 << 10
-FOR_SMALL = 2  # places
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 15.0
 WAITED_FOR_RETRY_S = 2.0  # while somebody waits for everything to be sent
@@ -39,8 +40,12 @@ FULL_RETRY_S = 5.0  # after the disk took no record
 FIRST_REFUSED_RETRY_S = 4.0  # after a refusal: the cause may have gone
 LONGEST_REFUSED_RETRY_S = 300.0
 BIG_REFUSED_RETRY_S = 60.0  # at least: such a file is not sent in vain every few seconds
-FAR_NS = 86_400_000_000_000  # due a day ahead: the clock was set back, and nothing waits for that
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
+# While programs write one file after the other they come first: what is due waits for a moment
+# of quiet, but not for ever.
+OVERDUE_NS = 5_000_000_000
+FOR_OVERDUE = 2  # places
+LOOK_S = 0.5  # between two looks for what is overdue
 REMEDY = (
     "the file stays here and is tried again; another name or folder may help, or the administrator"
 )
@@ -48,14 +53,8 @@ LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others 
 CALM = 4.0  # times as long as a look at all that waits took, so long until the next one
 
 
-class Carrier(Protocol):
+class Carrier(Subjects, Protocol):
     """Who knows inodes and the service."""
-
-    def describe(self, ino: int) -> Subject | None:
-        """What folding needs; None where the inode is no more."""
-
-    def being_written(self) -> Collection[Place]:
-        """The places of new files that programs have open for writing."""
 
     async def ready(self) -> bool:
         """Wait while the service cannot be reached or asks for a logon; True if that was so."""
@@ -72,18 +71,24 @@ def refused(intent: Intent, vain: int | None = None) -> bool:
 class Dispatcher:
     """The outbox at work."""
 
-    def __init__(self, journal: Journal, carrier: Carrier, places: int) -> None:
-        """At most `places` steps run at the same time."""
+    def __init__(self, journal: Journal, carrier: Carrier, places: int, quiet: float = 0.0) -> None:
+        """At most `places` steps run at the same time, and as many more that are small.
+
+        After a local change nothing new is sent for `quiet` seconds.
+        """
         self._journal = journal
         self._carrier = carrier
         self._places = places
+        self._quiet = quiet
+        self._planner = Planner(journal, carrier)
         self._running: dict[int, Step] = {}
         self._failures: dict[int, Exception] = {}
         self._faltering: set[int] = set()  # inodes that wait after a passing failure
         self._unwritable = False  # the journal took no record lately
         self._impatient = 0  # how many wait for everything to be sent
         self._queue: deque[Step] = deque()  # of the last folding: startable, best first
-        self._folded: tuple[int, Collection[Place]] = (0, ())  # what that was made from
+        self._looked = float("-inf")  # when that was made (monotonic seconds)
+        self._pause = 0.0  # seconds for which looking again is of no use, if nothing changes
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         self._changed = trio.Event()
@@ -121,7 +126,7 @@ class Dispatcher:
             return False
         return all(
             step.after or (refused(step.intent, vain) and step.intent.due_ns > now)
-            for step in self._steps()
+            for step in self._planner.everything()
         )
 
     def hurry(self, inos: Iterable[int]) -> None:
@@ -135,6 +140,7 @@ class Dispatcher:
     def waited_for(self) -> Iterator[None]:
         """Inside, somebody waits: what failed in passing is tried again sooner."""
         self._impatient += 1
+        self.wake()
         try:
             yield
         finally:
@@ -160,29 +166,36 @@ class Dispatcher:
                     if await self._carrier.ready():
                         self.hurry(intent.ino for intent in self._journal.all())
                     begun = time.perf_counter()
-                    steps = self._steps()
+                    self._look()
                 except OSError as full:  # what is to be noted first cannot be: look again soon
                     log.error("the journal cannot be written: %s", full)
                     await trio.sleep(FIRST_RETRY_S)
                     continue
-                now = time.time_ns()
-                self._queue = self._startable(steps, now)
                 self._start()
-                await self._rest(steps, now, CALM * (time.perf_counter() - begun))
+                await self._rest(CALM * (time.perf_counter() - begun))
 
-    def _steps(self) -> list[Step]:
-        intents = self._journal.all()
-        subjects = {}
-        for intent in intents:
-            subject = self._carrier.describe(intent.ino)
-            if subject is None:
-                with self._journal.transaction():
-                    self._journal.drop(intent.ino)
-            else:
-                subjects[intent.ino] = subject
-        being_written = self._carrier.being_written()
-        self._folded = (self._journal.newest, being_written)
-        return fold(intents, subjects, being_written)
+    def _look(self) -> None:
+        """Find out what may start, where there is a place for it."""
+        if len(self._running) >= self._most():
+            self._pause = float("inf")
+            return
+        unquiet = self._unquiet()
+        if unquiet and time.monotonic() < self._looked + LOOK_S:
+            self._pause = unquiet
+            return
+        self._looked = time.monotonic()
+        now = time.time_ns()
+        steps, more = self._planner.due(now, self._running)
+        self._queue = self._startable(steps, now)
+        later = [self._planner.names_due, self._journal.agenda.next_due()]
+        self._pause = min(
+            (max(0.0, (due - now) / 1e9) for due in later if due is not None),
+            default=float("inf"),
+        )
+        if more and not self._queue:
+            self._pause = 0.0
+        elif unquiet:
+            self._pause = min(self._pause, unquiet)
 
     @staticmethod
     def _startable(steps: list[Step], now: int) -> deque[Step]:
@@ -201,17 +214,19 @@ class Dispatcher:
         assert self._nursery is not None
         busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}
         sizes = [step.intent.size for step in self._running.values()]
-        unchanged = self._folded == (self._journal.newest, self._carrier.being_written())
+        overdue = time.time_ns() - OVERDUE_NS if self._unquiet() else None
+        most = self._most()
         passed: list[Step] = []
-        while self._queue and len(self._running) < self._places and len(passed) < LOOK_AHEAD:
+        while self._queue and len(self._running) < most and len(passed) < LOOK_AHEAD:
             step = self._queue.popleft()
             if self._journal.get(step.ino) != step.intent:
                 continue
             if (
                 step.ino in busy
                 or (step.other and step.other in busy)
+                or (overdue is not None and step.intent.due_ns > overdue)
                 or not self._has_place(step.intent.size, sizes)
-                or not (unchanged or step.action is Action.UPLOAD)
+                or (step.action is not Action.UPLOAD and self._planner.outdated(step))
             ):
                 passed.append(step)
                 continue
@@ -221,18 +236,27 @@ class Dispatcher:
             self._nursery.start_soon(self._deliver, step)
         self._queue.extendleft(reversed(passed))
 
+    def _unquiet(self) -> float:
+        """Seconds until a moment of quiet, if nothing is changed until then."""
+        if self._impatient:
+            return 0.0
+        return max(0.0, self._journal.changed_at + self._quiet - time.monotonic())
+
+    def _most(self) -> int:
+        """How many steps may run now."""
+        return FOR_OVERDUE if self._unquiet() else 2 * self._places
+
     def _has_place(self, size: int, running: list[int]) -> bool:
         """Whether so long an upload may start beside those under way."""
+        if size <= SMALL:
+            return True
         if size > BIG and sum(each > BIG for each in running) >= max(1, self._places // 2):
             return False
-        others = sum(each > SMALL for each in running)
-        return size <= SMALL or others < max(1, self._places - FOR_SMALL)
+        return sum(each > SMALL for each in running) < self._places
 
-    async def _rest(self, steps: list[Step], now: int, calm: float) -> None:
+    async def _rest(self, calm: float) -> None:
         """Sleep until something changes, or the next step is due; `calm` seconds at least."""
-        later = [step.intent.due_ns for step in steps]
-        pause = min(((due - now) / 1e9 for due in later if due > now), default=float("inf"))
-        with trio.move_on_after(pause):
+        with trio.move_on_after(self._pause):
             await self._wake.wait()
         await trio.sleep(max(FOLD_PAUSE_S, calm))
 
@@ -252,6 +276,7 @@ class Dispatcher:
                 await trio.sleep(FULL_RETRY_S)
         finally:
             del self._running[step.ino]
+            self._planner.ended(step.ino)
             self.wake()
         if self._failures.get(step.ino) is None:
             self._start()

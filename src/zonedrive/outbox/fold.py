@@ -150,14 +150,19 @@ def _ordered(
 ) -> list[Step]:
     """The steps with what each must wait for; one of a circle steps aside."""
     by_ino = {step.ino: step for step in steps}
-    in_the_way = {step.ino: _in_the_way(step, steps, subjects, leaving) for step in steps}
+    held_by: dict[int, set[int]] = {}  # by folder: what the service has in it
+    for step in steps:
+        origin = subjects[step.ino].origin
+        if origin is not None:
+            held_by.setdefault(origin[0], set()).add(step.ino)
+    in_the_way = {step.ino: _in_the_way(step, held_by, subjects, leaving) for step in steps}
     waits = {
         step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, subjects)
         if not _may_have_arrived(subjects[step.ino])
         else set()
         for step in steps
     }
-    circle = _circle(waits)
+    circle = _circle({ino: others for ino, others in waits.items() if others})
     aside = next(
         (
             ino
@@ -168,11 +173,15 @@ def _ordered(
         None,
     )
     return [
-        Step(Action.ASIDE, step.ino, step.intent)
-        if step.ino == aside
-        else msgspec.structs.replace(step, after=frozenset(waits[step.ino]))
+        _waiting(step, waits[step.ino])
+        if step.ino != aside
+        else Step(Action.ASIDE, aside, step.intent)
         for step in steps
     ]
+
+
+def _waiting(step: Step, others: set[int]) -> Step:
+    return msgspec.structs.replace(step, after=frozenset(others)) if others else step
 
 
 def _may_have_arrived(subject: Subject) -> bool:
@@ -181,17 +190,14 @@ def _may_have_arrived(subject: Subject) -> bool:
 
 def _in_the_way(
     step: Step,
-    steps: Sequence[Step],
+    held_by: Mapping[int, set[int]],
     subjects: Mapping[int, Subject],
     leaving: Mapping[Place, Subject],
 ) -> set[int]:
     """Who must leave the step's place, or the folder it deletes."""
     subject = subjects[step.ino]
     if step.action is Action.DELETE:
-        if not subject.folder:
-            return set()
-        origins = ((each.ino, subjects[each.ino].origin) for each in steps)
-        return {ino for ino, origin in origins if origin is not None and origin[0] == step.ino}
+        return held_by.get(step.ino, set()) if subject.folder else set()
     if _takes_a_place(step, subject):
         former = leaving.get(subject.place)
         if former is not None and former.ino != step.ino:

@@ -23,6 +23,7 @@ from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
 from zonedrive.model import Revision
+from zonedrive.outbox.agenda import Agenda
 
 _COLUMNS = (
     "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
@@ -111,6 +112,8 @@ class Journal:
         self._database = database
         self._intents: dict[int, Intent] = {}
         self.changed: Callable[[], None] = lambda: None  # called after every change
+        self.agenda = Agenda()
+        self.changed_at = float("-inf")  # when something was changed here last (monotonic, s)
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
             values = list(row)
@@ -118,6 +121,7 @@ class Journal:
                 values[flag] = bool(values[flag])
             intent = Intent(*values)
             self._intents[intent.ino] = intent
+            self.agenda.note(intent.ino, intent)
         self._seq = max((intent.seq for intent in self._intents.values()), default=0)
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -138,7 +142,12 @@ class Journal:
 
     def leaving(self) -> list[Intent]:
         """Those of what is to be elsewhere than the service has it, or is to be deleted."""
-        return [intent for intent in self._intents.values() if intent.place or intent.gone]
+        return [intent for intent in self.names() if intent.place or intent.gone]
+
+    def names(self) -> list[Intent]:
+        """Those about names, oldest change first."""
+        found = [self._intents[ino] for ino in self.agenda.names]
+        return sorted(found, key=lambda intent: intent.seq)
 
     @property
     def newest(self) -> int:
@@ -183,10 +192,10 @@ class Journal:
             self._put(msgspec.structs.replace(old, held=held, due_ns=due_ns))
 
     def let_go(self, ino: int, due_ns: int) -> None:
-        """As `hold` with False, where the disk takes no row: a next start finds nobody anyway."""
+        """As `hold` with False, without a row: a next start finds nobody anyway."""
         old = self._intents.get(ino)
         if old is not None:
-            self._intents[ino] = msgspec.structs.replace(old, held=False, due_ns=due_ns)
+            self._set(ino, msgspec.structs.replace(old, held=False, due_ns=due_ns))
             self.changed()
 
     def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
@@ -237,7 +246,7 @@ class Journal:
         if before is not None:
             self._remember(ino)
             self._database.execute("DELETE FROM intents WHERE ino = ?", (ino,))
-            del self._intents[ino]
+            self._set(ino, None)
         self.changed()  # also without an intent: others may have waited for its place
 
     # ---- the way out ----
@@ -301,6 +310,7 @@ class Journal:
     def _change(self, ino: int, **fields: object) -> Intent:
         """A local change: the newest, with a clean slate of attempts."""
         self._seq += 1
+        self.changed_at = time.monotonic()
         old = self._intents.get(ino, Intent(ino, 0))
         new = msgspec.structs.replace(
             old, seq=self._seq, attempts=0, failed=False, error="", **fields
@@ -315,16 +325,20 @@ class Journal:
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             msgspec.structs.astuple(intent),
         )
-        self._intents[intent.ino] = intent
+        self._set(intent.ino, intent)
         self.changed()
+
+    def _set(self, ino: int, intent: Intent | None) -> None:
+        if intent is None:
+            self._intents.pop(ino, None)
+        else:
+            self._intents[ino] = intent
+        self.agenda.note(ino, intent)
 
     def _remember(self, ino: int) -> None:
         """Should the transaction fail, memory is again what the table is."""
         before = self._intents.get(ino)
-        if before is None:
-            self._database.on_rollback(lambda: self._intents.pop(ino, None))
-        else:
-            self._database.on_rollback(lambda: self._intents.__setitem__(ino, before))
+        self._database.on_rollback(lambda: self._set(ino, before))
 
 
 def due_in(seconds: float) -> int:

@@ -173,13 +173,7 @@ class Transfer:
             "Content-Length": str(form.length),
         }
         response = self._send(_Exchange("POST", path, doing, headers, form=form))
-        try:
-            answer = wire.parse(response.content, doing)
-            return wire.one_entry(answer, doing, zone_id=zone_id, parent_id=folder_id, name=name)
-        except BadAnswer as wrong:
-            raise ReplyLost(
-                f"{wrong.message}, so what became of it is unknown", status=response.status_code
-            ) from wrong
+        return uploaded(response.content, zone_id, folder_id, name)
 
     def chunks(self, response: httpx.Response, download: Download) -> Iterator[Buffer]:
         """The body of a download, stall-guarded and rate-limited."""
@@ -268,6 +262,16 @@ class Transfer:
         if exchange.handed_over and status in answers.LOST:
             raise answers.lost(error)
         raise error
+
+
+def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
+    """The entry that an upload became.  Raises ReplyLost for an answer that cannot be read."""
+    doing = "uploading"
+    try:
+        answer = wire.parse(body, doing)
+        return wire.one_entry(answer, doing, zone_id=zone_id, parent_id=folder_id, name=name)
+    except BadAnswer as wrong:
+        raise ReplyLost(f"{wrong.message}, so what became of it is unknown") from wrong
 
 
 def _upload_timeout(size: int) -> httpx.Timeout:

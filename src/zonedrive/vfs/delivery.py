@@ -65,6 +65,15 @@ class Delivery:
                 places.add((inode.parent, core.remote_name(inode)))
         return places
 
+    def in_doubt(self) -> list[int]:
+        """The inodes of requests whose outcome is not known."""
+        return [doubt.ino for doubt in self._core.doubts.all()]
+
+    def occupant(self, place: Place) -> int:
+        """The new file that is at a place here; 0 where there is none."""
+        inode = self._core.tree.child(*place)
+        return inode.ino if inode is not None and inode.is_new and not inode.is_folder else 0
+
     def _remote_folders(self, inode: Inode) -> Iterator[Inode]:
         """The folders that an inode is in on the service, nearest first."""
         above: Inode | None = inode

@@ -28,6 +28,7 @@ from zonedrive.vfs.report import Report
 from zonedrive.vfs.succession import Succession
 
 BLOCK = 4096
+QUIET_S = 0.25  # without a change, before what is due is sent
 
 
 class StatFs(msgspec.Struct, frozen=True):
@@ -53,7 +54,12 @@ class FileSystem:
         core.cache.pinned = self.pins = Pins(core, self._folders)
         core.listed = self.pins.listed
         # Metadata and content have pools of their own; a step uses one connection at a time.
-        self._dispatcher = Dispatcher(core.journal, self._delivery, core.settings.connections)
+        self._dispatcher = Dispatcher(
+            core.journal,
+            self._delivery,
+            core.settings.connections,
+            quiet=min(QUIET_S, core.settings.settle),
+        )
         core.in_flight = lambda ino: ino in self._dispatcher.running
         core.landed = self._landed
         self._files = Files(core, self._folders, self._dispatcher)

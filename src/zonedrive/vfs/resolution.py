@@ -20,7 +20,7 @@ from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreacha
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
-from zonedrive.outbox.journal import due_in
+from zonedrive.outbox.journal import Intent, due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
@@ -230,7 +230,7 @@ class Resolution:
         """Whether a version of the service, the present one, is exactly the content of `file`."""
         transfer = self._core.service.transfer
 
-        def pieces() -> Iterator[bytes]:
+        def pieces() -> Iterator[bytes | memoryview]:
             with transfer.download(zone, file_id, version=version) as download:
                 yield from download
 
@@ -246,8 +246,11 @@ class Resolution:
 
     # ---- noting ----
 
-    async def arrived(self, sent: Doubt, entry: Entry) -> None:
-        """The service has what was sent: as its newest version, as a new file, as a folder."""
+    async def arrived(self, sent: Doubt, entry: Entry, taken: int | None = None) -> None:
+        """The service has what was sent: as its newest version, as a new file, as a folder.
+
+        `taken` bytes of the disk are what was sent, where that is known.
+        """
         core = self._core
         doubt = self.present(sent)
         inode = None if doubt is None else core.tree.find(doubt.ino)
@@ -266,18 +269,8 @@ class Resolution:
             return
         with core.transaction():
             core.doubts.drop(doubt.ino)
-            self._identify(inode, doubt, entry)
             intent = core.journal.get(inode.ino)
-            if intent is not None:  # also of a removal: who takes its place follows this version
-                core.journal.rebase(inode.ino, entry.revision)
-            if intent is not None and not intent.gone:
-                if doubt.bytes_ino == inode.ino and intent.generation == doubt.generation:
-                    core.journal.done(intent, content=True)
-                if inode.is_folder:
-                    core.journal.done(intent, place=True)
-                self.note_place(inode)
-            elif intent is None and inode.parent == NOWHERE:
-                core.journal.gone(inode.ino, due_in(0))
+            self._note_version(inode, doubt, entry, intent)
             left = core.journal.get(inode.ino)
             settled = (
                 doubt.bytes_ino == inode.ino
@@ -285,8 +278,12 @@ class Resolution:
                 and inode.generation == doubt.generation
                 and not (left and left.generation)
             )
-            if settled and not inode.local:
-                core.tree.update(inode, generation=0)
+            bytes_go = settled and not inode.local
+            self._identify(inode, doubt, entry, **({"generation": 0} if bytes_go else {}))
+            if intent is not None and not intent.gone:
+                self.note_place(inode)
+            elif intent is None and inode.parent == NOWHERE:
+                core.journal.gone(inode.ino, due_in(0))
             reached(Place.ARRIVAL_INSIDE)
         reached(Place.ARRIVED)
         opened = core.opened.get(inode.ino)
@@ -294,23 +291,41 @@ class Resolution:
             opened.session.base = entry.revision
         if inode.parent == NOWHERE and not core.service.can("delete"):
             self._let_go(inode)
-        if settled and not inode.local:
-            await self._to_cache(doubt, inode, entry)
+        if bytes_go:
+            await self._to_cache(doubt, inode, entry, taken)
             reached(Place.CACHED)
         else:
             core.resolved(doubt)
 
-    def _identify(self, inode: Inode, doubt: Doubt, entry: Entry) -> None:
+    def _note_version(
+        self, inode: Inode, doubt: Doubt, entry: Entry, intent: Intent | None
+    ) -> None:
+        """What was sent need not be sent any more; what is left follows the version it became.
+
+        Also a removal: who takes its place follows this version.
+        """
+        journal = self._core.journal
+        if intent is None:
+            return
+        if not intent.gone:
+            if doubt.bytes_ino == inode.ino and intent.generation == doubt.generation:
+                journal.done(intent, content=True)
+            if inode.is_folder:
+                journal.done(intent, place=True)
+        left = journal.get(inode.ino)
+        if left is not None and not (intent.generation and not left.generation):
+            journal.rebase(inode.ino, entry.revision)
+
+    def _identify(self, inode: Inode, doubt: Doubt, entry: Entry, **changes: object) -> None:
         """The inode stands for the entry."""
         core = self._core
         core.claim(inode, entry.id)
         if doubt.remote_id is None:
-            core.tree.update(
-                inode,
-                remote_id=entry.id,
-                remote_parent=entry.parent_id or doubt.folder,
-                remote_name=entry.name or doubt.name,
-            )
+            changes |= {
+                "remote_id": entry.id,
+                "remote_parent": entry.parent_id or doubt.folder,
+                "remote_name": entry.name or doubt.name,
+            }
         elif (doubt.folder, doubt.name) != (inode.remote_parent, inode.remote_name):
             self._folders.forget_all()  # others renamed or moved it: the listings will say so
         core.tree.update(
@@ -320,6 +335,7 @@ class Resolution:
             type=entry.type,
             sync=entry.sync,
             attributes=entry.attributes,
+            **changes,
         )
         core.tree.settle(inode.zone, entry.id)
 
@@ -360,14 +376,14 @@ class Resolution:
         core.discard_bytes(inode, intent)
         core.reap(inode)
 
-    async def _to_cache(self, doubt: Doubt, inode: Inode, entry: Entry) -> None:
+    async def _to_cache(self, doubt: Doubt, inode: Inode, entry: Entry, taken: int | None) -> None:
         """The bytes that were sent are those of the service's version: read them from here."""
         core = self._core
         opened = core.opened.get(inode.ino)
         path = core.spool.path(inode.ino, doubt.generation)
         if opened is None:
-            await core.cache.take(path, inode.ino, entry.revision, doubt.size)
+            await core.cache.take(path, inode.ino, entry.revision, doubt.size, taken)
             return
         async with opened.preparing:  # nobody is copying these bytes just now
             opened.close_local()
-            await core.cache.take(path, inode.ino, entry.revision, doubt.size)
+            await core.cache.take(path, inode.ino, entry.revision, doubt.size, taken)

@@ -227,12 +227,7 @@ class Sessions:
         reached(Place.FILE_CLOSED)
         intent = core.journal.get(opened.ino)
         if intent is not None and intent.generation:
-            try:
-                with core.transaction():
-                    core.journal.hold(opened.ino, False, core.due())
-            except OSError as full:  # the content is safe, so the close is not refused for that
-                log.warning("inode %d: that it is closed could not be noted: %s", opened.ino, full)
-                core.journal.let_go(opened.ino, core.due())
+            core.journal.let_go(opened.ino, core.due())
             reached(Place.INTENT_FREED)
 
     def abandon(self, opened: OpenFile) -> None:
@@ -264,7 +259,8 @@ class Sessions:
                 or core.service.link.state != "online"
             )
 
-        await self._dispatcher.wait_until(over)
+        with self._dispatcher.waited_for():
+            await self._dispatcher.wait_until(over)
         now = core.journal.get(opened.ino)
         if now is not None and now.generation == intent.generation:
             if core.service.link.state == "logon-required":

@@ -25,6 +25,7 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.resolution import Resolution
 
+SMALL = 128 << 10  # bytes that are sent without a thread: handing over costs more than sending
 PIECE = 1 << 20  # bytes read from the spool, and handed to the connection, at a time
 
 
@@ -66,15 +67,19 @@ class Uploads:
 
     async def upload(self, intent: Intent, inode: Inode) -> None:
         """Make the intent's content the next version, or a new file."""
-        try:
-            await self._upload(intent, inode)
-        except FileNotFoundError as wrong:
-            if not self._core.outdated(intent):
-                raise StoreError("the outgoing bytes are gone") from wrong
-
-    async def _upload(self, intent: Intent, inode: Inode) -> None:
         reached(Place.UPLOAD_TAKEN)
-        await self._require_whole(intent)
+        try:
+            file = await self._whole(intent)
+        except FileNotFoundError as wrong:
+            if self._core.outdated(intent):
+                return
+            raise StoreError("the outgoing bytes are gone") from wrong
+        try:
+            await self._upload(intent, inode, file)
+        finally:
+            file.close()
+
+    async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
         if inode.is_new:
             if await self._overtook(inode):
                 return
@@ -101,7 +106,7 @@ class Uploads:
         reached(Place.UPLOAD_JUDGED)
         if verdict is Verdict.COMPARE:
             assert found is not None
-            same = await self._same_content(doubt, found)
+            same = await self._resolution.same_bytes(file, doubt.zone, found.id)
             if self._decided_anew(intent):
                 return
             if same:
@@ -116,7 +121,7 @@ class Uploads:
             assert found is not None
             self._conflicts.set_aside(intent, inode, found)
         elif not await self._resolution.wait_for(folder_id, name):
-            await self._send(intent, inode, doubt)
+            await self._send(intent, inode, doubt, file)
 
     def _decided_anew(self, intent: Intent) -> bool:
         """Whether what was looked at may be compared with another base by now.
@@ -127,8 +132,8 @@ class Uploads:
         now = self._core.journal.get(intent.ino)
         return now is None or (now.seq, now.base) != (intent.seq, intent.base)
 
-    async def _require_whole(self, intent: Intent) -> None:
-        """Never send what is not what was saved.
+    async def _whole(self, intent: Intent) -> ContentFile:
+        """The bytes, open; never what is not what was saved.
 
         Raises Damaged; FileNotFoundError where the bytes are gone.
         """
@@ -141,10 +146,12 @@ class Uploads:
                 if which in core.suspect:
                     await trio.to_thread.run_sync(lambda: deque(file.blocks(), maxlen=0))
                     core.suspect.discard(which)
-            finally:
+            except BaseException:
                 file.close()
+                raise
         except Damaged as wrong:
             raise _damaged(wrong) from wrong
+        return file
 
     async def _overtook(self, inode: Inode) -> bool:
         """Whether another upload to the same name was under way: see first what came of it."""
@@ -152,7 +159,7 @@ class Uploads:
         name = self._core.remote_name(inode)
         return await self._resolution.wait_for(folder.remote_id or "", name)
 
-    async def _send(self, intent: Intent, inode: Inode, doubt: Doubt) -> None:
+    async def _send(self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile) -> None:
         """Send the bytes, and note the answer."""
         core, resolution = self._core, self._resolution
         if core.outdated(intent) or inode.remote_id != doubt.remote_id:
@@ -161,15 +168,18 @@ class Uploads:
             reached(Place.DOUBT_NOTED)
             try:
                 with resolution.asking(doubt):
-                    entry = await self._transfer(intent, inode, doubt)
+                    entry = await self._transfer(intent, inode, doubt, file)
             except Cancelled:
                 return
             reached(Place.REPLY_CAME)
-            await resolution.arrived(doubt, entry)  # where it cannot be noted, the doubt stays
+            # Where it cannot be noted, the doubt stays.
+            known = file.allocated if file.size == intent.size else None
+            await resolution.arrived(doubt, entry, known)
 
-    async def _transfer(self, intent: Intent, inode: Inode, doubt: Doubt) -> Entry:
+    async def _transfer(
+        self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile
+    ) -> Entry:
         core = self._core
-        file = core.spool.open(inode.ino, intent.generation)
         body = self._bodies[inode.ino] = Body(file, intent.size)
 
         def cancelled() -> bool:
@@ -180,6 +190,10 @@ class Uploads:
             )
 
         try:
+            if intent.size <= SMALL and not core.settings.upload_limit:
+                return await core.service.upload(
+                    inode.zone, doubt.folder, doubt.name, b"".join(body)
+                )
             return await trio.to_thread.run_sync(
                 lambda: core.service.transfer.upload(
                     inode.zone, doubt.folder, doubt.name, body, intent.size, cancelled=cancelled
@@ -189,7 +203,6 @@ class Uploads:
             raise _damaged(wrong) from wrong
         finally:
             del self._bodies[inode.ino]
-            file.close()
 
     async def _require_only_one(self, inode: Inode, name: str) -> None:
         """A version is sent under its file's name, so the folder may have that name only once."""
@@ -241,14 +254,6 @@ class Uploads:
                 "its folder was deleted on the service", remedy="move it to another folder"
             )
         return folder.remote_id, name, self._folders.hidden(folder.ino, name)
-
-    async def _same_content(self, doubt: Doubt, found: Entry) -> bool:
-        """Whether the service's version is what we were about to send."""
-        file = self._core.spool.open(doubt.bytes_ino, doubt.generation)
-        try:
-            return await self._resolution.same_bytes(file, doubt.zone, found.id)
-        finally:
-            file.close()
 
 
 def _damaged(wrong: Damaged) -> Damaged:

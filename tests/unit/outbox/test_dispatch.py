@@ -1,5 +1,6 @@
 """The dispatcher: everything is sent, in order, and a failure stops only itself."""
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,6 +37,12 @@ class Carrier:
     def being_written(self) -> set[Place]:
         return set()
 
+    def in_doubt(self) -> list[int]:
+        return []
+
+    def occupant(self, place: Place) -> int:
+        return 0
+
     async def ready(self) -> bool:
         waited = not self.online.is_set()
         await self.online.wait()
@@ -71,8 +78,10 @@ def write(journal: Journal, *inos: int, size: int = 1) -> None:
 
 
 @asynccontextmanager
-async def running(carrier: Carrier, places: int = 4) -> AsyncIterator[Dispatcher]:
-    dispatcher = Dispatcher(carrier.journal, carrier, places)
+async def running(
+    carrier: Carrier, places: int = 4, quiet: float = 0.0
+) -> AsyncIterator[Dispatcher]:
+    dispatcher = Dispatcher(carrier.journal, carrier, places, quiet)
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(dispatcher.run)
@@ -87,7 +96,7 @@ async def test_everything_is_sent_within_the_places(journal: Journal) -> None:
     async with running(carrier, places=4) as dispatcher:
         await dispatcher.wait_until(lambda: not len(journal))
     assert sorted(carrier.carried) == list(range(50))
-    assert carrier.most == 4
+    assert carrier.most == 8  # short ones: twice as many
 
 
 async def test_a_refusal_stops_only_its_file(journal: Journal) -> None:
@@ -167,3 +176,27 @@ async def test_nothing_is_tried_while_the_service_is_away(journal: Journal) -> N
         assert carrier.carried == []
         carrier.online.set()
         await dispatcher.wait_until(lambda: not len(journal))
+
+
+async def test_programs_that_write_one_file_after_the_other_come_first(journal: Journal) -> None:
+    """In a burst of changes nothing new is sent, unless somebody waits for that."""
+    carrier = Carrier(journal)
+    write(journal, 1, 2, 3)
+    with journal.transaction():
+        for ino in (1, 2, 3):
+            journal.hurry(ino, time.time_ns())
+            journal.hold(ino, False, time.time_ns())
+    async with running(carrier, quiet=3600) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert carrier.carried == []
+        with dispatcher.waited_for():
+            await dispatcher.wait_until(lambda: not len(journal))
+
+
+async def test_a_burst_without_an_end_keeps_nothing_waiting_for_ever(journal: Journal) -> None:
+    """What is long overdue is sent, two at a time, however busy programs are."""
+    carrier = Carrier(journal)
+    write(journal, *range(20))  # due long ago
+    async with running(carrier, quiet=3600) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.most == 2

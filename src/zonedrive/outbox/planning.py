@@ -1,0 +1,141 @@
+"""Which steps may start now: of thousands that wait, only those are folded that can matter.
+
+Intents about names depend on each other, so they are always folded together, and with them what
+may have arrived under some name, and new files at places that others leave.  Of the contents
+alone, which depend on those and on nothing else, the longest due are taken, some hundred at a
+time.  So the steps are the same as if everything had been folded.
+
+Must not know what a step does.  Nothing here is `async`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from zonedrive.outbox.fold import Place, Step, Subject, fold
+from zonedrive.outbox.journal import Intent, Journal
+
+BATCH = 200  # contents folded at a time
+LARGE = 256 << 10  # bytes
+LARGE_ONES = 20  # at most so many of a batch are larger
+
+
+class Subjects(Protocol):
+    """Who knows inodes."""
+
+    def describe(self, ino: int) -> Subject | None:
+        """What folding needs; None where the inode is no more."""
+
+    def being_written(self) -> Collection[Place]:
+        """The places of new files that programs have open for writing."""
+
+    def in_doubt(self) -> Collection[int]:
+        """Inodes that may have arrived, or been moved, without our knowing."""
+
+    def occupant(self, place: Place) -> int:
+        """The new file that is at a place here; 0 where there is none."""
+
+
+class Planner:
+    """Folds, and remembers what cannot start yet."""
+
+    def __init__(self, journal: Journal, subjects: Subjects) -> None:
+        self._journal = journal
+        self._subjects = subjects
+        self._epoch = -1  # of the agenda, at the newest folding
+        self._written: Collection[Place] = ()
+        self._origins: dict[int, tuple[Place, int]] = {}  # of names: where, and who is there now
+        self._blocked: set[int] = set()  # contents that must wait for others
+        self._blocks: dict[int, set[int]] = {}  # by ino: who waits for its step
+        self.names_due: int | None = None  # when the next one about names falls due (wall clock)
+
+    def everything(self) -> list[Step]:
+        """The steps of all intents."""
+        return self._fold(self._journal.all(), {})
+
+    def due(self, now_ns: int, busy: Collection[int]) -> tuple[list[Step], bool]:
+        """The steps about names, and the most urgent contents; whether there are more of these.
+
+        `busy` are inodes with a step under way.
+        """
+        agenda = self._journal.agenda
+        if self._epoch != agenda.epoch:
+            self._blocked.clear()
+            self._blocks.clear()
+        self._epoch = agenda.epoch
+        subjects: dict[int, Subject | None] = {}
+        related = self._related(subjects)
+        batch, more = self._batch(agenda.ripe(now_ns), busy)
+        chosen = {intent.ino: intent for intent in (*related, *batch)}
+        in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
+        steps = self._fold(in_order, subjects)
+        self._written = self._subjects.being_written()
+        for step in steps:
+            if step.after and step.ino not in agenda.names:
+                self._blocked.add(step.ino)
+                for other in step.after:
+                    self._blocks.setdefault(other, set()).add(step.ino)
+        later = [each.due_ns for each in related if each.due_ns > now_ns]
+        self.names_due = min(later, default=None)
+        return steps, more
+
+    def ended(self, ino: int) -> None:
+        """A step of the inode is over: who waited for it may go on."""
+        self._blocked -= self._blocks.pop(ino, set())
+
+    def outdated(self, step: Step) -> bool:
+        """Whether a step about names may be another one by now."""
+        if self._epoch != self._journal.agenda.epoch:
+            return True
+        if self._written != self._subjects.being_written():
+            return True
+        known = self._origins.get(step.ino)
+        return known is not None and self._subjects.occupant(known[0]) != known[1]
+
+    def _related(self, subjects: dict[int, Subject | None]) -> list[Intent]:
+        """All intents about names, and those about contents that they may depend on."""
+        journal = self._journal
+        found = {intent.ino: intent for intent in journal.names()}
+        for ino in self._subjects.in_doubt():
+            if (intent := journal.get(ino)) is not None:
+                found[ino] = intent
+        self._origins = {}
+        for ino in list(found):
+            subject = subjects[ino] = self._subjects.describe(ino)
+            if subject is None or subject.origin is None:
+                continue
+            heir = self._subjects.occupant(subject.origin)
+            self._origins[ino] = (subject.origin, heir)
+            if heir and (intent := journal.get(heir)) is not None:
+                found[heir] = intent
+        return list(found.values())
+
+    def _batch(self, ripe: Iterable[int], busy: Collection[int]) -> tuple[list[Intent], bool]:
+        batch: list[Intent] = []
+        large = 0
+        for ino in ripe:
+            intent = self._journal.get(ino)
+            if intent is None or ino in busy or ino in self._blocked:
+                continue
+            if intent.size > LARGE:
+                if large == LARGE_ONES:
+                    continue
+                large += 1
+            if len(batch) == BATCH:
+                return batch, True
+            batch.append(intent)
+        return batch, False
+
+    def _fold(
+        self, intents: Iterable[Intent], described: Mapping[int, Subject | None]
+    ) -> list[Step]:
+        found, subjects = [], {}
+        for intent in intents:
+            ino = intent.ino
+            subject = described[ino] if ino in described else self._subjects.describe(ino)
+            if subject is None:
+                with self._journal.transaction():
+                    self._journal.drop(ino)
+            else:
+                found.append(intent)
+                subjects[ino] = subject
+        return fold(found, subjects, self._subjects.being_written())

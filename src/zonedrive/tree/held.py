@@ -7,6 +7,7 @@ object; so all see a change at once.
 INVARIANT: an inode without a row stays until it is let go: it exists nowhere else.
 """
 
+from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
 from zonedrive.tree.inode import Inode
@@ -53,6 +54,11 @@ class Held:
         """Nobody can ask for it any more."""
         for known in (self._young, self._old, self._alive, self._rowless):
             known.pop(ino, None)
+
+    def drop_all(self, inodes: Iterable[Inode]) -> None:
+        """Nobody can ask for them any more."""
+        for inode in inodes:
+            self.drop(inode.ino)
 
     def everyone(self) -> list[Inode]:
         """All that are in memory."""

@@ -47,12 +47,23 @@ class Merge:
 
         A folder that is removed meanwhile is left alone.
         """
+        known = self._tree.numbers_in(self._folder.ino)
         changed: list[int] = []
         fresh: list[int] = []
-        for numbers in _parts(_by_id(answer.ids)):
-            self._compare(answer, numbers, changed, fresh)
+        ids = answer.ids
+        ordered: list[list[int]] = []
+        for start in range(0, len(ids), SORTED):
+            part = range(start, min(start + SORTED, len(ids)))
+            ordered.append(sorted(part, key=ids.__getitem__))
             yield
-        left = [ino for ino in self._tree.numbers_in(self._folder.ino) if ino not in self._seen]
+        # In the order of the ids, so that of two equal names always the same is marked.
+        for numbers in _parts(heapq.merge(*ordered, key=ids.__getitem__)):
+            if known:
+                self._compare(answer, numbers, changed, fresh)
+            else:
+                fresh += numbers
+            yield
+        left = [ino for ino in known if ino not in self._seen]
         yield from self._sweep.empty(left)
         if len(fresh) > STEP or len(fresh) > len(self._seen):
             yield from self._tree.loading(self._folder.ino)
@@ -277,13 +288,6 @@ class _Names(Container[str]):
 
     def __contains__(self, name: object) -> bool:
         return self._tree.has_name(self._folder, str(name))
-
-
-def _by_id(ids: Sequence[str]) -> Iterator[int]:
-    """Numbers in the order of the ids, so that of two equal names always the same is marked."""
-    starts = range(0, len(ids), SORTED)
-    parts = (range(start, min(start + SORTED, len(ids))) for start in starts)
-    return heapq.merge(*(sorted(part, key=ids.__getitem__) for part in parts), key=ids.__getitem__)
 
 
 def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:

@@ -18,11 +18,14 @@ class Settled:
 
     def __init__(self) -> None:
         self._moments: TTLCache[tuple[str, str], int] = TTLCache(RECENT, STALE_LISTING_S)
+        self._latest = -1
 
     def add(self, zone: str, remote_id: str) -> None:
         """It was changed just now."""
-        self._moments[zone, remote_id] = time.monotonic_ns()
+        self._latest = self._moments[zone, remote_id] = time.monotonic_ns()
 
     def since(self, zone: str, remote_id: str, asked_ns: int) -> bool:
         """Whether it was changed after `asked_ns` (monotonic)."""
-        return bool(self._moments) and self._moments.get((zone, remote_id), -1) >= asked_ns
+        if self._latest < asked_ns:  # which is so for nearly every entry of a listing
+            return False
+        return self._moments.get((zone, remote_id), -1) >= asked_ns

@@ -215,6 +215,15 @@ class InodeStore:
         rows = self._database.execute("SELECT ino FROM inodes WHERE parent = ?", (parent,))
         return sorted(ino for (ino,) in rows)
 
+    def folders_in(self, parent: int) -> list[int]:
+        """Of the folders in a folder that the service has, in the order they came."""
+        rows = self._database.execute(
+            "SELECT ino FROM inodes"
+            " WHERE parent = ? AND kind < 3 AND remote_id IS NOT NULL ORDER BY ino",
+            (parent,),
+        )
+        return [ino for (ino,) in rows]
+
     def new_in(self, parent: int) -> list[int]:
         """Of what is in a folder, what the service has never seen."""
         rows = self._database.execute(

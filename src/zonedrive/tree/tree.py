@@ -10,7 +10,6 @@ INVARIANT: the names in a folder are unique, and every inode but the root has at
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import islice
 
 from zonedrive.cipher import Box
@@ -142,6 +141,10 @@ class Tree:
         """Numbers of what is in a folder, in the order they came."""
         return [ino for ino in self._store.numbers_in(parent) if ino != ROOT]
 
+    def folders_in(self, parent: int) -> list[int]:
+        """Numbers of the folders in a folder that the service has, in the order they came."""
+        return self._store.folders_in(parent)
+
     def by_remote(self, zone: str, remote_id: str) -> Inode | None:
         """The inode that stands for the service's entry."""
         ino = self._store.by_remote(zone, remote_id)
@@ -149,11 +152,10 @@ class Tree:
 
     def by_remotes(self, zone: str, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
         """(number, parent, `Inode.seen`) by id, of those of the entries that are known."""
-        found = {}
-        for start in range(0, len(ids), BATCH):
-            for remote_id, *rest in self._store.by_remotes(zone, ids[start : start + BATCH]):
-                found[remote_id] = (rest[0], rest[1], rest[2])
-        return found
+        rest = iter(ids)
+        batches = iter(lambda: list(islice(rest, BATCH)), [])
+        rows = (row for batch in batches for row in self._store.by_remotes(zone, batch))
+        return {remote_id: (ino, parent, seen) for remote_id, ino, parent, seen in rows}
 
     def mark(self, said: bytes) -> int:
         """What `Inode.seen` is to be after the service said that."""
@@ -166,12 +168,10 @@ class Tree:
     def path(self, ino: int) -> str:
         """The way to an inode from the mount point, without a leading slash."""
         parts = []
-        inode = self.get(ino)
-        while inode.ino != ROOT:
+        while ino not in (ROOT, NOWHERE):
+            inode = self.get(ino)
             parts.append(inode.name)
-            if inode.parent == NOWHERE:
-                break
-            inode = self.get(inode.parent)
+            ino = inode.parent
         return "/".join(reversed(parts))
 
     def below(self, ino: int) -> Iterator[Inode]:
@@ -223,12 +223,16 @@ class Tree:
         return inode
 
     def add_all(self, parent: int, fields: Mapping[str, Mapping[str, object]]) -> None:
-        """New inodes under free names of one folder: their fields by name."""
+        """New inodes in a folder: their fields by name.  Who calls has seen the names are free."""
+        if not fields:
+            return
         inodes = [self._new(parent, name, None, each) for name, each in fields.items()]
+        self._changed(parent)
+        self._forget_names(parent, only_back=True)
+        self._database.on_rollback(lambda: self._held.drop_all(inodes))
         for inode in inodes:
-            self._link(inode)
+            self._dirents.link(parent, inode.name, inode.ino)
             self._held.put(inode)
-            self._database.on_rollback(partial(self._held.drop, inode.ino))
         self._store.write_new(inodes)
 
     def update(self, inode: Inode, **changes: object) -> None:

@@ -120,11 +120,7 @@ class Walk:
             yield ino, key
 
     def _open(self, ino: int, key: Key) -> None:
-        inos = [
-            each.ino
-            for each in self._tree.inodes_in(ino)
-            if each.is_folder and each.remote_id is not None and each.ino != ROOT
-        ]
+        inos = self._tree.folders_in(ino)
         if inos:
             if len(self._levels) >= LEVELS:
                 self._forget_passed()

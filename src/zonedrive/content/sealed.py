@@ -13,7 +13,7 @@ lose a chunk and keep the head.
 """
 
 import os
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from zonedrive.errors import Damaged
 RUN = 16  # whole chunks written at once
 _MAX_DIRTY = 8  # partly written chunks in memory
 _MAX_KEPT = 4  # decrypted chunks in memory
+_memory: deque[bytearray] = deque(maxlen=4)  # to seal runs in, for all files
 
 
 class SealedFile(ContentFile):
@@ -270,7 +271,11 @@ class SealedFile(ContentFile):
 
     def _put_run(self, number: int, plain: memoryview) -> None:
         numbers = range(number, number + len(plain) // CHUNK)
-        sealed = self._sealer.seal_run(number, plain)
+        try:
+            memory = _memory.pop()
+        except IndexError:
+            memory = bytearray(RUN * SLOT)
+        sealed = self._sealer.seal_run(number, plain, memoryview(memory))
         try:
             write_all(self._descriptor, sealed, place_of(number))
         except OSError:
@@ -280,6 +285,8 @@ class SealedFile(ContentFile):
                         self._clear(each)
                 self._trim()
             raise
+        finally:
+            _memory.append(memory)
         with self._lock:
             self._changes += 1
             for each in numbers:

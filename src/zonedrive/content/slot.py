@@ -57,11 +57,10 @@ class Sealer:
         sealed = self._key.encrypt(nonce, plain, self._aad(number, len(plain)))
         return nonce + _LENGTH.pack(len(plain)), sealed
 
-    def seal_run(self, number: int, plain: memoryview) -> bytearray:
-        """The slots of whole chunks from `number` on, one after the other."""
+    def seal_run(self, number: int, plain: memoryview, into: memoryview) -> memoryview:
+        """Fill `into` with the slots of whole chunks from `number` on; what was filled."""
         count = len(plain) // CHUNK
-        run = bytearray(count * SLOT)
-        view = memoryview(run)
+        view = into[: count * SLOT]
         for index in range(count):
             slot = view[index * SLOT : (index + 1) * SLOT]
             piece = plain[index * CHUNK : (index + 1) * CHUNK]
@@ -71,7 +70,7 @@ class Sealer:
                 self._key.encrypt_into(nonce, piece, aad, slot[SLOT_HEAD:])
             else:
                 slot[SLOT_HEAD:] = self._key.encrypt(nonce, piece, aad)
-        return run
+        return view
 
     def open(self, number: int, slot: Buffer, name: str) -> bytes:
         """The plain bytes in a slot of the file `name`.  Raises Damaged."""

@@ -81,7 +81,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     core = Core(
         database=database,
         tree=tree,
-        journal=Journal(database),
+        journal=Journal(database, box),
         doubts=in_doubt,
         spool=Spool(private_dir(paths.outgoing), key),
         cache=Cache(

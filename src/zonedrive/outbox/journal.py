@@ -19,16 +19,18 @@ from pathlib import Path
 
 import msgspec
 
-from zonedrive.cipher import Box
+from zonedrive.cipher import Box, Clear
 from zonedrive.db import Database
-from zonedrive.errors import StoreError
+from zonedrive.errors import Damaged, StoreError
 from zonedrive.model import Revision
 from zonedrive.outbox.agenda import Agenda
 
 _COLUMNS = (
     "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
 )
+_BASE, _ERROR = 4, 11  # columns that are sealed
 _FLAGS = (5, 6, 7, 10, 12)  # columns that are true or false
+_USES = {"base": b"intent base", "error": b"intent error", "by": b"conflict by"}
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -67,14 +69,14 @@ def create_tables(connection: sqlite3.Connection) -> None:
             seq INTEGER NOT NULL,         -- grows with every local change
             generation INTEGER NOT NULL,  -- content to send, 0: none
             size INTEGER NOT NULL,        -- bytes of it
-            base TEXT,                    -- revision the edit began from, NULL: a new file
+            base TEXT,                    -- revision the edit began from, NULL: a new file; sealed
             place INTEGER NOT NULL,       -- 1: folder or name differ from the service's
             gone INTEGER NOT NULL,        -- 1: to be deleted
             held INTEGER NOT NULL,        -- 1: a writer has it open; after a crash: was open
             due_ns INTEGER NOT NULL,      -- not before this time (wall clock)
             attempts INTEGER NOT NULL,    -- failed deliveries so far
             failed INTEGER NOT NULL,      -- 1: refused, see error
-            error TEXT NOT NULL           -- the last failure, one line, without names
+            error TEXT NOT NULL           -- the last failure, one line; sealed, "" for none
         )
         """
     )
@@ -83,7 +85,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
         CREATE TABLE conflicts (
             ino INTEGER PRIMARY KEY,      -- the copy
             original INTEGER NOT NULL,    -- the file whose name the other version kept
-            by TEXT NOT NULL,             -- user id of its author
+            by TEXT NOT NULL,             -- user id of its author; sealed
             at_ns INTEGER NOT NULL        -- when it was noticed (wall clock)
         )
         """
@@ -96,20 +98,32 @@ def add_parked(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Whether a row, by column, holds what an intent does; nothing in it is sealed."""
+    """Whether a row, by column, holds what an intent does, and can be read with that box."""
     try:
-        msgspec.convert(dict(row), Intent, strict=False)
-    except msgspec.ValidationError:
+        opened = {name: _opened(box, row.get(name), _USES[name]) for name in ("base", "error")}
+        msgspec.convert({**row, **opened}, Intent, strict=False)
+    except (msgspec.ValidationError, Damaged):
         return False
     return True
+
+
+def _sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:
+    """A text as its column keeps it: what names people is encrypted."""
+    return box.seal(text.encode(), use) if text else text
+
+
+def _opened(box: Box, kept: object, use: bytes) -> object:
+    """The text again; rows of former times hold it as it is.  Raises Damaged."""
+    return box.open(kept, use).decode() if isinstance(kept, bytes) else kept
 
 
 class Journal:
     """The intents, in memory and in their table."""
 
-    def __init__(self, database: Database) -> None:
-        """Load what a former daemon left."""
+    def __init__(self, database: Database, box: Box | None = None) -> None:
+        """Load what a former daemon left; `box` seals what names people."""
         self._database = database
+        self._box = box or Clear()
         self._intents: dict[int, Intent] = {}
         self.changed: Callable[[], None] = lambda: None  # called after every change
         self.agenda = Agenda()
@@ -117,6 +131,8 @@ class Journal:
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
             values = list(row)
+            values[_BASE] = _opened(self._box, values[_BASE], _USES["base"])
+            values[_ERROR] = _opened(self._box, values[_ERROR], _USES["error"])
             for flag in _FLAGS:
                 values[flag] = bool(values[flag])
             intent = Intent(*values)
@@ -289,13 +305,21 @@ class Journal:
         """Remember a copy that was made."""
         self._database.execute(
             "INSERT OR REPLACE INTO conflicts (ino, original, by, at_ns) VALUES (?, ?, ?, ?)",
-            (conflict.ino, conflict.original, conflict.by, conflict.at_ns),
+            (
+                conflict.ino,
+                conflict.original,
+                _sealed(self._box, conflict.by, _USES["by"]),
+                conflict.at_ns,
+            ),
         )
 
     def conflicts(self) -> list[Conflict]:
         """The copies that were made and still exist."""
         rows = self._database.execute("SELECT ino, original, by, at_ns FROM conflicts")
-        return [Conflict(*row) for row in rows]
+        return [
+            Conflict(ino, original, str(_opened(self._box, by, _USES["by"])), at_ns)
+            for ino, original, by, at_ns in rows
+        ]
 
     def pass_conflict(self, ino: int, heir: int) -> None:
         """Another inode takes over the copy's identity."""
@@ -320,10 +344,13 @@ class Journal:
 
     def _put(self, intent: Intent) -> None:
         self._remember(intent.ino)
+        values = list(msgspec.structs.astuple(intent))
+        values[_BASE] = _sealed(self._box, intent.base, _USES["base"])
+        values[_ERROR] = _sealed(self._box, intent.error, _USES["error"])
         self._database.execute(
             f"INSERT OR REPLACE INTO intents ({_COLUMNS})"  # noqa: S608 - constants only
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            msgspec.structs.astuple(intent),
+            values,
         )
         self._set(intent.ino, intent)
         self.changed()

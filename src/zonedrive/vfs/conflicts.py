@@ -48,9 +48,7 @@ class Conflicts:
         if inode.is_new:
             self.give_way(inode, found)
             return
-        log.warning(
-            "a version by %s came in between: ours is kept as a conflict copy", found.modified_by
-        )
+        log.warning("a coworker's version came in between: ours is kept as a conflict copy")
         name = self._copy_name(inode)
         now = time.time_ns()
         with core.transaction():
@@ -84,7 +82,7 @@ class Conflicts:
     def give_way(self, inode: Inode, found: Entry) -> None:
         """Somebody took the name on the service meanwhile: ours gets the name of a copy."""
         core = self._core
-        log.warning("%s took a name in between: ours is kept beside it", found.modified_by)
+        log.warning("a coworker took a name in between: ours is kept beside it")
         old, name = inode.name, self._copy_name(inode)
         with core.transaction():
             core.tree.move(inode, inode.parent, name)

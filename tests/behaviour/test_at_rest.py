@@ -1,0 +1,130 @@
+"""What lies on the disk tells nobody who has not the key what people work on, and with whom."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
+
+SECRETS = {
+    "a name": b"merger plan",
+    "a name that was given up": b"first draft",
+    "a name of a folder": b"board papers",
+    "a name on the service": b"report.md",
+    "a name with umlauts": "Grüße aus".encode(),
+    "what was read": world.SEED["notes.txt"],
+    "a part of what was read": world.SEED["big.bin"][1_000_000:1_000_032],
+    "what was written": b"we buy them all",
+    "what was written over": b"we buy nothing",
+    "a coworker": b"bob",
+    "another coworker": b"carol",
+    "the domain of the coworkers": b"@acme.example",
+}
+
+
+def work(mounted: Mounted) -> None:
+    """Read, write, rename, remove; conflicts, refusals, and something that waits."""
+    root = mounted.root
+    for path in root.rglob("*"):
+        if path.is_file():
+            path.read_bytes()
+    (root / "board papers").mkdir()
+    plan = root / "board papers/merger plan.txt"
+    (root / "board papers/first draft.txt").write_bytes(b"we buy nothing\n")
+    (root / "board papers/first draft.txt").rename(plan)
+    mounted.sync()
+    with plan.open("r+b") as file:
+        file.write(b"we buy them all\n")
+        mounted.zone.write("board papers/merger plan.txt", b"bob was faster\n")
+    mounted.deployment.person("carol").zone(root.name).write("by carol.txt", b"hello")
+    eventually((root / "by carol.txt").exists, 20)
+    mounted.sync()
+    assert len(mounted.machine.done("conflicts").splitlines()) > 2
+    mounted.deployment.fault(status=400, path="files", method="POST")
+    (root / "board papers/merger plan 2.txt").write_bytes(b"we buy them all, again\n")
+    (root / "empty").unlink()
+    mounted.machine.done("pin", root / "board papers")
+    eventually(lambda: mounted.status()["outbox"]["failed"] == 1, 20)
+
+
+def files(machine: Machine) -> Iterator[Path]:
+    """Everything that zonedrive keeps, but the logon itself."""
+    for folder in machine.folders.values():
+        for path in folder.rglob("*"):
+            if path.is_file() and path.name not in ("account.json", "secrets.json"):
+                yield path
+
+
+def told(machine: Machine) -> list[str]:
+    """What can be read in the raw bytes, or the names, of files."""
+    found = []
+    for path in files(machine):
+        data = path.read_bytes() + str(path.relative_to(machine.folder)).encode()
+        found += [f"{path.name}: {what}" for what, text in SECRETS.items() if text in data]
+    return found
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_the_disk_tells_nothing(mounted: Mounted) -> None:
+    """Neither content nor names of files nor those of coworkers, the databases' logs included."""
+    mounted.allow("in between", "refused")
+    work(mounted)
+    assert told(mounted.machine) == []
+    mounted.kill()
+    assert told(mounted.machine) == []
+    mounted.mount()
+    mounted.deployment.heal()
+    mounted.unmount()
+    assert told(mounted.machine) == []
+
+
+@pytest.mark.mount("encrypt=false")
+def test_it_would_be_found(mounted: Mounted) -> None:
+    """The search is able to find what is not encrypted."""
+    (mounted.root / "merger plan.txt").write_bytes(b"we buy them all\n")
+    (mounted.root / "notes.txt").read_bytes()
+    mounted.sync()
+    found = " ".join(told(mounted.machine))
+    assert "a name" in found
+    assert "what was written" in found
+
+
+def test_a_copy_of_the_disk_is_of_no_use_after_a_logoff(mounted: Mounted, tmp_path: Path) -> None:
+    """The key is gone: who has the folders, and even the same logon, cannot open them."""
+    (mounted.root / "merger plan.txt").write_bytes(b"we buy them all\n")
+    (mounted.root / "notes.txt").read_bytes()
+    mounted.sync()
+    machine = mounted.machine
+    mounted.unmount()
+    shutil.copytree(machine.cache, tmp_path / "cache")
+    shutil.copytree(machine.state, tmp_path / "state", ignore=shutil.ignore_patterns("secrets.*"))
+    machine.done("logoff")
+    assert not machine.state.exists()
+    assert not machine.cache.exists()
+    machine.log_on(mounted.deployment, profile="sandbox")
+    shutil.copytree(tmp_path / "cache", machine.cache, dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "state", machine.state, dirs_exist_ok=True)
+    ended = machine.run("mount", mounted.path)
+    assert ended.returncode == 1
+    assert "cannot be read with the key of this account" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_changed_setting_is_no_damage(mounted: Mounted) -> None:
+    """Switched on a used account, `encrypt` is refused with what to do, and nothing is touched."""
+    (mounted.root / "notes.txt").read_bytes()
+    mounted.deployment.fault(status=503, path="^/api/zones/.*/files", method="POST")
+    (mounted.root / "waiting.txt").write_bytes(b"12345")
+    mounted.unmount("--now")
+    ended = mounted.machine.run("mount", mounted.path, "-oencrypt=false")
+    assert ended.returncode == 1
+    assert "was the setting 'encrypt' changed" in ended.stderr
+    mounted.deployment.heal()
+    mounted.mount()
+    assert (mounted.root / "waiting.txt").read_bytes() == b"12345"
+    mounted.sync()
+    assert mounted.zone.read("waiting.txt") == b"12345"

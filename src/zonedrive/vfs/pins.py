@@ -9,7 +9,7 @@ start, when a listing of a pinned folder brought something new, when the service
 every PASS_S seconds.  Pinned folders count as folders in use, at that gentle interval.
 
 INVARIANT: what lies in a pin is never evicted, from the first moment on.
-INVARIANT: fetching for pins takes at most WIDTH of the connections: people wait for the others.
+INVARIANT: fetching for pins takes at most half of the connections: people wait for the others.
 """
 
 import errno
@@ -30,7 +30,6 @@ from zonedrive.vfs.folders import Folders
 log = logging.getLogger(__name__)
 
 PASS_S = 300.0
-WIDTH = 3
 TRIES = 3  # of a file that changes while it is fetched
 YIELD = 100  # names after which others get their turn
 
@@ -68,7 +67,7 @@ class Pins:
         self._changed: set[int] = set()  # folders with something new
         self._seen: dict[int, int] = {}  # the count of changes that a folder had when looked at
         self._hopeless: dict[int, str] = {}  # by ino, the revision there was no room for
-        self._width = trio.CapacityLimiter(max(1, min(WIDTH, core.settings.connections - 1)))
+        self._width = trio.CapacityLimiter(max(1, core.settings.connections // 2))
         self._follow()
 
     # ---- what is pinned ----
@@ -253,12 +252,12 @@ class Pins:
                 await self._each(refresh, folders)
             for folder in folders:
                 self._seen[folder] = tree.changes(folder)
-                for number, ino in enumerate(list(tree.children(folder).values())):
-                    child = tree.find(ino)
-                    if child is None or not child.is_folder or deep or not child.listed:
-                        sort(child)
-                    if number % YIELD == 0:
-                        await trio.lowlevel.checkpoint()
+                numbers = tree.numbers_in(folder)
+                for start in range(0, len(numbers), YIELD):
+                    for child in tree.get_all(numbers[start : start + YIELD]):
+                        if not child.is_folder or deep or not child.listed:
+                            sort(child)
+                    await trio.lowlevel.checkpoint()
         return files
 
     async def _refresh(self, ino: int, newer_than_ns: int, tally: Tally) -> None:
@@ -343,7 +342,7 @@ class Pins:
         return link.last_error or Unreachable("the service is offline")
 
     async def _each(self, work: Callable[[int], Awaitable[None]], inos: Iterable[int]) -> None:
-        """Do it for all of them, WIDTH at a time."""
+        """Do it for all of them, some at a time."""
         left = iter(list(inos))
 
         async def worker() -> None:
@@ -352,5 +351,5 @@ class Pins:
                     await work(ino)
 
         async with trio.open_nursery() as nursery:
-            for _ in range(WIDTH):
+            for _ in range(int(self._width.total_tokens)):
                 nursery.start_soon(worker)

@@ -192,7 +192,7 @@ async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None
     await office.pins.bring(office.zone, tally)
     assert str(tally.away) == "the cable is out"
     assert tally.failed == []
-    assert len(office.shelf.asked) <= 3
+    assert len(office.shelf.asked) <= 4
 
 
 def test_a_pin_that_cannot_be_kept_is_none(office: Office) -> None:

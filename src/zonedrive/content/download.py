@@ -16,7 +16,15 @@ from typing import Protocol
 import trio
 
 from zonedrive.content.file import Buffer
-from zonedrive.content.source import Abortable, Changed, RangeSource, Source, Stream, Thrifty
+from zonedrive.content.source import (
+    Abortable,
+    Changed,
+    Confirming,
+    RangeSource,
+    Source,
+    Stream,
+    Thrifty,
+)
 from zonedrive.errors import BadAnswer
 
 LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
@@ -58,6 +66,7 @@ class Download:
         self.scope = trio.CancelScope()
         self.paused = False
         self.stopped = False
+        self.doubtful = False  # nothing tells whether its bytes belong to those that are there
         self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
         self._left = False  # the thread goes; it takes no further wish
         self._moved = threading.Condition()
@@ -104,6 +113,8 @@ class Download:
             self._hold(stream)
             try:
                 if not self.stopped and trio.from_thread.run_sync(opened, self, stream):
+                    if self.doubtful and isinstance(self.source, Confirming):
+                        trio.from_thread.run(self.source.confirm)
                     self._drain(stream, advanced)
             finally:
                 self._hold(None)  # its connection may be another one's from here on

@@ -82,6 +82,7 @@ class Fetcher:
         self.over: Callable[[], None] = lambda: None  # called when the version is gone
         self._engine = engine
         self._stamp = stamp
+        self._begun = False  # a stream was opened
         self._ranged: bool | None = None  # whether the source answers ranges
         self._downloads: list[Download] = []
         self._waiters: set[Waiter] = set()
@@ -222,6 +223,11 @@ class Fetcher:
             return False
         if stream.total is not None and stream.total != entry.size:
             raise Changed(f"the content has {stream.total} bytes now, not {entry.size}")
+        # Versions of one size can be told apart by a validator alone.  Without one, only the very
+        # first stream needs no proof: the source is asked once more, now that it is open.
+        told = stream.validator is not None and entry.validator != ""
+        download.doubtful = not told and (self._begun or entry.present.total > 0)
+        self._begun = True
         if stream.validator is not None:
             stamp = self._stamp(stream.validator)
             if entry.validator and entry.validator != stamp:

@@ -64,6 +64,14 @@ class Abortable(Protocol):
 
 
 @runtime_checkable
+class Confirming(Source, Protocol):
+    """A source that can say whether its version is still the one it was made for."""
+
+    async def confirm(self) -> None:
+        """Raise Changed where it is another one by now.  On the loop; raises what hinders it."""
+
+
+@runtime_checkable
 class Thrifty(Protocol):
     """A stream that uses the memory of its chunks again."""
 

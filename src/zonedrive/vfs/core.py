@@ -102,7 +102,9 @@ class Core:
 
     def source(self, inode: Inode) -> ServiceSource:
         """Where the bytes of the service's present version come from."""
-        return ServiceSource(self.service.transfer, inode.zone, inode.remote_id or "")
+        service = self.service
+        remote_id = inode.remote_id or ""
+        return ServiceSource(service.transfer, inode.zone, remote_id, inode.revision, service.entry)
 
     async def keep_bytes(self, inode: Inode) -> None:
         """Bring the bytes of the service's version into the spool, as a generation of ours."""

@@ -1,17 +1,30 @@
 """Where the content of an entry comes from: what the cache asks when bytes are missing."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
+from zonedrive.content.source import Changed
+from zonedrive.model import Entry
 from zonedrive.remote.transfer import Download, Transfer
 
 
 class ServiceSource:
     """The service's current version of one file."""
 
-    def __init__(self, transfer: Transfer, zone: str, file_id: str) -> None:
+    def __init__(
+        self,
+        transfer: Transfer,
+        zone: str,
+        file_id: str,
+        revision: str,
+        entry: Callable[[str, str], Awaitable[Entry]],
+    ) -> None:
+        """`revision` is the version that is meant; `entry` asks which one the service has."""
         self._transfer = transfer
         self._zone = zone
         self._file_id = file_id
+        self._revision = revision
+        self._entry = entry
 
     def open(self, offset: int) -> AbstractContextManager[Download]:
         """Begin a download at `offset` (blocking: in a worker thread)."""
@@ -20,3 +33,8 @@ class ServiceSource:
     def open_range(self, offset: int, end: int) -> AbstractContextManager[Download]:
         """The same up to `end`, after which the connection can be used again."""
         return self._transfer.download(self._zone, self._file_id, offset=offset, end=end)
+
+    async def confirm(self) -> None:
+        """Raise Changed where the service has another version by now, or what hinders to know."""
+        if (await self._entry(self._zone, self._file_id)).revision != self._revision:
+            raise Changed("the service has another version by now")

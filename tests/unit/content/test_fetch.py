@@ -282,6 +282,53 @@ async def test_two_versions_are_never_mixed(cache: Cache) -> None:
     reader.close()
 
 
+class Confirmed(Script):
+    """A source that gives no validator, and can be asked."""
+
+    asked = 0
+    changed = False
+
+    async def confirm(self) -> None:
+        """As the service's own source."""
+        self.asked += 1
+        if self.changed:
+            raise Changed("another one")
+
+
+async def test_without_a_validator_the_version_is_looked_up(cache: Cache) -> None:
+    """Where content has nothing to tell its version by, no second stream is believed unasked."""
+    source = Confirmed(content(32 * MIB))
+    source.validator = None
+    reader = cache.open(7, "r", len(source.data), source)
+    old = source.data
+    assert await reader.read(0, 4096) == old[:4096]
+    assert source.asked == 0
+    assert await reader.read(15 * MIB, 4096) == old[15 * MIB :][:4096]
+    assert source.asked == 1
+    source.data, source.changed = content(32 * MIB, seed=2), True
+    with pytest.raises(Changed):
+        await reader.read(30 * MIB, 4096)
+    assert await reader.read(0, 4096) == old[:4096]
+    reader.close()
+
+
+@pytest.mark.parametrize("before", [None, "v1"])
+async def test_a_validator_that_comes_or_goes_proves_nothing(
+    cache: Cache, before: str | None
+) -> None:
+    """Bytes with a validator are not added to bytes without one, nor the other way, unasked."""
+    source = Confirmed(content(8 * MIB))
+    source.validator = before
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 4096)
+    reader.close()
+    source.validator, source.changed = "v1" if before is None else None, True
+    reader = cache.open(7, "r", len(source.data), source)
+    with pytest.raises(Changed):
+        await reader.read(7 * MIB, 4096)
+    reader.close()
+
+
 async def test_a_change_is_noticed_after_a_restart(cache: Cache) -> None:
     """Bytes of yesterday are not completed with bytes of another version today."""
     source = Script(content(8 * MIB))

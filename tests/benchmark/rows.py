@@ -63,13 +63,13 @@ WORKS: Mapping[str, Work] = {
     "small_writes": Work(written("small_writes", SMALL, far=True)),
     "git": Work(measurements.git, TWO),
     "rsync": Work(written("rsync", dataset.tree(), far=True), TWO),
-    "tar": Work(written("tar", dataset.tree(), far=True)),
+    "tar": Work(written("tar", dataset.tree(), far=True), TWO),
     "under_load": Work(measurements.under_load, ("zonedrive", "rclone", "sshfs")),
-    "memory": Work(measurements.memory),
+    "memory": Work(measurements.memory, TWO),
     "scale_100k": Work(measurements.scale("100x1000"), ("zonedrive",)),
     "scale_1m": Work(measurements.scale("1000x1000"), ("zonedrive",)),
     "start": Work(measurements.start),
-    "idle": Work(measurements.idle),
+    "idle": Work(measurements.idle, TWO),
 }
 
 ROWS: tuple[Row, ...] = (

@@ -30,12 +30,25 @@ PROBES = 20_000  # ranges of row numbers that are tried in vain before a table i
 _SUFFIXES = ("", "-wal", "-shm")
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
+SMALL = 24 << 20  # bytes of a database that is looked at in full: some tenths of a second
+
+Sparing = Mapping[str, Sequence[str]]
+"""By table, of which some rows are only copies: conditions for those that are not."""
+
 Accept = Callable[[str, Mapping[str, object]], bool]
 """Whether a row of a table, by column, is whole."""
 
 
+class WrongKey(StoreError):
+    """Nothing that is encrypted can be read: a matter of the key, not of the disk."""
+
+
 def open_sound(
-    path: Path, migrations: Sequence[Migration], accept: Accept, used: int = 0
+    path: Path,
+    migrations: Sequence[Migration],
+    accept: Accept,
+    used: int = 0,
+    sparing: Sparing | None = None,
 ) -> Database:
     """Open the database, salvaged first where it is damaged.
 
@@ -52,14 +65,19 @@ def open_sound(
         if not _is_damage(wrong.__cause__):
             raise
         return _salvage(path, migrations, accept, used, str(wrong))
+    large = path.stat().st_size > SMALL and not _doubt(path).exists()
     try:
-        why = _fault(database, accept)
+        why = _fault(database, accept, sparing if large else None)
+    except WrongKey:
+        database.close()
+        raise
     except (StoreError, sqlite3.DatabaseError) as wrong:
         why = str(wrong)
     except BaseException:
         database.close()
         raise
     if not why:
+        _doubt(path).unlink(missing_ok=True)
         return database
     database.close()
     return _salvage(path, migrations, accept, used, why)
@@ -80,6 +98,38 @@ def done(path: Path) -> None:
     _mark(path).unlink()
 
 
+def inspect(path: Path) -> str:
+    """What is wrong with the structure of a large database in use, "" for nothing.
+
+    The next start mends it.  Takes seconds: call it in a thread.
+    """
+    if path.stat().st_size <= SMALL:
+        return ""  # it was looked at before it was used
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            why = _structure(connection.execute)
+    except sqlite3.DatabaseError as wrong:
+        why = str(wrong) if _is_damage(wrong) else ""
+    if why:
+        write_private(_doubt(path), why.encode())
+        log.error("%s is damaged (%s): it is mended at the next start", path, why)
+    return why
+
+
+def doubted(path: Path) -> bool:
+    """Whether the database in use is damaged, see `inspect`."""
+    return _doubt(path).exists()
+
+
+def _structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
+    (said,) = execute("PRAGMA quick_check(1)").fetchone()
+    return "" if said == "ok" else str(said).splitlines()[-1]
+
+
+def _doubt(path: Path) -> Path:
+    return path.with_name(path.name + ".doubt")
+
+
 def _mark(path: Path) -> Path:
     return path.with_name(path.name + ".salvage")
 
@@ -88,24 +138,33 @@ def _new(path: Path) -> Path:
     return path.with_name(path.name + ".new")
 
 
-def _fault(database: Database, accept: Accept) -> str:
-    """What is wrong with the file, "" for nothing.  Raises StoreError."""
-    (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    if said != "ok":
-        return str(said).splitlines()[-1]
-    good = bad = 0
+def _fault(database: Database, accept: Accept, sparing: Sparing | None) -> str:
+    """What is wrong with the file, "" for nothing.  Raises StoreError, WrongKey among it."""
+    if sparing is None and (said := _structure(database.execute)):
+        return said
+    bad = opened = 0
     for table in _tables(database.execute):
-        cursor = database.execute(f"SELECT * FROM {table}")  # noqa: S608 - of the schema
-        names = [column[0] for column in cursor.description]
-        for row in cursor:
-            whole = accept(table, dict(zip(names, row, strict=True)))
-            good, bad = good + whole, bad + (not whole)
-    if bad and not good:
-        raise StoreError(
+        conditions = (sparing or {}).get(table, ("true",))
+        for row in _looked_at(database.execute, table, conditions):
+            whole = accept(table, row)
+            bad += not whole
+            opened += whole and "sealed" in row
+    if bad > 1 and not opened:
+        raise WrongKey(
             f"{database.path} cannot be read with the key of this account",
             remedy="was the setting 'encrypt' changed, or the keyring emptied?",
         )
     return f"{bad} rows fail their check" if bad else ""
+
+
+def _looked_at(
+    execute: Callable[[str], sqlite3.Cursor], table: str, conditions: Sequence[str]
+) -> Iterator[dict[str, object]]:
+    for condition in conditions:
+        cursor = execute(f"SELECT * FROM {table} WHERE {condition}")  # noqa: S608 - of the schema
+        names = [column[0] for column in cursor.description]
+        for row in cursor:
+            yield dict(zip(names, row, strict=True))
 
 
 def _tables(execute: Callable[[str], sqlite3.Cursor]) -> list[str]:
@@ -177,8 +236,9 @@ def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
     try:
         with contextlib.closing(sqlite3.connect(copy)) as old, new.transaction():
             for table in _tables(new.execute):
+                columns = _columns(new, table)
                 for row in _rows(old, table):
-                    if accept(table, row) and _take(new, table, row):
+                    if accept(table, row) and _take(new, table, columns, row):
                         taken += 1
                         highest = max(highest, int(str(row.get("ino", 0))))
             _use_up(new, old, highest)
@@ -188,8 +248,11 @@ def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
     return taken
 
 
-def _take(new: Database, table: str, row: Mapping[str, object]) -> bool:
-    columns = [name for (name,) in new.execute(f"SELECT name FROM pragma_table_info('{table}')")]  # noqa: S608
+def _columns(database: Database, table: str) -> list[str]:
+    return [name for (name,) in database.execute(f"SELECT name FROM pragma_table_info('{table}')")]  # noqa: S608
+
+
+def _take(new: Database, table: str, columns: list[str], row: Mapping[str, object]) -> bool:
     known = [name for name in columns if name in row]
     marks = ", ".join("?" for _ in known)
     try:

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.crash import former
+from tests.crash import damage, former
 from tests.crash.mounts import Mortal
 from tests.harness.deployment import RemoteZone
 from zonedrive.content.spool import Spool
@@ -144,6 +144,7 @@ def test_a_database_of_a_newer_zonedrive_is_left_alone(dying: Mortal) -> None:
     dying.mount()
     dying.kill()
     path = dying.machine.state / "tree.db"
+    damage.flatten(path)
     database = Database(path, SCHEMAS)
     database.execute(f"PRAGMA user_version = {len(SCHEMAS) + 1}")
     database.close()

@@ -28,7 +28,7 @@ from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Owner
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.filesystem import FileSystem
-from zonedrive.vfs.schema import SCHEMAS, whole
+from zonedrive.vfs.schema import ONLY_HERE, SCHEMAS, whole
 
 
 @dataclass(frozen=True)
@@ -112,4 +112,4 @@ def open_database(paths: AccountPaths, box: Box) -> Database:
     """
     private_dir(paths.state)
     used = max((ino for ino, _ in Spool(paths.outgoing, None).stored()), default=0)
-    return open_sound(paths.database, SCHEMAS, whole(box), used)
+    return open_sound(paths.database, SCHEMAS, whole(box), used, ONLY_HERE)

@@ -46,10 +46,14 @@ def restore(core: Core) -> None:
 
 
 def notice(core: Core) -> str:
-    """One line about found bytes that nobody has looked at yet, "" where there are none."""
+    """One line about damage that a person should know of, "" where there is none."""
+    if salvage.doubted(core.database.path):
+        return "the database of names is damaged: unmount and mount again, that mends it"
     folder = core.tree.child(ROOT, LOST_FOUND)
-    count = len(core.tree.children(folder.ino)) if folder is not None else 0
-    if folder is None or folder.kind is Kind.ZONE or not count:
+    if folder is None or folder.kind is Kind.ZONE:
+        return ""
+    count = len(core.tree.numbers_in(folder.ino))
+    if not count:
         return ""
     return (
         f"{count} file(s) lost their names when the database was damaged:"
@@ -145,5 +149,5 @@ def _show(core: Core, ino: int, generation: int) -> None:
 def sweep(core: Core) -> None:
     """Take the folder away once everything in it was deleted.  In a transaction."""
     folder = core.tree.child(ROOT, LOST_FOUND)
-    if folder is not None and folder.local and not core.tree.children(folder.ino):
+    if folder is not None and folder.local and not core.tree.numbers_in(folder.ino):
         core.tree.unlink(folder)

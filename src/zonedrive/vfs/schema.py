@@ -28,6 +28,9 @@ def _third(connection: Connection) -> None:
 SCHEMAS = (_first, _second, _third, pins.create_table)
 """`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
 
+ONLY_HERE = {"inodes": store.ONLY_HERE}
+"""Of the tables that hold copies of listings: which rows are more than that."""
+
 
 def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
     """Tells whether a row of a table, by column, can be read with that box."""

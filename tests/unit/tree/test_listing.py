@@ -1,7 +1,7 @@
 """A listing from the service meets what is here."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from zonedrive.cipher import Clear
 from zonedrive.db import Database
 from zonedrive.model import Attributes, Entry, Revision, Zone
 from zonedrive.tree.answer import Local, Merged, Read
-from zonedrive.tree.inode import ROOT, Inode, Kind
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.listing import Merge
 from zonedrive.tree.store import add_marks, create_table
 from zonedrive.tree.tree import Tree
@@ -60,17 +60,24 @@ class Folder:
         self.tree = Tree(self.database, Clear())
         self.ours = Ours()
         self.local = self.ours.locals
+        self.merged = Merged()
         with self.tree.transaction():
             self.zone = self.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
 
     def list(
         self, *entries: Entry, asked_ns: int | None = None, into: Inode | None = None
     ) -> Merged:
+        for _ in self.merging(entries, asked_ns=asked_ns, into=into):
+            pass
+        return self.merged
+
+    def merging(
+        self, entries: Iterable[Entry], asked_ns: int | None = None, into: Inode | None = None
+    ) -> Iterator[None]:
         asked = time.monotonic_ns() if asked_ns is None else asked_ns
         merge = Merge(self.tree, into or self.zone, asked, self.ours)
-        for _ in merge.entries(Read(entries)):
-            pass
-        return merge.result
+        self.merged = merge.result
+        return merge.entries(Read(entries))
 
     @property
     def names(self) -> set[str]:
@@ -214,3 +221,107 @@ def test_zones_come_rename_and_go(folder: Folder) -> None:
     assert show(Zone("z", "New name", "root"), Zone("x", "New name", "r2")) >= {"New name"}
     assert len(tree.children(ROOT)) == 2
     assert show() == set()
+
+
+def test_a_large_listing_is_merged_in_steps(folder: Folder) -> None:
+    """Ten thousand new names, then as many changes, never keep programs waiting for all of them."""
+    many = [entry(f"{number:05}", f"file {number}") for number in range(3000)]
+    assert len(list(folder.merging(many))) > 6
+    assert folder.names == {each.name for each in many}
+    inos = dict(folder.tree.children(folder.zone.ino))
+    changed = [entry(each.id, each.name, revision="22") for each in many[:2000]]
+    merged = folder.list(*changed)
+    assert len(merged.content) == 2000
+    assert len(merged.gone) == 1000
+    assert dict(folder.tree.children(folder.zone.ino)) == {
+        each.name: inos[each.name] for each in changed
+    }
+
+
+def test_names_exchanged_in_a_large_listing_are_exchanged_at_once(folder: Folder) -> None:
+    """However many names go around, none carries a mark afterwards."""
+    many = [entry(f"{number:05}", f"file {number}") for number in range(1200)]
+    folder.list(*many)
+    inos = dict(folder.tree.children(folder.zone.ino))
+    turned = [entry(each.id, many[number - 1].name) for number, each in enumerate(many)]
+    folder.list(*turned)
+    assert folder.names == {each.name for each in many}
+    assert all(
+        folder.inode(turned[number].name).ino == inos[each.name] for number, each in enumerate(many)
+    )
+
+
+def test_what_happens_here_between_two_steps_is_seen_by_the_next(folder: Folder) -> None:
+    """A file that is made, renamed or removed here during a long merge stays as it was left."""
+    many = [entry(f"{number:05}", f"file {number:05}") for number in range(2500)]
+    folder.list(*many)
+    later = [entry(each.id, each.name, revision="22") for each in many]
+    later += [entry(f"9{number:05}", f"new {number:05}") for number in range(1500)]
+    tree, zone = folder.tree, folder.zone
+    steps = folder.merging(later)
+    for _ in range(10):
+        next(steps)
+    removed, renamed = folder.inode("file 02499"), folder.inode("file 02498")
+    with tree.transaction():
+        made = tree.add(zone.ino, "new 01499", Kind.FILE, zone="z", generation=7)
+        tree.unlink(removed, tombstone=True)
+        tree.move(renamed, zone.ino, "mine")
+    folder.local[removed.ino] = Local.GONE
+    folder.local[renamed.ino] = Local.PLACE
+    for _ in steps:
+        pass
+    assert folder.inode("new 01499") is made
+    assert removed.parent == NOWHERE
+    assert folder.inode("mine") is renamed
+    assert len(folder.names) == 2500 - 1 + 1500
+    assert "file 02499" not in folder.names
+
+
+def test_a_folder_removed_during_a_merge_stays_removed(folder: Folder) -> None:
+    """A listing that is still being merged brings nothing back into it."""
+    folder.list(entry("3", "sub", folder=True))
+    sub = folder.inode("sub")
+    steps = folder.merging([entry(f"{n:05}", f"file {n}") for n in range(3000)], into=sub)
+    for _ in range(4):
+        next(steps)
+    folder.list()
+    for _ in steps:
+        pass
+    assert folder.names == set()
+    assert folder.tree.counts() == (2, 2)
+
+
+def test_a_large_folder_goes_in_steps_and_what_is_ours_stays(folder: Folder) -> None:
+    """Thousands of entries that are gone from the service are not taken away in one go."""
+    folder.list(entry("3", "sub", folder=True), entry("4", "other", folder=True))
+    for name in ("sub", "other"):
+        many = [entry(f"{name}{number:05}", f"file {number}") for number in range(1500)]
+        folder.list(*many, into=folder.inode(name))
+    mine = folder.tree.child(folder.inode("other").ino, "file 1499")
+    assert mine is not None
+    folder.local[mine.ino] = Local.CONTENT
+    assert len(list(folder.merging([]))) >= 3
+    assert folder.names == {"other"}
+    assert set(folder.tree.children(folder.inode("other").ino)) == {"file 1499"}
+    assert folder.ours.orphans == [folder.inode("other").ino]
+
+
+def test_an_unchanged_listing_writes_nothing(folder: Folder) -> None:
+    """A folder that is looked at all day does not wear the disk, nor drop what others keep."""
+    many = [entry(f"{number:05}", f"file {number}") for number in range(1000)]
+    folder.list(*many)
+    before = folder.tree.changes(folder.zone.ino)
+    written = folder.database.execute("SELECT total_changes()").fetchone()
+    folder.list(*reversed(many))
+    assert folder.tree.changes(folder.zone.ino) == before
+    assert folder.database.execute("SELECT total_changes()").fetchone() == written
+
+
+def test_a_change_made_here_is_compared_again(folder: Folder) -> None:
+    """Once anything of an entry was set here, the next listing looks at it anew."""
+    folder.list(entry("1", "a"))
+    with folder.tree.transaction():
+        folder.tree.update(folder.inode("a"), revision=Revision("mine"), size=99)
+    merged = folder.list(entry("1", "a"))
+    assert merged.content == [folder.inode("a").ino]
+    assert folder.inode("a").size == 1

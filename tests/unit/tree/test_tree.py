@@ -199,3 +199,137 @@ def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
     assert not tree.forget(7, 1)
     assert tree.forget(7, 1)
     assert not tree.remembered(7)
+
+
+def test_whoever_asks_gets_the_same_inode_however_many_there_are(database: Database) -> None:
+    """A file that is open is one file, also after ten thousand others were looked at."""
+    tree = Tree(database, Clear())
+    zone, file = planted(tree)
+    with tree.transaction():
+        tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(20_000)})
+    assert sum(1 for _ in tree.each_in(zone.ino)) == 20_001
+    with tree.transaction():
+        tree.update(file, size=77)
+    assert tree.get(file.ino) is file
+    assert tree.child(zone.ino, "a.txt") is file
+    assert next(each for each in tree.everything() if each.ino == file.ino) is file
+
+
+def test_a_removed_file_that_is_open_outlives_all_that_is_looked_at(database: Database) -> None:
+    """It has no row any more: nobody could bring it back."""
+    tree = Tree(database, Clear())
+    zone, file = planted(tree)
+    ino = file.ino
+    with tree.transaction():
+        tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(20_000)})
+        tree.update(file, size=77)
+        tree.unlink(file)
+    del file
+    assert sum(1 for _ in tree.each_in(zone.ino)) == 20_000
+    assert tree.get(ino).size == 77
+    tree.release(ino)
+    assert tree.find(ino) is None
+
+
+def test_a_name_is_found_without_reading_its_folder(database: Database, reopened: Opener) -> None:
+    """One file of a large folder is there at once after a start, and a missing one is not."""
+    key = new_key()
+    tree = Tree(database, Sealed(key))
+    zone, _ = planted(tree)
+    with tree.transaction():
+        tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(3000)})
+    again = reopened(Sealed(key))
+    found = again.child(zone.ino, "02999")
+    assert found is not None
+    assert found.name == "02999"
+    assert again.child(zone.ino, "03000") is None
+    assert len(list(again.loading(zone.ino))) > 3
+
+
+def test_names_that_change_while_a_folder_is_loaded_are_right(
+    database: Database, reopened: Opener
+) -> None:
+    """Reading a large folder takes many steps; between them files come, go and are renamed."""
+    tree = Tree(database, Clear())
+    zone, _ = planted(tree)
+    with tree.transaction():
+        tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(3000)})
+    again = reopened(Clear())
+    steps = again.loading(zone.ino)
+    next(steps)
+    with again.transaction():
+        for name in ("00001", "02001"):
+            if child := again.child(zone.ino, name):
+                again.unlink(child)
+        for name in ("00002", "02002"):
+            if child := again.child(zone.ino, name):
+                again.move(child, zone.ino, f"{name} moved")
+        again.add(zone.ino, "new", Kind.FILE)
+    with pytest.raises(RuntimeError), again.transaction():
+        again.add(zone.ino, "never", Kind.FILE)
+        raise RuntimeError
+    for _ in steps:
+        pass
+    expected = {f"{n:05}" for n in range(3000)} - {"00001", "02001", "00002", "02002"}
+    expected |= {"00002 moved", "02002 moved", "new", "a.txt"}
+    assert set(again.children(zone.ino)) == expected
+
+
+def test_a_change_that_failed_leaves_the_names_as_they_were(database: Database) -> None:
+    """Whether a folder's names are in memory or not, a failed change never shows in them."""
+    tree = Tree(database, Clear())
+    zone, file = planted(tree)
+    for load in (False, True):
+        if load:
+            assert set(tree.children(zone.ino)) == {"a.txt"}
+        with pytest.raises(RuntimeError), tree.transaction():
+            tree.move(file, zone.ino, "b.txt")
+            tree.add(zone.ino, "c.txt", Kind.FILE)
+            assert set(tree.children(zone.ino)) == {"b.txt", "c.txt"}
+            raise RuntimeError
+        assert tree.child(zone.ino, "a.txt") is file
+        assert tree.child(zone.ino, "b.txt") is None
+        assert set(tree.children(zone.ino)) == {"a.txt"}
+
+
+def test_a_damaged_copy_is_listed_again_under_its_number(
+    database: Database, reopened: Opener
+) -> None:
+    """What the service can tell again is not lost by a bad disk; its folder is asked for anew."""
+    tree = Tree(database, Sealed(key := new_key()))
+    zone, file = planted(tree)
+    with tree.transaction():
+        tree.update(zone, listed=True)
+    database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (file.ino,))
+    again = reopened(Sealed(key))
+    assert dict(again.children(zone.ino)) == {}
+    assert not again.get(zone.ino).listed
+    assert again.get(file.ino).remote_id == "1"
+    again = reopened(Sealed(key))
+    assert not again.get(zone.ino).listed
+
+
+def test_a_damaged_row_that_exists_nowhere_else_is_not_passed_over(
+    database: Database, reopened: Opener
+) -> None:
+    """Without its name a file with bytes of ours cannot be shown: the start must see to it."""
+    tree = Tree(database, Sealed(key := new_key()))
+    _, file = planted(tree)
+    with tree.transaction():
+        tree.update(file, generation=3)
+    database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (file.ino,))
+    with pytest.raises(Damaged):
+        reopened(Sealed(key)).find(file.ino)
+
+
+def test_the_file_tells_no_names_and_no_authors(database: Database, tmp_path: Path) -> None:
+    """Neither documents nor coworkers can be read from a stolen disk."""
+    tree = Tree(database, Sealed(new_key()))
+    zone, file = planted(tree)
+    with tree.transaction():
+        tree.add(zone.ino, "Salaries.xlsx", Kind.FILE, revision="1|2|bob@acme.example")
+        tree.update(file, modified_by="bob@acme.example", remote_name="Salaries.xlsx")
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    data = (tmp_path / "tree.db").read_bytes()
+    assert b"Salaries" not in data
+    assert b"acme.example" not in data

@@ -99,10 +99,12 @@ class Calls:
         method: str = "GET",
         body: object = None,
         seconds: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """The body of a successful answer to a request that may be repeated.
 
-        `doing` begins every error's message.  Raises RemoteError's subclasses.
+        `headers` are put in beside the usual ones.  `doing` begins every error's message.
+        Raises RemoteError's subclasses.
         """
         end = trio.current_time() + (self._read_seconds if seconds is None else seconds)
         failures = 0
@@ -110,6 +112,7 @@ class Calls:
             self._link.check()
             timeout = TIMEOUT if failures else FIRST_TIMEOUT
             attempt = _Attempt(method, path, query, body, doing, timeout)
+            attempt.headers.update(headers or {})
             try:
                 return await self._once(attempt, end)
             except RemoteError as error:

@@ -16,7 +16,8 @@ GROWTH = 4
 SHORT_QUEUE = 3.0  # requests that may wait before no more are added
 LONG_QUEUE = 8.0  # from here on there are too many
 LEFT = 2  # places that may be free while as many are under way as are allowed
-FORGET = 1.05  # the shortest time is forgotten by so much with each round: ways change
+FEW = 2  # requests under way that cannot be in each other's way
+SETTLING = 8  # of so many of these the shortest time follows a way that became longer
 
 
 class Pace:
@@ -36,7 +37,10 @@ class Pace:
 
     def answered(self, seconds: float, underway: int) -> None:
         """A request was answered in that time, with so many under way, itself included."""
-        self._least = min(self._least, seconds)
+        if seconds < self._least:
+            self._least = seconds
+        elif underway <= FEW:
+            self._least += (seconds - self._least) / SETTLING
         if underway + LEFT < self.allowed:
             return  # nobody asks for more
         self._round.append(seconds)
@@ -48,4 +52,3 @@ class Pace:
         elif waiting > LONG_QUEUE:
             self.allowed = max(self._floor, self.allowed - 1)
         self._round.clear()
-        self._least *= FORGET

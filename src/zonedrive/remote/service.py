@@ -27,6 +27,7 @@ from zonedrive.remote.pace import Pace
 from zonedrive.remote.profile import OPERATIONS, Profile
 from zonedrive.remote.transfer import (
     ANSWER_SECONDS,
+    CONTENT,
     UPLOAD,
     Transfer,
     content_client,
@@ -37,6 +38,7 @@ ZONES = "/api/zones"
 FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
 REQUIREMENTS = "/api/access/authorizationrequirements"
+AS_IT_IS = {"Accept": "*/*", "Accept-Encoding": "identity"}
 USER_AGENT = f"zonedrive/{__version__}"
 KEEPALIVE_SECONDS = 300.0
 LARGE = 1_000_000  # bytes of an answer that would keep the loop for too long
@@ -139,6 +141,11 @@ class Service:
             path, b"".join(form), form.content_type, doing="uploading", seconds=ANSWER_SECONDS
         )
         return uploaded(body, zone_id, folder_id, name)
+
+    async def content(self, zone_id: str, file_id: str) -> bytes:
+        """All of a small file; what is bigger goes through `transfer`."""
+        path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
+        return await self._calls.read(path, doing="reading a small file", headers=AS_IT_IS)
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
         """A new folder.  Raises AlreadyExists where the name is taken."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 import shutil
 import time
 from collections.abc import Collection, Iterator
@@ -25,6 +26,7 @@ from zonedrive.vfs.pins import Pins
 from zonedrive.vfs.recovery import recover
 from zonedrive.vfs.renaming import Renaming
 from zonedrive.vfs.report import Report
+from zonedrive.vfs.siblings import Siblings
 from zonedrive.vfs.succession import Succession
 from zonedrive.vfs.upkeep import upkeep
 
@@ -63,6 +65,7 @@ class FileSystem:
         )
         core.in_flight = lambda ino: ino in self._dispatcher.running
         core.landed = self._landed
+        self._siblings = Siblings(core)
         self._files = Files(core, self._folders, self._dispatcher)
         succession = Succession(core)
         self._names = Namespace(core, self._folders, self._files, succession)
@@ -75,6 +78,7 @@ class FileSystem:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._folders.run)
             await nursery.start(self._core.cache.run)
+            await nursery.start(self._siblings.run)
             nursery.start_soon(self._core.service.link.run, self._core.service)
             nursery.start_soon(self._dispatcher.run)
             nursery.start_soon(self._files.keep)
@@ -249,7 +253,11 @@ class FileSystem:
         inode = self._core.tree.get(ino)
         if inode.parent != NOWHERE and not self._core.local(ino):
             await self._folders.ensure(self._core.tree.get(inode.parent))
-        return await self._files.open(inode, flags, pid)
+        await self._siblings.arriving(ino)
+        opened = await self._files.open(inode, flags, pid)
+        if flags & os.O_ACCMODE == os.O_RDONLY:
+            self._siblings.opened(inode, pid)
+        return opened
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
         """See `Namespace.create`."""

@@ -3,10 +3,10 @@
 Must not know the service, nor how a listing is fetched: it hears which listings programs use and
 which have landed, and says which ones are wanted next.
 
-A program walks when it uses a second folder of the same parent soon after a first one, or lists a
-folder and at once one that is in it.  Then the folders that follow are listed ahead, those nearest
-to the program first: in the order in which a tree is printed, which the keys say (the second
-subfolder of the first one has the key (0, 1)).
+A program walks when it uses a second folder of the same parent soon after a first one; or lists a
+folder, at once the first one that is in it, and goes on from there.  Then the folders that follow
+are listed ahead, those nearest to the program first: in the order in which a tree is printed,
+which the keys say (the second subfolder of the first one has the key (0, 1)).
 
 INVARIANT: of one walk at most MOST listings are ahead of its program: asked for and not used yet.
 INVARIANT: nothing is asked for once a program has stood still for GONE_S, nor where `spare` says
@@ -25,7 +25,7 @@ from zonedrive.tree.tree import Tree
 SOON_S = 3.0  # two folders of one parent within this time: a walk
 AT_ONCE_S = 0.5  # a folder and one that is in it: people are slower
 GONE_S = 2.0
-FEW = 1  # listings ahead at first; twice as many with each folder that the program comes to
+FEW = 2  # listings ahead at first; twice as many with each folder that the program comes to
 MOST = 128
 WALKS = 4
 REMEMBERED = 256  # folders that were used a moment ago
@@ -33,6 +33,10 @@ STEPS = 512  # folders looked at in one go
 LEVELS = 256  # folders of one walk whose subfolders are known
 
 Key = tuple[int, ...]
+
+
+def _now() -> float:
+    return time.monotonic()  # looked up anew each time: tests put another clock there
 
 
 class _Level:
@@ -58,7 +62,7 @@ class Walk:
         self.top = top
         self.deep = deep
         self.window = window
-        self.moved_s = time.monotonic()
+        self.moved_s = _now()
         self.ahead: dict[int, Key] = {}  # asked for and not used yet
         self._position: Key = ()
         self._levels: dict[int, _Level] = {}
@@ -71,21 +75,34 @@ class Walk:
         level = self._levels.get(folder.parent)
         return level is not None and folder.ino in level.places
 
+    def begins_with(self, folder: Inode) -> bool:
+        """Whether who goes through all of it comes to this folder first."""
+        return folder.ino == self._levels[self.top].inos[0]
+
     def moved(self, folder: Inode, *, listed: bool) -> None:
         """The program has come to a folder on its way."""
-        self.moved_s = time.monotonic()
+        self.moved_s = _now()
         expected = self.ahead.pop(folder.ino, None) is not None
         level = self._levels[folder.parent]
         place = level.places[folder.ino]
         key = (*level.key, place)
+        if key == self._position:
+            return  # another one waits for the same
         if not expected and level.next != place + 1:
             self._go_on(folder.parent, level, place + 1)
-        if level.key == self._position:
-            self.deep = True
+        entered = bool(self._position) and level.key == self._position
+        if not self._position:
+            self.window *= 2
+        elif expected or level.is_above(self._position) or (entered and place == 0):
+            self.window = min(MOST, max(FEW, self.window * 2))
+        else:
+            self.window = 0  # it knows where to go; perhaps a walk begins there
+        self.deep = self.deep or entered
         passed = [ino for ino, other in self.ahead.items() if other < key]
         if any(len(self.ahead.pop(ino)) > len(key) for ino in passed):
             self.deep = False
-        self.window = max(2 * FEW, self.window // 2) if passed else min(MOST, 2 * self.window)
+        if passed:
+            self.window = max(FEW, self.window // 4)
         self._position = key
         if self.deep:
             self._coming[folder.ino] = key
@@ -157,8 +174,8 @@ class Walks:
         self._tree = tree
         self._wanted, self._ask, self._spare = wanted, ask, spare
         self._walks: list[Walk] = []  # the one that moved last comes first
-        self._used: TTLCache[int, int] = TTLCache(REMEMBERED, SOON_S)  # by parent
-        self._read: TTLCache[int, float] = TTLCache(REMEMBERED, SOON_S)  # by ino, seconds
+        self._used: TTLCache[int, int] = TTLCache(REMEMBERED, SOON_S, _now)  # by parent
+        self._read: TTLCache[int, float] = TTLCache(REMEMBERED, SOON_S, _now)  # by ino
 
     def expects(self, ino: int) -> bool:
         """Whether the folder was listed ahead of a program that has not come to it yet."""
@@ -166,7 +183,7 @@ class Walks:
 
     def reading(self, ino: int) -> None:
         """A program begins to read the names of a folder."""
-        self._read[ino] = time.monotonic()
+        self._read[ino] = _now()
 
     def used(self, folder: Inode, *, listed: bool) -> None:
         """A program needs a listing that was not `listed` just now, or was listed ahead."""
@@ -180,14 +197,14 @@ class Walks:
     def landed(self, ino: int) -> None:
         """A listing that was asked for is known, or has failed."""
         if ino in self._read:
-            self._read[ino] = time.monotonic()
+            self._read[ino] = _now()
         for walk in self._walks:
             walk.landed(ino)
         self.go_on()
 
     def go_on(self) -> None:
         """Ask for what comes next, as far as there is room."""
-        now = time.monotonic()
+        now = _now()
         for walk in self._walks:
             if now - walk.moved_s < GONE_S:
                 self._ask_for(walk)
@@ -207,7 +224,7 @@ class Walks:
 
     def _walk(self, folder: Inode) -> Walk | None:
         """The walk that the folder belongs to, perhaps one that begins with it."""
-        now = time.monotonic()
+        now = _now()
         self._walks = [walk for walk in self._walks if now - walk.moved_s < SOON_S]
         for walk in self._walks:
             if walk.knows(folder):
@@ -219,11 +236,12 @@ class Walks:
             if folder.parent in above:
                 # All below is done, and it goes on further up.
                 self._walks.remove(walk)
-                return self._begun(folder, deep=True, window=walk.window)
+                return self._begun(folder, deep=True, window=walk.window // 2)
         went_in = folder.ino in self._read and now - self._read.get(folder.parent, 0.0) < AT_ONCE_S
-        if went_in or self._used.get(folder.parent, folder.ino) != folder.ino:
-            return self._begun(folder, deep=went_in, window=FEW)
-        return None
+        if self._used.get(folder.parent, folder.ino) != folder.ino:
+            return self._begun(folder, deep=went_in, window=FEW // 2)
+        begun = self._begun(folder, deep=True, window=0) if went_in else None
+        return begun if begun is not None and begun.begins_with(folder) else None
 
     def _begun(self, folder: Inode, *, deep: bool, window: int) -> Walk | None:
         walk = Walk(self._tree, folder.parent, deep=deep, window=window)

@@ -1,0 +1,247 @@
+"""Small files ahead of programs that read one after the other in a folder.
+
+Must not know how content is fetched or kept, only who does it, and not what is in it.
+
+After ENOUGH small files of a folder in a row, in the order of the listing or of the names, those
+that follow are fetched, a few at first and then more.  A program that goes on in a neighbouring
+folder the same way does not have to begin anew.
+
+They come through the client for metadata, on the loop: a thread for each took twice the time of a
+small file.  With a limit for downloads they go the way of all others, which keeps to it.
+
+INVARIANT: what is being fetched ahead is not asked for a second time by who opens it: that waits.
+INVARIANT: at most MOST files and BYTES bytes are ahead of a program: fetched and not opened yet.
+INVARIANT: nothing is begun once the program has stood still for GONE_S, nor for a guarded one, and
+places are left to what programs wait for.
+"""
+
+import logging
+import time
+from collections import deque
+from itertools import pairwise
+
+import trio
+from cachetools import LRUCache
+
+from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.core import Core
+
+log = logging.getLogger(__name__)
+
+SMALL = 256 * 1024  # bytes of a file that is cheaper to have than to wait for
+ENOUGH = 3
+GAP = 8  # files that a program may leave out between two, at most
+FEW = 4
+MOST = 64
+BYTES = 8 << 20
+LIMITED_S = 2.0  # with a limit for downloads, at most what it lets through in so many seconds
+SOON_S = 3.0
+GONE_S = 2.0
+PATIENCE_S = 3.0  # who opens a file that is on its way waits for it so long
+TRAILS = 8  # programs that are followed at once
+RESERVED = 2  # downloads at once that are left to what programs wait for
+
+
+class Trail:
+    """One program on its way through the files of a folder."""
+
+    def __init__(self, folder: int, grown: int) -> None:
+        """`grown`: the window of the same program in the folder before, 0 for none."""
+        self.folder = folder
+        self.seen: deque[int] = deque(maxlen=ENOUGH)  # inos, the last one comes last
+        self.window = grown
+        self.moved_s = time.monotonic()
+        self.order: list[int] = []  # inos, once it is known which order it follows
+        self.places: dict[int, int] = {}
+        self.next = 0
+        self.ahead: dict[int, int] = {}  # sizes by ino: under way or there, and not opened yet
+        self.planning = False
+        self.pid = 0  # of the process, or thread, known to be none that is guarded
+
+    def follow(self, orders: list[list[int]]) -> None:
+        """Take the order in which it has opened its last files, if there is one."""
+        for order in orders:
+            places = {ino: place for place, ino in enumerate(order)}
+            steps = [places.get(ino, -1) for ino in self.seen]
+            if all(0 <= one < other <= one + GAP for one, other in pairwise([*steps])):
+                self.order, self.places, self.next = order, places, steps[-1] + 1
+                self.window = max(self.window, FEW)
+                return
+
+    def moved(self, ino: int) -> None:
+        """It has opened a small file."""
+        self.moved_s = time.monotonic()
+        expected = self.ahead.pop(ino, None) is not None
+        self.seen.append(ino)
+        if not self.order:
+            return
+        place = self.places.get(ino, -1)
+        if not expected and not self.next - MOST <= place <= self.next + GAP:
+            self.stop()  # it jumps, or the folder has changed
+            return
+        self.next = max(self.next, place + 1)
+        for passed in [other for other in self.ahead if self.places[other] < place]:
+            del self.ahead[passed]
+        self.window = min(MOST, self.window * 2)
+
+    def stop(self) -> None:
+        """Begin anew."""
+        self.order = []
+        self.window = 0
+        self.seen.clear()
+        self.ahead.clear()
+
+
+class Siblings:
+    """All programs that read small files one after the other now."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._trails: LRUCache[int, Trail] = LRUCache(TRAILS)
+        self._running: dict[int, trio.Event] = {}  # set once it is there, or will not come
+        self._nursery: trio.Nursery | None = None
+        self._bytes = BYTES
+        if limit := core.settings.download_limit:
+            self._bytes = min(BYTES, int(limit * LIMITED_S))
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Own the downloads ahead, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def arriving(self, ino: int) -> None:
+        """Wait for a file that is being fetched ahead."""
+        coming = self._running.get(ino)
+        if coming is not None:
+            with trio.move_on_after(PATIENCE_S):
+                await coming.wait()
+
+    def opened(self, inode: Inode, pid: int) -> None:
+        """A process opened a file for reading."""
+        if inode.size > SMALL or inode.generation or inode.is_new or inode.parent == NOWHERE:
+            return
+        trail = self._trails.get(inode.parent)
+        if trail is None or time.monotonic() - trail.moved_s > SOON_S:
+            trail = None
+        ahead = trail is not None and inode.ino in trail.ahead
+        if not ahead and self._core.cache.is_complete(inode.ino, inode.revision):
+            return
+        if trail is None:
+            trail = self._trails[inode.parent] = Trail(inode.parent, self._grown(inode.parent))
+        if pid != trail.pid:
+            if self._core.callers.guarded(pid):
+                return
+            trail.pid = pid
+        trail.moved(inode.ino)
+        if self._nursery is None:
+            return
+        if trail.order:
+            self._go_on(trail)
+        elif (len(trail.seen) == ENOUGH or trail.window) and not trail.planning:
+            trail.planning = True
+            self._nursery.start_soon(self._plan, trail)
+
+    def _grown(self, folder: int) -> int:
+        """The window of a program that may have come from a neighbouring folder."""
+        tree, now = self._core.tree, time.monotonic()
+        here = tree.find(folder)
+        for trail in self._trails.values():
+            there = tree.find(trail.folder)
+            if here is None or there is None or not trail.order or now - trail.moved_s > GONE_S:
+                continue
+            if here.parent in (there.parent, there.ino) or there.parent == here.ino:
+                return max(FEW, trail.window // 2)
+        return 0
+
+    async def _plan(self, trail: Trail) -> None:
+        """Find out in which order the program goes."""
+        tree = self._core.tree
+        for _ in tree.loading(trail.folder):
+            await trio.lowlevel.checkpoint()
+        names = tree.children(trail.folder)
+        by_name = [ino for _, ino in sorted(names.items())]
+        trail.follow([list(names.values()), by_name])
+        trail.planning = False
+        self._go_on(trail)
+
+    def _go_on(self, trail: Trail) -> None:
+        """Fetch what comes next, as far as there is room."""
+        core = self._core
+        if self._nursery is None or time.monotonic() - trail.moved_s > GONE_S:
+            return
+        most = min(self._bytes, core.cache.limit // 8)
+        while (
+            trail.next < len(trail.order) and len(trail.ahead) < trail.window and self._spare() > 0
+        ):
+            inode = core.tree.find(trail.order[trail.next])
+            if inode is not None and self._wanted(inode):
+                if sum(trail.ahead.values()) + inode.size > most:
+                    return
+                trail.ahead[inode.ino] = inode.size
+                self._running[inode.ino] = trio.Event()
+                self._nursery.start_soon(self._fetch, trail, inode)
+            trail.next += 1
+
+    def _wanted(self, inode: Inode) -> bool:
+        core = self._core
+        return (
+            not inode.is_folder
+            and 0 < inode.size <= SMALL
+            and not (inode.is_new or inode.generation or inode.attributes.read_protected)
+            and inode.ino not in self._running
+            and inode.ino not in core.opened
+            and not core.cache.is_complete(inode.ino, inode.revision)
+        )
+
+    def _spare(self) -> int:
+        """How many files may be asked for now."""
+        core = self._core
+        if core.service.link.state != "online":
+            return 0
+        if core.settings.download_limit:
+            return core.settings.connections - len(self._running) - RESERVED
+        return core.service.places - max(len(self._running), core.service.underway) - RESERVED
+
+    async def _fetch(self, trail: Trail, inode: Inode) -> None:
+        try:
+            if self._core.settings.download_limit:
+                await self._fill(inode)
+            else:
+                await self._bring(inode)
+        except (Forbidden, NotFound):
+            trail.ahead.pop(inode.ino, None)
+        except (ZonedriveError, OSError) as wrong:
+            log.info("fetching ahead ended (%s)", wrong)
+            trail.stop()
+        finally:
+            self._running.pop(inode.ino).set()
+        self._go_on(trail)
+
+    async def _fill(self, inode: Inode) -> None:
+        """Fetch it as who reads it would."""
+        cache = self._core.cache
+        reader = cache.open(inode.ino, inode.revision, inode.size, self._core.source(inode))
+        try:
+            await reader.fill()
+        finally:
+            reader.close()
+
+    async def _bring(self, inode: Inode) -> None:
+        """Fetch it whole, and put it into the cache."""
+        core, ino, revision, size = self._core, inode.ino, inode.revision, inode.size
+        data = await core.service.content(inode.zone, inode.remote_id or "")
+        if len(data) != size or inode.revision != revision or inode.generation:
+            return  # it is another version by now
+        if ino in core.opened or core.cache.is_complete(ino, revision):
+            return
+        generation = core.next_generation()
+        file = core.spool.create(ino, generation)
+        try:
+            file.pwrite(0, data)
+            file.close()
+            await core.cache.take(file.path, ino, revision, size)
+        finally:
+            core.spool.delete(ino, generation)  # where it could not be taken

@@ -1,0 +1,208 @@
+"""Programs that go through folders and small files find what comes next fetched, and only that."""
+
+import os
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+LONG = pytest.mark.mount("refresh=600")
+FOLDERS, FILES = 40, 40
+
+
+def asked(deployment: Deployment, part: str) -> int:
+    """Requests so far whose route has `part` in it."""
+    requests: dict[str, int] = deployment.stats()["requests"]
+    return sum(count for route, count in requests.items() if part in route)
+
+
+class Counted:
+    """Requests since now."""
+
+    def __init__(self, deployment: Deployment, part: str) -> None:
+        self._deployment, self._part = deployment, part
+        self._before = asked(deployment, part)
+
+    def __call__(self) -> int:
+        return asked(self._deployment, self._part) - self._before
+
+
+def reads(program: Path, path: Path) -> bool:
+    """Whether a program can read a file."""
+    return subprocess.run([program, path], check=False).returncode == 0
+
+
+@pytest.fixture
+def folders(deployment: Deployment, zone: str) -> list[str]:
+    """Names of many folders in the folder `many`, each with a subfolder and a file."""
+    names = [f"f{number:02}" for number in range(FOLDERS)]
+    deployment.tell({"plant": {"zone": zone, "name": "many", "folder": True}})
+    for name in names:
+        for order in (
+            {"name": name, "parent": "many", "folder": True},
+            {"name": "sub", "parent": f"many/{name}", "folder": True},
+            {"name": "a.txt", "parent": f"many/{name}", "content": name},
+        ):
+            deployment.tell({"plant": {"zone": zone, **order}})
+    return names
+
+
+@pytest.fixture
+def files(deployment: Deployment, zone: str) -> list[str]:
+    """Names of many small files in the folder `many`."""
+    names = [f"{number:02}.txt" for number in range(FILES)]
+    deployment.tell({"plant": {"zone": zone, "name": "many", "folder": True}})
+    for name in names:
+        deployment.plant(zone, name, f"this is {name}\n", parent="many")
+    return names
+
+
+@LONG
+def test_who_lists_one_folder_causes_one_listing(folders: list[str], mounted: Mounted) -> None:
+    """`ls -l` of a folder with many folders in it does not list those."""
+    os.listdir(mounted.root)
+    listings = Counted(mounted.deployment, "/folder/")
+    shown = subprocess.check_output(["ls", "-l", mounted.root / "many"], text=True)
+    assert len(shown.splitlines()) == 1 + FOLDERS
+    assert sorted(os.listdir(mounted.root / "many")) == folders
+    assert listings() == 1
+
+
+@LONG
+def test_a_path_through_many_folders_is_no_walk(folders: list[str], mounted: Mounted) -> None:
+    """Opening a file deep inside lists the folders above it and no other."""
+    listings = Counted(mounted.deployment, "/folder/")
+    assert (mounted.root / f"many/{folders[7]}/a.txt").read_text() == folders[7]
+    assert listings() == 3
+
+
+@LONG
+@pytest.mark.parametrize("command", [["find", "."], ["ls", "-lR", "."], ["du", "-a", "."]])
+def test_a_walk_lists_each_folder_once(
+    folders: list[str], mounted: Mounted, command: list[str]
+) -> None:
+    """Whoever goes through everything sees all of it, and no folder is listed twice."""
+    count = 1 + sum(content is None for content in mounted.zone.tree().values())
+    listings = Counted(mounted.deployment, "/folder/")
+    for _ in range(2):
+        shown = subprocess.check_output(command, cwd=mounted.root, text=True)
+        assert shown.count("sub") >= FOLDERS
+        assert shown.count("a.txt") == FOLDERS
+        assert listings() == count
+
+
+@LONG
+def test_a_walk_is_listed_ahead_until_it_stops(folders: list[str], mounted: Mounted) -> None:
+    """After some folders the next ones come by themselves; one who stops is not run ahead of."""
+    os.listdir(mounted.root / "many")
+    listings = Counted(mounted.deployment, "/folder/")
+    used = 0
+    while listings() <= used + 1:
+        assert (mounted.root / "many" / folders[used] / "a.txt").exists()
+        used += 1
+    assert used < FOLDERS / 2
+    eventually(lambda: not mounted.status()["uploads"], what="the daemon answers")
+    assert listings() < FOLDERS
+
+
+@LONG
+def test_a_failure_ahead_is_no_failure(folders: list[str], mounted: Mounted) -> None:
+    """What could not be listed ahead is asked for again by who needs it."""
+    mounted.allow("503", "refresh")
+    os.listdir(mounted.root / "many")
+    with mounted.deployment.faulty(
+        status=503, error="NOT_AVAILABLE", method="GET", path="/folder/", times=3
+    ):
+        for name in folders:
+            assert sorted(os.listdir(mounted.root / "many" / name)) == ["a.txt", "sub"]
+
+
+@pytest.mark.mount("refresh=1")
+def test_a_walk_shows_what_changed_since_the_last_one(folders: list[str], mounted: Mounted) -> None:
+    """Listings that were fetched ahead are as fresh as any."""
+    seen = subprocess.check_output(["find", mounted.root], text=True)
+    assert "new.txt" not in seen
+    for name in folders[::7]:
+        mounted.zone.write(f"many/{name}/sub/new.txt", b"by bob\n")
+
+    def shows() -> bool:
+        found = subprocess.check_output(["find", mounted.root], text=True)
+        return found.count("new.txt") == len(folders[::7])
+
+    eventually(shows, what="all new files show")
+
+
+@LONG
+def test_small_files_are_fetched_ahead_once(files: list[str], mounted: Mounted) -> None:
+    """Who reads one after the other gets all of them, and each is asked for once."""
+    downloads = Counted(mounted.deployment, "/content")
+    for name in files[:4]:
+        assert (mounted.root / "many" / name).read_text() == f"this is {name}\n"
+    eventually(lambda: downloads() > 6, what="more than was read is fetched")
+    for name in files[4:]:
+        assert (mounted.root / "many" / name).read_text() == f"this is {name}\n"
+    assert downloads() == FILES
+    for name in files:
+        assert (mounted.root / "many" / name).read_text() == f"this is {name}\n"
+    assert downloads() == FILES
+
+
+@pytest.mark.mount("refresh=600", "download_limit=1000000")
+def test_files_ahead_keep_to_the_limit(files: list[str], mounted: Mounted) -> None:
+    """With a limit for downloads files are fetched ahead as well, by the way that keeps to it."""
+    downloads = Counted(mounted.deployment, "/content")
+    for name in files:
+        assert (mounted.root / "many" / name).read_text() == f"this is {name}\n"
+    assert downloads() == FILES
+
+
+@LONG
+def test_who_reads_one_or_two_files_gets_no_more(files: list[str], mounted: Mounted) -> None:
+    """So do those who read here and there."""
+    downloads = Counted(mounted.deployment, "/content")
+    for number in (3, 30, 11, 25, 2, 36):
+        (mounted.root / "many" / files[number]).read_bytes()
+    assert downloads() == 6
+
+
+@LONG
+def test_a_guarded_program_has_nothing_fetched_ahead(
+    files: list[str], mounted: Mounted, tmp_path: Path
+) -> None:
+    """A thumbnailer may read what was fetched for others; it causes nothing more."""
+    downloads = Counted(mounted.deployment, "/content")
+    for name in files[:3]:
+        (mounted.root / "many" / name).read_bytes()
+    eventually(lambda: downloads() == 7, what="four files are fetched ahead")
+    program = tmp_path / "tumblerd"
+    shutil.copy("/bin/cat", program)
+    for name in files[3:7]:
+        path = mounted.root / "many" / name
+        eventually(partial(reads, program, path), what="it reads what is here")
+    assert downloads() == 7
+
+
+@LONG
+def test_a_file_fetched_ahead_is_the_present_version(files: list[str], mounted: Mounted) -> None:
+    """A version that a coworker saves meanwhile is read, never the one before under its name."""
+    for name in files[:3]:
+        (mounted.root / "many" / name).read_bytes()
+    mounted.zone.write(f"many/{files[20]}", b"a longer version by bob, saved meanwhile\n")
+    for name in files[3:20]:
+        (mounted.root / "many" / name).read_bytes()
+
+    def read() -> bytes:
+        try:
+            return (mounted.root / "many" / files[20]).read_bytes()
+        except OSError as wrong:
+            return str(wrong).encode()
+
+    eventually(
+        lambda: read() == b"a longer version by bob, saved meanwhile\n", what="bob's version"
+    )

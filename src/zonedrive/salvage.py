@@ -198,6 +198,7 @@ def _salvage(
     reached(Place.SALVAGE_ASIDE)
     _finish(path)
     reached(Place.SALVAGE_PLACED)
+    _doubt(path).unlink(missing_ok=True)
     return Database(path, migrations)
 
 

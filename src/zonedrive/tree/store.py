@@ -252,7 +252,10 @@ class InodeStore:
 
     def unmarked(self) -> list[int]:
         """Numbers of some of the rows of before the third schema, while there are any."""
-        rows = self._database.execute("SELECT ino FROM inodes WHERE mark IS NULL LIMIT ?", (BATCH,))
+        rows = self._database.execute(
+            "SELECT ino FROM inodes INDEXED BY inodes_unmarked WHERE mark IS NULL LIMIT ?",
+            (BATCH,),
+        )
         return [ino for (ino,) in rows]
 
     # ---- the whole table ----

@@ -102,15 +102,19 @@ def measure(
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark", description=__doc__)
-    parser.add_argument("--only", help=f"of {','.join(rows.WORKS)}")
-    parser.add_argument("--who", help="of zonedrive,rclone,davfs2,sshfs,native,curl")
+    parser.add_argument("--only", metavar="WORK,…", help=f"of {', '.join(rows.WORKS)}")
+    parser.add_argument(
+        "--who", metavar="NAME,…", help="of zonedrive, rclone, davfs2, sshfs, native, curl"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
-    parser.add_argument("--rtt", type=float, default=20, help="milliseconds to what is far")
+    parser.add_argument(
+        "--rtt", type=float, default=20, metavar="MS", help="milliseconds to what is far"
+    )
     parser.add_argument("--big", type=int, default=1024, metavar="MIB", help="size of a big file")
     parser.add_argument(
         "--quick", action="store_true", help=f"once each, a big file is {QUICK_MIB} MiB"
     )
-    parser.add_argument("--times", type=int, default=9, help="at most so often each")
+    parser.add_argument("--times", type=int, default=9, metavar="N", help="at most so often each")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="make the data set here and leave it for the next"
     )
@@ -170,4 +174,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

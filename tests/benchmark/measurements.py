@@ -6,6 +6,7 @@ that fails gives none and says why.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,12 +64,14 @@ def do(name: str, job: Job, seconds: float = WORK_SECONDS) -> Figures:
     )  # fmt: skip
     try:
         said, complaint = worker.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as late:
+    except BaseException as early:
         with suppress(ProcessLookupError):
-            os.killpg(worker.pid, 9)
+            os.killpg(worker.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             worker.wait(5)  # in a hung mount it ends when that is cleared away
-        raise Failed(f"not done in {seconds:.0f} s") from late
+        if isinstance(early, subprocess.TimeoutExpired):
+            raise Failed(f"not done in {seconds:.0f} s") from early
+        raise
     if worker.returncode:
         raise Failed(complaint.strip().rpartition("\n")[2][:300] or f"exit {worker.returncode}")
     figures: Figures = json.loads(said)
@@ -115,7 +118,9 @@ def written(name: str, wanted: Mapping[str, int], *, far: bool = False) -> Measu
 def first_bytes(bench: Bench, who: Contestant) -> Figures:
     """The beginning of a big file, in milliseconds and in round trips."""
     figures = plain("first_bytes", far=True)(bench, who)
-    return figures | {"trips": figures["ms"] / bench.rtt_ms}
+    if bench.rtt_ms:
+        figures["trips"] = figures["ms"] / bench.rtt_ms
+    return figures
 
 
 def big_write(bench: Bench, who: Contestant) -> Figures:

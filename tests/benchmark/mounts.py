@@ -230,7 +230,10 @@ def child(command: Sequence[str | Path], root: Path, servers: Servers) -> Iterat
     """A mount at `root` that is served by this command in the foreground."""
     root.mkdir()
     with (root.parent / "said").open("wb") as said:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        server = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
+        )  # fmt: skip
     place = Place(root, Disk(servers.dataset), [server.pid])
 
     def answers() -> bool:

@@ -136,7 +136,7 @@ class Servers:
         if near not in self._far:
             proxy = subprocess.Popen(
                 [sys.executable, "-m", "tests.benchmark.delay", str(near), str(self._rtt_ms)],
-                stdout=subprocess.PIPE, encoding="ascii",
+                stdout=subprocess.PIPE, encoding="ascii", start_new_session=True,
             )  # fmt: skip
             self._stack.callback(end, proxy)
             assert proxy.stdout is not None
@@ -148,8 +148,11 @@ class Servers:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
-        log = (self.folder / f"{name}.log").open("wb")
-        server = subprocess.Popen(command(port), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        log = self._stack.enter_context((self.folder / f"{name}.log").open("wb"))
+        server = subprocess.Popen(
+            command(port),
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
         self._stack.callback(end, server)
 
         def answers() -> bool:

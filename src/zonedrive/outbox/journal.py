@@ -114,7 +114,12 @@ def _sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:
 
 def _opened(box: Box, kept: object, use: bytes) -> object:
     """The text again; rows of former times hold it as it is.  Raises Damaged."""
-    return box.open(kept, use).decode() if isinstance(kept, bytes) else kept
+    if not isinstance(kept, bytes):
+        return kept
+    try:
+        return box.open(kept, use).decode()
+    except UnicodeDecodeError as wrong:  # encrypted once, and not any more
+        raise Damaged("stored bytes fail their check") from wrong
 
 
 class Journal:

@@ -57,7 +57,7 @@ class Office:
     """Pins over a real tree; listings and downloads are only noted."""
 
     def __init__(self, core: Core) -> None:
-        core.service = cast(Any, SimpleNamespace(link=Link(), transfer=None))
+        core.service = cast(Any, SimpleNamespace(link=Link(), transfer=None, entry=None))
         core.settings = msgspec.structs.replace(core.settings, refresh=0.0)
         core.cache = cast(Any, Shelf())
         self.core = core

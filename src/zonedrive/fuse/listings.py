@@ -1,29 +1,30 @@
 """Listings as the kernel wants them: attributes are encoded once, not at every reading.
 
-Must not know why a folder changes: who is served tells by a stamp whether it has.
+Must not know why a folder changes: who is served hands out another list of names when it has.
 
-INVARIANT: an encoded listing is given out only while its folder has the stamp it was made at.
+INVARIANT: an encoded listing is given out only with the list of names that it was made from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import pyfuse3
 from cachetools import LRUCache
 from pyfuse3 import EntryAttributes
 
-from zonedrive.fuse.verbs import Attr, Listed, Verbs
+from zonedrive.fuse.verbs import Attr, Verbs
 
 ENTRIES = 50_000  # encoded at most, of all folders together: some 20 MB
 LARGEST = 10_000  # entries of a folder that is kept
-MOST = 8_000  # entries in one answer, at the least some 160 bytes each of at most 1 MiB
+STEP = 256  # entries that are encoded together, about as many as one answer holds
 DOTS = (b".", b"..")
 
 
 class _Encoded:
-    """One folder."""
+    """One folder, as far as it has been read."""
 
-    def __init__(self, stamp: object) -> None:
-        self.stamp = stamp
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
         self.entries: list[tuple[bytes, EntryAttributes, int]] = []  # as `Verbs.readdir` has them
         self.inos: list[int] = []
         self._seconds = -1.0
@@ -35,6 +36,16 @@ class _Encoded:
             for _, attr, _ in self.entries:
                 attr.entry_timeout = attr.attr_timeout = seconds
 
+    def extend(
+        self,
+        more: Iterable[tuple[bytes, Attr, int]],
+        encode: Callable[[Attr], EntryAttributes],
+    ) -> None:
+        """Take entries behind the last one."""
+        for name, attr, following in more:
+            self.entries.append((name, encode(attr), following))
+            self.inos.append(attr.ino)
+
 
 class Listings:
     """What folders hold, encoded."""
@@ -42,33 +53,35 @@ class Listings:
     def __init__(self, files: Verbs, encode: Callable[[Attr], EntryAttributes]) -> None:
         self._files = files
         self._encode = encode
-        self._kept: LRUCache[int, _Encoded] = LRUCache(ENTRIES, lambda each: len(each.entries) + 20)
+        self._kept: LRUCache[int, _Encoded] = LRUCache(ENTRIES, lambda each: len(each.names) + 20)
 
     def reply(self, token: pyfuse3.ReaddirToken, handle: int, start: int) -> None:
         """Answer one readdir from the entry number `start` on, as far as there is room."""
         listed = self._files.listed(handle, start)
-        if listed is None or listed.entries > LARGEST:
+        if listed is None or len(listed.names) > LARGEST:
             self._stream(token, handle, start)
             return
         kept = self._kept.get(listed.ino)
-        if kept is None or kept.stamp != listed.stamp:
-            kept = self._encoded(handle, listed)
+        if kept is None or kept.names is not listed.names:
+            kept = self._kept[listed.ino] = _Encoded(listed.names)
         # Rounded down, so that a folder that is listed again and again is touched once a second.
         kept.trust(float(int(listed.timeout)))
-        given, reply = start, pyfuse3.readdir_reply
-        for name, attr, following in kept.entries[start : start + MOST]:
-            if not reply(token, name, attr, following):
-                break
-            given = following
-        self._remember(kept.inos[start:given], start)
+        given = self._give(token, handle, start, kept)
+        self._files.remember(kept.inos[max(start, len(DOTS)) : given])
 
-    def _encoded(self, handle: int, listed: Listed) -> _Encoded:
-        kept = _Encoded(listed.stamp)
-        for name, attr, following in self._files.readdir(handle, 0):
-            kept.entries.append((name, self._encode(attr), following))
-            kept.inos.append(attr.ino)
-        self._kept[listed.ino] = kept
-        return kept
+    def _give(self, token: pyfuse3.ReaddirToken, handle: int, start: int, kept: _Encoded) -> int:
+        """Hand out entries from `start` on; up to which."""
+        reply = pyfuse3.readdir_reply
+        while True:
+            if (known := len(kept.entries)) < min(start + STEP, len(kept.names)):
+                more = self._files.readdir(handle, known)
+                kept.extend(islice(more, start + STEP - known), self._encode)
+            for name, attr, following in kept.entries[start : start + STEP]:
+                if not reply(token, name, attr, following):
+                    return start
+                start = following
+            if start >= len(kept.entries):
+                return start
 
     def _stream(self, token: pyfuse3.ReaddirToken, handle: int, start: int) -> None:
         given = []
@@ -78,7 +91,3 @@ class Listings:
             if name not in DOTS:
                 given.append(attr.ino)
         self._files.remember(given)
-
-    def _remember(self, inos: list[int], start: int) -> None:
-        """The kernel counts what it was given, but for the dots."""
-        self._files.remember(inos[max(0, len(DOTS) - start) :])

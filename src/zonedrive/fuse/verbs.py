@@ -4,7 +4,7 @@ Must not know who fulfils them: the tests of this package serve a file system in
 Names are bytes, times are nanoseconds, sizes are bytes, inode 1 is the root.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 
@@ -71,9 +71,7 @@ class Listed(Protocol):
     @property
     def ino(self) -> int: ...
     @property
-    def stamp(self) -> object: ...  # equal as long as `readdir` would tell the same
-    @property
-    def entries(self) -> int: ...  # how many
+    def names(self) -> Sequence[str]: ...  # the same object as long as `readdir` tells the same
     @property
     def timeout(self) -> float: ...  # seconds the kernel may trust names and attributes
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 import trio
+from cachetools import LRUCache
 
 from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
@@ -26,6 +27,7 @@ CALL_BACK_S = 10.0  # how long a change of name waits for the upload of the file
 
 
 DOTS = (".", "..")
+READ = 50_000  # names of folders that were read lately
 TOGETHER = 32  # entries of a listing that are brought into memory at once
 
 
@@ -47,8 +49,7 @@ class Listed(msgspec.Struct, frozen=True):
     """A folder that holds the same as when reading began."""
 
     ino: int
-    stamp: object  # equal as long as reading tells the same
-    entries: int  # how many, the dots among them
+    names: list[str]  # the dots first; the same object as long as reading tells the same
     timeout: float  # seconds the kernel may trust names and attributes
 
 
@@ -61,6 +62,10 @@ class Namespace:
         self._files = files
         self._succession = succession
         self._listings: dict[int, Listing] = {}  # by handle
+        # Names by folder, and the stamp they were taken at.
+        self._read: LRUCache[int, tuple[object, list[str]]] = LRUCache(
+            READ, lambda kept: len(kept[1])
+        )
         self._next_handle = 1
 
     # ---- finding ----
@@ -119,12 +124,10 @@ class Namespace:
         folder = self._core.tree.get(listing.folder)
         stamp = self._stamp(folder)
         if start == 0 or listing.names is None:
-            listing.names = [*DOTS, *self._present(folder)]
-            listing.stamp = stamp
+            listing.names, listing.stamp = self._names(folder, stamp), stamp
         if stamp is None or stamp != listing.stamp:
             return None
-        timeout = self._folders.trusted_for(folder.ino)
-        return Listed(folder.ino, stamp, len(listing.names), timeout)
+        return Listed(folder.ino, listing.names, self._folders.trusted_for(folder.ino))
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
         """(name, stat fields, where to go on) from the entry number `start` on, after `listed`.
@@ -148,6 +151,15 @@ class Namespace:
                 if ino in inodes:
                     name = names[number].encode()
                     yield name, core.attr(inodes[ino], timeout), number + 1
+
+    def _names(self, folder: Inode, stamp: object) -> list[str]:
+        """What is in it now; the same object for all who read it while it stays the same."""
+        before, names = self._read.get(folder.ino, (None, []))
+        if stamp is None or before != stamp:
+            names = [*DOTS, *self._present(folder)]
+            if len(names) <= READ:
+                self._read[folder.ino] = stamp, names
+        return names
 
     def _present(self, folder: Inode) -> Mapping[str, int]:
         return self._core.tree.children(folder.ino) if folder.parent != NOWHERE else {}

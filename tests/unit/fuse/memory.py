@@ -66,8 +66,7 @@ class Listed(NamedTuple):
     """A folder that is being read."""
 
     ino: int
-    stamp: object
-    entries: int
+    names: list[str]
     timeout: float
 
 
@@ -94,6 +93,7 @@ class Memory:
         self.stalled: set[str] = set()
         self.failing: dict[str, str] = {}
         self.flags: list[int] = []
+        self.listings: dict[int, tuple[str, list[str]]] = {}  # what they were made of, and names
         self.send, self.invalidations = trio.open_memory_channel[Invalidation](1000)
 
     async def _called(self, verb: str) -> None:
@@ -181,8 +181,11 @@ class Memory:
         return ino
 
     def listed(self, handle: int, start: int) -> Listed:
-        found = [(name, self.attrs[ino]) for name, ino in self.children[handle].items()]
-        return Listed(handle, repr(found), len(found) + 2, 300.0)
+        found = repr([(name, self.attrs[ino]) for name, ino in self.children[handle].items()])
+        if found != self.listings.get(handle, ("", []))[0]:
+            names = [".", "..", *map(bytes.decode, self.children[handle])]
+            self.listings[handle] = found, names
+        return Listed(handle, self.listings[handle][1], 300.0)
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
         self.calls["readdir"] += 1

@@ -158,7 +158,7 @@ def main() -> int:
     found = table.lines(rows.ROWS, measured)
     about = (
         f"{time.strftime('%Y-%m-%d', time.gmtime())}, {table.machine()}; a big file has "
-        f"{given.big:,} MiB, far is a round trip of {given.rtt:g} ms."
+        f"{given.big:,} MiB, far is a round trip of {given.rtt:g} ms; load {os.getloadavg()[2]:.1f}."
     )
     print(about, table.text(found), sep="\n\n")
     if given.json:

@@ -69,6 +69,7 @@ class Files:
         if flags & os.O_TRUNC and writable:
             handle = self._handles[opened.handle]
             try:
+                handle.file.edits += 1
                 await self._sessions.begin(handle.file, truncate=True)
                 self._sessions.cut(handle.file, 0)
             except BaseException:
@@ -157,8 +158,11 @@ class Files:
         inode = self._core.tree.get(opened.ino)
         if inode.generation:
             return self._local(opened, inode).pread(offset, size)
+        if which.seen is not None and which.seen != (inode.revision, opened.edits):
+            _require_same_version(which)
         if offset >= inode.size or (inode.is_new and opened.reader is None):
             return b""
+        which.seen = (inode.revision, opened.edits)
         reader = self._reader(opened, inode)
         self._require_unguarded(which, reader)
         data = reader.available(offset, size)
@@ -181,6 +185,7 @@ class Files:
         opened = which.file
         session = opened.session
         if session is None or session.frozen:
+            opened.edits += 1
             await self._sessions.begin(opened, truncate=False)
             session = opened.session
             assert session is not None
@@ -211,6 +216,7 @@ class Files:
         opened = opened or self._new_open_file(inode.ino)
         opened.handles += 1
         try:
+            opened.edits += 1
             await self._sessions.begin(opened, truncate=size == 0)
             self._sessions.cut(opened, size)
             if opened.writers == 0:
@@ -226,6 +232,14 @@ class Files:
         if opened is None or opened.session is None:
             return False
         opened.session.mtime_ns = mtime_ns
+        opened.session.ctime_ns = time.time_ns()
+        return opened.session.dirty
+
+    def changed(self, inode: Inode) -> bool:
+        """Something about a file that is being written changed now; as `touch`."""
+        opened = self._core.opened.get(inode.ino)
+        if opened is None or opened.session is None:
+            return False
         opened.session.ctime_ns = time.time_ns()
         return opened.session.dirty
 
@@ -358,6 +372,15 @@ def _of_a_mapping(which: Handle, offset: int, length: int, size: int) -> bool:
     return (
         which.readable and offset % PAGE == 0 and (end == size or (end < size and not end % PAGE))
     )
+
+
+def _require_same_version(which: Handle) -> None:
+    """A program never gets parts of two versions; its own edits, and those beside it, it sees.
+
+    Raises OSError (ESTALE), as NFS does.
+    """
+    if which.seen is not None and which.seen[1] == which.file.edits:
+        raise OSError(errno.ESTALE, "changed on the service, open it again")
 
 
 def _require_fitting(size: int) -> None:

@@ -201,17 +201,20 @@ class FileSystem:
             if inode.is_folder:
                 raise IsADirectoryError(errno.EISDIR, "is a folder")
             await self._files.truncate(inode, size)
-        with core.transaction():
-            if mode is not None:
-                if mode & ~allowed(inode):
-                    raise PermissionError(errno.EPERM, "protected on the service")
-                core.tree.update(inode, mode=mode & MODE_BITS)
-            if atime_ns is not None:
-                core.atimes[inode.ino] = atime_ns
-            if mtime_ns is not None and not self._files.touch(inode, mtime_ns):
-                core.tree.update(inode, mtime_ns=mtime_ns)
-            if size is None:
-                core.tree.update(inode, ctime_ns=time.time_ns())
+        changes: dict[str, int] = {}
+        if mode is not None:
+            if mode & ~allowed(inode):
+                raise PermissionError(errno.EPERM, "protected on the service")
+            changes["mode"] = mode & MODE_BITS
+        if atime_ns is not None:
+            core.atimes[inode.ino] = atime_ns
+        if mtime_ns is not None and not self._files.touch(inode, mtime_ns):
+            changes["mtime_ns"] = mtime_ns
+        if size is None and (changes or not self._files.changed(inode)):
+            changes["ctime_ns"] = time.time_ns()
+        if changes:  # one row, as programs that unpack set all of them for each file
+            with core.transaction():
+                core.tree.update(inode, **changes)
         return self._names.attr(inode)
 
     async def access(self, ino: int, mode: int) -> bool:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 
 import trio
+from cachetools import LRUCache
 
 from zonedrive.content.file import ContentFile
 from zonedrive.errors import AlreadyExists, Damaged, NotFound, StoreError, Unavailable
@@ -26,6 +27,11 @@ from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.resolution import Resolution
 
 SMALL = 128 << 10  # bytes that are sent without a thread: handing over costs more than sending
+# The age at which a listing no longer tells which names are free, in seconds, and in times of what
+# it takes: so long somebody else's new file of the same name can stay unseen.  (The service keeps
+# every version, and between looking and sending there is such a time in any case.)
+RECENT_S = 1.0
+CALM = 5.0
 PIECE = 1 << 20  # bytes read from the spool, and handed to the connection, at a time
 
 
@@ -59,6 +65,8 @@ class Uploads:
         self._conflicts = conflicts
         self._resolution = resolution
         self._bodies: dict[int, Body] = {}
+        # How long the newest listing of a folder took, where that was long (seconds).
+        self._took_s: LRUCache[int, float] = LRUCache(100)
 
     def sent(self, ino: int) -> int:
         """Bytes of an upload under way that have been handed over."""
@@ -239,14 +247,19 @@ class Uploads:
     async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
         """(folder id, name, what the service has there) for a new file.
 
-        The listing was asked for after the step fell due: so after the newest change, and after
-        an earlier try whose end is unknown.  One listing serves all files that wait.
+        The listing was asked for after the step fell due (so after the newest change, and after an
+        earlier try whose end is unknown), and not long ago: one serves all files that wait.
         """
         core = self._core
         folder = core.tree.get(inode.parent)
         name = core.remote_name(inode)
-        since_due = max(0, time.time_ns() - intent.due_ns)
-        await self._folders.refresh(folder, time.monotonic_ns() - since_due)
+        since_due_ns = time.time_ns() - intent.due_ns
+        recent_ns = int(max(RECENT_S, CALM * self._took_s.get(folder.ino, 0.0)) * 1e9)
+        begun = time.monotonic_ns()
+        await self._folders.refresh(folder, begun - max(0, min(since_due_ns, recent_ns)))
+        took_s = (time.monotonic_ns() - begun) / 1e9
+        if took_s > RECENT_S / CALM:
+            self._took_s[folder.ino] = took_s
         if folder.remote_id is None:
             if core.service.can("make_folder"):
                 raise Unavailable("its folder is not on the service and is made first")

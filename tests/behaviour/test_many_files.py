@@ -1,0 +1,74 @@
+"""Many small files at once: few requests, each once, and nobody is overwritten on the way."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.machine import Mounted
+
+UPLOAD = "POST /api/zones/{zone_id}/files/{file_id}"
+LISTING = "GET /api/zones/{zone_id}/folder/{folder_id}"
+MAKE = "POST /api/sandbox/zones/{zone_id}/folders"
+FILES = 120
+
+
+def requests(mounted: Mounted) -> dict[str, int]:
+    """How many the service has had so far."""
+    return dict(mounted.deployment.stats()["requests"])
+
+
+def asked(mounted: Mounted, before: dict[str, int]) -> dict[str, int]:
+    """How many of each kind came since."""
+    now = requests(mounted)
+    return {kind: now[kind] - before.get(kind, 0) for kind in now}
+
+
+def fill(folder: Path) -> dict[str, bytes]:
+    """Small files of every length; gives their bytes by name."""
+    files = {f"f{number:03}": b"%d\n" % number * number for number in range(FILES)}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return files
+
+
+def test_new_files_cost_one_request_each(mounted: Mounted) -> None:
+    """Whether their names are free is asked once for many; every one is sent once."""
+    before = requests(mounted)
+    files = fill(mounted.root)
+    mounted.sync()
+    found = asked(mounted, before)
+    for name, data in files.items():
+        assert mounted.zone.read(name) == data
+    assert found[UPLOAD] == FILES
+    assert found[LISTING] < FILES / 4
+
+
+def test_new_folders_are_not_asked_what_is_in_them(mounted: Mounted) -> None:
+    """A tree that was unpacked here: a request for each folder and for each file."""
+    before = requests(mounted)
+    trees = [mounted.root / f"d{number}/e/f" for number in range(5)]
+    for tree in trees:
+        tree.mkdir(parents=True)
+        for number in range(5):
+            (tree / f"f{number}").write_bytes(b"content\n")
+    mounted.sync()
+    found = asked(mounted, before)
+    assert found[MAKE] == 15
+    assert found[UPLOAD] == 25
+    assert mounted.zone.tree().keys() >= {f"d{n}/e/f/f{k}" for n in range(5) for k in range(5)}
+
+
+@pytest.mark.mount("settle=600")
+def test_a_coworkers_file_among_many_is_not_overwritten(mounted: Mounted) -> None:
+    """Of many new files those whose names somebody took meanwhile are kept beside theirs."""
+    mounted.allow("took a name in between")
+    fill(mounted.root)
+    taken = ["f003", "f070", "f119"]
+    for name in taken:
+        mounted.zone.write(name, b"a coworker's\n")
+    mounted.sync()
+    for name in taken:
+        assert mounted.zone.read(name) == b"a coworker's\n"
+        assert len(mounted.zone.versions(name)) == 1
+    copies = [name for name in mounted.zone.tree() if "(conflict" in name]
+    assert sorted(name[:4] for name in copies) == taken

@@ -39,23 +39,34 @@ def main() -> None:
     for shape in arguments.shape or (SHAPES + BIG if arguments.big else SHAPES):
         folders, entries = map(int, shape.split("x"))
         with tempfile.TemporaryDirectory(prefix="zonedrive-scale-") as path:
-            figures[shape] = Run(Path(path), folders, entries).measure()
-        for what, value in figures[shape].items():
-            print(f"{shape:>12}  {what:<48} {value:>10.2f}", flush=True)
+            figures[shape] = found = Figures(shape)
+            Run(Path(path), folders, entries, found).measure()
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1))
+
+
+class Figures(dict[str, float]):
+    """By what they are and their unit; each is printed once it is known."""
+
+    def __init__(self, shape: str) -> None:
+        self._shape = shape
+
+    def __setitem__(self, what: str, value: float) -> None:
+        super().__setitem__(what, value)
+        print(f"{self._shape:>12}  {what:<48} {value:>10.2f}", flush=True)
 
 
 class Run:
     """One shape, from an empty sandbox on."""
 
-    def __init__(self, path: Path, folders: int, entries: int) -> None:
+    def __init__(self, path: Path, folders: int, entries: int, found: Figures) -> None:
         self._path = path
+        self._found = found
         self._folders = folders
         self._entries = entries
 
-    def measure(self) -> dict[str, float]:
-        """All figures, by what they are and their unit."""
+    def measure(self) -> None:
+        """Find all figures."""
         (self._path / "sandbox").mkdir()
         deployment = Deployment(self._path / "sandbox", zones=1)
         try:
@@ -64,14 +75,15 @@ class Run:
             machine.log_on(deployment, profile="sandbox")
             mounted = Mounted(machine, deployment, "Zone 01", ["refresh=86400"])
             try:
-                return {"answers of the service, s": self._limit(deployment)} | self._look(mounted)
+                self._found["answers of the service, s"] = self._limit(deployment)
+                self._look(mounted)
             finally:
                 mounted.tear_down()
         finally:
             deployment.close()
 
-    def _look(self, mounted: Mounted) -> dict[str, float]:
-        found = {}
+    def _look(self, mounted: Mounted) -> None:
+        found = self._found
         mounted.mount()
         mounted._unwatch()  # it is for tests, which are short
         daemon = Daemon(mounted.pid)
@@ -100,8 +112,9 @@ class Run:
         found["memory after that, MiB"] = daemon.rss()
         database = mounted.machine.state / "tree.db"
         found["database, MiB"] = database.stat().st_size / MIB
+        started = time.monotonic()
         mounted.unmount(seconds=LONG)
-        return found
+        found["unmount, s"] = time.monotonic() - started
 
     def _limit(self, deployment: Deployment) -> float:
         """Seconds the service takes to answer for all the folders, one after the other."""

@@ -8,7 +8,6 @@ without id, a zone without id or name.  An entry without a name is there, named 
 INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
 """
 
-import contextlib
 import itertools
 import json
 import logging
@@ -308,8 +307,10 @@ def moment(value: object) -> int:
         return 0
     # The usual spelling, ten thousand times in a large listing; no digit is cut off at this length.
     if len(value) >= 19 and not value[26:27].isdigit():
-        with contextlib.suppress(ValueError, OverflowError):
+        try:
             return _nanoseconds(datetime.fromisoformat(value), 0)
+        except (ValueError, OverflowError):
+            pass
     return _moment_at_length(value)
 
 
@@ -362,12 +363,17 @@ def _known(value: object) -> int | None:
 def _attributes(value: object) -> Attributes:
     if not isinstance(value, dict):
         return _NO_ATTRIBUTES
-    flags = tuple(value.get(name) is True for name in _FLAGS)
+    told = value.get
     # There are 32 of them, and a listing has thousands.
-    return _ATTRIBUTES[flags]
+    return _ATTRIBUTES[
+        told("executable") is True,
+        told("hidden") is True,
+        told("readProtected") is True,
+        told("synchronize") is True,
+        told("writeProtected") is True,
+    ]
 
 
-_FLAGS = ("executable", "hidden", "readProtected", "synchronize", "writeProtected")
 _ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
 _NO_ATTRIBUTES = Attributes()
 ModelT = TypeVar("ModelT", Entry, Zone, Version)

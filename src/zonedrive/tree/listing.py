@@ -11,7 +11,6 @@ with the mark of what it said last time, and only read where that differs.
 
 import heapq
 import time
-from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -174,9 +173,10 @@ class Merge:
     def _add(self, answer: Answer, fresh: list[tuple[int, Entry]]) -> None:
         tree, folder = self._tree, self._folder
         added: dict[str, dict[str, Any]] = {}
-        taken = ChainMap(added, _Names(tree, folder.ino))  # type: ignore[arg-type]
+        names = _Names(tree, folder.ino)
         for number, entry in fresh:
-            name = local_name(entry.name, entry.id, taken)
+            name = local_name(entry.name, entry.id, names)
+            names.given.add(name)
             added[name] = fields_of(entry, folder)
             added[name]["seen"] = tree.mark(answer.said(number))
         tree.add_all(folder.ino, added)
@@ -280,14 +280,15 @@ _Met = tuple[int, Inode, Entry]  # number in the answer
 
 
 class _Names(Container[str]):
-    """The names in a folder, also of one whose names are not in memory."""
+    """The names in a folder, also of one whose names are not in memory, and those `given`."""
 
     def __init__(self, tree: Tree, folder: int) -> None:
         self._tree = tree
         self._folder = folder
+        self.given: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        return self._tree.has_name(self._folder, str(name))
+        return name in self.given or self._tree.has_name(self._folder, str(name))
 
 
 def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:

@@ -126,12 +126,8 @@ class Tree:
         return self.child(parent, name) is not None if names is None else name in names
 
     def inodes_in(self, parent: int) -> list[Inode]:
-        """What is in a folder."""
-        return list(self.each_in(parent))
-
-    def each_in(self, parent: int) -> Iterator[Inode]:
-        """What is in a folder; not all of it is in memory at a time."""
-        return self.get_all(list(self.children(parent).values()))
+        """What is in a folder; for a large one that is much: see `get_all`."""
+        return list(self.get_all(self.children(parent).values()))
 
     def new_in(self, parent: int) -> list[Inode]:
         """What is in a folder and the service has never seen."""
@@ -306,8 +302,10 @@ class Tree:
         self._lookups.add_all(inos)
 
     def forget(self, ino: int, count: int) -> bool:
-        """The kernel holds it less often; True once it does not at all."""
-        return self._lookups.take(ino, count)
+        """The kernel holds it less often; True once it does not at all, and it has no name."""
+        # At an unmount a million are forgotten: nothing is read for one that stays in its table.
+        free = self._lookups.take(ino, count)
+        return free and (inode := self._held.get(ino)) is not None and inode.parent == NOWHERE
 
     def remembered(self, ino: int) -> bool:
         """Whether the kernel holds the inode."""

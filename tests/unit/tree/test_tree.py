@@ -193,12 +193,17 @@ def test_every_change_in_a_folder_counts_and_others_do_not(database: Database) -
 def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
     """The kernel holds what it was listed, until it has forgotten each as often."""
     tree = Tree(database, Clear())
-    tree.remember(7)
-    tree.remember_all([7, 8])
-    assert tree.forget(8, 1)
-    assert not tree.forget(7, 1)
-    assert tree.forget(7, 1)
-    assert not tree.remembered(7)
+    zone, file = planted(tree)
+    tree.remember(file.ino)
+    tree.remember_all([file.ino, zone.ino])
+    with tree.transaction():
+        tree.unlink(file)
+    assert not tree.forget(zone.ino, 1)  # it stays: it has a name
+    assert not tree.remembered(zone.ino)
+    assert not tree.forget(file.ino, 1)
+    assert tree.remembered(file.ino)
+    assert tree.forget(file.ino, 1)
+    assert not tree.remembered(file.ino)
 
 
 def test_whoever_asks_gets_the_same_inode_however_many_there_are(database: Database) -> None:
@@ -207,7 +212,7 @@ def test_whoever_asks_gets_the_same_inode_however_many_there_are(database: Datab
     zone, file = planted(tree)
     with tree.transaction():
         tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(20_000)})
-    assert sum(1 for _ in tree.each_in(zone.ino)) == 20_001
+    assert sum(1 for _ in tree.inodes_in(zone.ino)) == 20_001
     with tree.transaction():
         tree.update(file, size=77)
     assert tree.get(file.ino) is file
@@ -225,7 +230,7 @@ def test_a_removed_file_that_is_open_outlives_all_that_is_looked_at(database: Da
         tree.update(file, size=77)
         tree.unlink(file)
     del file
-    assert sum(1 for _ in tree.each_in(zone.ino)) == 20_000
+    assert sum(1 for _ in tree.inodes_in(zone.ino)) == 20_000
     assert tree.get(ino).size == 77
     tree.release(ino)
     assert tree.find(ino) is None

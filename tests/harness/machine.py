@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.harness import world
 from tests.harness.deployment import COMMAND, Deployment
@@ -22,6 +22,13 @@ XDG = ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR")
 WATCHDOG_SECONDS = 100.0
 
 _ENTRY = re.compile(r"^\d{4}-\d\d-\d\d [\d:,]+ (\w+) ", re.MULTILINE)
+
+
+class Address(Protocol):
+    """Where a service is."""
+
+    base_url: str
+    ca_file: Path
 
 
 class Machine:
@@ -64,7 +71,7 @@ class Machine:
 
     def log_on(
         self,
-        deployment: Deployment,
+        deployment: Address,
         *,
         name: str = "alice",
         profile: str,

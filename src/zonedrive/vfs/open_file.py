@@ -56,6 +56,7 @@ class OpenFile:
         self.ino = ino
         self.handles = 0
         self.writers = 0
+        self.edits = 0  # how often somebody here began to write into it
         self.session: Session | None = None
         self.local: tuple[int, ContentFile] | None = None  # a closed generation, for reading
         self.reader: tuple[Revision, Reader] | None = None  # the service's bytes
@@ -84,6 +85,7 @@ class Handle(msgspec.Struct):
     append: bool
     pid: int = 0  # of the process, or thread, that opened it
     guarded: bool | None = None  # whether that is a program of `guard`; None: not asked yet
+    seen: tuple[Revision, int] | None = None  # the version it has read of, and the edits till then
 
 
 class Opened(msgspec.Struct, frozen=True):

@@ -1,0 +1,202 @@
+"""A service that answers requests for content in a wrong way: right bytes, or an error."""
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.meddler import Answer, Meddler
+from tests.harness.waiting import eventually
+
+BIG = world.SEED["big.bin"]
+
+
+@pytest.fixture
+def meddler(deployment: Deployment) -> Iterator[Meddler]:
+    """What stands between the mount and the service."""
+    between = Meddler(deployment)
+    yield between
+    between.close()
+
+
+@pytest.fixture
+def mounted(
+    meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
+) -> Iterator[Mounted]:
+    """Alice's zones, by way of the meddler."""
+    machine.log_on(meddler, profile="sandbox")
+    mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
+    try:
+        mount.mount()
+        yield mount
+    finally:
+        meddler.over.set()
+        mount.tear_down()
+    complaints = mount.complaints()
+    assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)
+
+
+def pieces(path: Path, offsets: list[int], size: int = 4096) -> list[bytes]:
+    """Some pieces of a file, read in that order without what the kernel reads ahead."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        return [os.pread(descriptor, size, offset) for offset in offsets]
+    finally:
+        os.close(descriptor)
+
+
+def test_a_service_that_ignores_ranges(mounted: Mounted, meddler: Meddler) -> None:
+    """Asked for parts it sends everything: one download serves all reads, in any order."""
+    meddler.ranges = False
+    offsets = [2_900_000, 1_000_000, 5, 2_000_000, len(BIG) - 10]
+    assert pieces(mounted.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
+    assert (mounted.root / "big.bin").read_bytes() == BIG
+    assert len(meddler.asked) <= 3
+
+
+def shifted(answer: Answer) -> None:
+    """Another part than the one that was asked for, and it says so."""
+    if answer.status == 206:
+        first, rest = answer.headers["content-range"].removeprefix("bytes ").split("-", 1)
+        last, total = rest.split("/")
+        answer.headers["content-range"] = f"bytes {int(first) + 1}-{int(last) + 1}/{total}"
+
+
+def beginning(answer: Answer) -> None:
+    """The beginning for every part, and it says so."""
+    if answer.status == 206:
+        total = answer.headers["content-range"].split("/")[1]
+        answer.headers["content-range"] = f"bytes 0-{len(answer.body) - 1}/{total}"
+
+
+def without_range(answer: Answer) -> None:
+    """A part without a word about which one it is."""
+    answer.headers.pop("content-range", None)
+
+
+def too_long(answer: Answer) -> None:
+    """More is announced than comes."""
+    answer.length += 1000
+    answer.cut = True
+
+
+def too_short(answer: Answer) -> None:
+    """Less is announced than comes."""
+    answer.length = max(0, answer.length - 1000)
+    answer.cut = True
+
+
+def other_total(answer: Answer) -> None:
+    """The content is said to have another size than the file."""
+    if answer.status == 206:
+        answer.headers["content-range"] = answer.headers["content-range"].split("/")[0] + "/99"
+
+
+@pytest.mark.parametrize(
+    "mood", [shifted, beginning, without_range, too_long, too_short, other_total]
+)
+def test_a_service_that_lies_about_what_it_sends(
+    mounted: Mounted, meddler: Meddler, mood: object
+) -> None:
+    """Wrong ranges and lengths are never taken for the file; told the truth, it is read."""
+    mounted.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
+    assert callable(mood)
+    meddler.mood = mood
+    for at in (1_000_003, 2_500_000, 0):
+        try:
+            (found,) = pieces(mounted.root / "big.bin", [at])
+        except OSError as wrong:
+            assert wrong.errno in (errno.EREMOTEIO, errno.EIO, errno.ESTALE, errno.ENETUNREACH)
+        else:
+            assert found == BIG[at : at + 4096]
+    meddler.mood = lambda _answer: None
+
+    def whole() -> bool:
+        try:
+            return (mounted.root / "big.bin").read_bytes() == BIG
+        except OSError:
+            return False
+
+    eventually(whole, 40, what="the file can be read")
+
+
+def test_a_service_that_drips(mounted: Mounted, meddler: Meddler) -> None:
+    """Who reads a file that comes a byte at a time holds up nobody else, and can be ended."""
+    mounted.allow("in time|reached|broke|in between")
+
+    def drip(answer: Answer) -> None:
+        answer.pause = 0.2 if len(answer.body) > 1000 else 0.0
+
+    meddler.mood = drip
+    failed: list[OSError] = []
+
+    def reader() -> None:
+        try:
+            (mounted.root / "big.bin").read_bytes()
+        except OSError as wrong:
+            failed.append(wrong)
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    eventually(lambda: meddler.asked, what="the download has begun")
+    assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+    assert set(os.listdir(mounted.root / "docs")) == {"report.md", "2026", "Grüße aus Köln.txt"}
+    (mounted.root / "written.txt").write_bytes(b"meanwhile\n")
+    mounted.sync()
+    mounted.unmount("--now")
+    thread.join(20)
+    assert not thread.is_alive()
+    assert failed
+
+
+def anonymous(answer: Answer) -> None:
+    """Nothing tells versions apart."""
+    for name in ("etag", "last-modified"):
+        answer.headers.pop(name, None)
+
+
+@pytest.mark.parametrize("validators", [True, False])
+@pytest.mark.parametrize("grown", [0, 5000])
+def test_a_file_that_changes_while_it_is_read(
+    mounted: Mounted, meddler: Meddler, validators: bool, grown: int
+) -> None:
+    """Who has it open reads the old version or ESTALE, never parts of two; a new open the new."""
+    mounted.allow("changed|another version|in between")
+    if not validators:
+        meddler.mood = anonymous
+    new = bytes(byte ^ 0xFF for byte in BIG) + b"x" * grown
+    offsets = [2_900_000, 0, 1_500_000, 600_000, 2_200_000]
+    descriptor = os.open(mounted.root / "big.bin", os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        for number, at in enumerate(offsets):
+            if number == 2:
+                mounted.zone.write("big.bin", new)
+            try:
+                found = os.pread(descriptor, 4096, at)
+            except OSError as wrong:
+                assert number >= 2
+                assert wrong.errno == errno.ESTALE
+            else:
+                assert found == BIG[at : at + 4096]
+    finally:
+        os.close(descriptor)
+    eventually(lambda: (mounted.root / "big.bin").stat().st_size == len(new))
+    eventually(lambda: (mounted.root / "big.bin").read_bytes() == new, what="the new version")
+
+
+def test_without_validators_everything_can_be_read(mounted: Mounted, meddler: Meddler) -> None:
+    """A service that sends neither ETag nor date is served as well."""
+    meddler.mood = anonymous
+    offsets = [2_900_000, 0, 1_500_000]
+    assert pieces(mounted.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
+    assert (mounted.root / "big.bin").read_bytes() == BIG
+    mounted.restart()
+    assert (mounted.root / "big.bin").read_bytes() == BIG

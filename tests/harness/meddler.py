@@ -1,0 +1,123 @@
+"""A TLS proxy before a sandbox that answers requests for content as a bad service would.
+
+Knows nothing of zonedrive.  Everything but content passes as it is.
+"""
+
+import shutil
+import ssl
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import trustme
+
+from tests.harness.deployment import Deployment
+
+_OWN = {"connection", "transfer-encoding", "content-length", "date", "server"}
+
+
+@dataclass
+class Answer:
+    """What the service said to a request for content; a mood may change all of it."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    length: int  # what Content-Length is to say
+    pause: float = 0.0  # seconds before each byte, 0: all at once
+    cut: bool = field(default=False)  # hang up after the body
+
+
+Mood = Callable[[Answer], None]
+
+
+class Meddler:
+    """The proxy.  `mood` may change at any time; `asked` are the Range headers that came."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="zdme"))
+        self.mood: Mood = lambda _answer: None
+        self.ranges = True  # whether a Range is passed on
+        self.asked: list[str] = []
+        self.over = threading.Event()
+        authority = trustme.CA()
+        self.ca_file = self.folder / "ca.pem"
+        authority.cert_pem.write_to_path(str(self.ca_file))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        trust = ssl.create_default_context(cafile=deployment.ca_file)
+        self.service = httpx.Client(base_url=deployment.base_url, verify=trust, timeout=30)
+        self._server = _Server(self, context)
+        self.base_url = f"https://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it and all of its connections."""
+        self.over.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+        self.service.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, meddler: Meddler, context: ssl.SSLContext) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.meddler = meddler
+        self.socket = context.wrap_socket(
+            self.socket, server_side=True, do_handshake_on_connect=False
+        )
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A connection that the client gave up is nothing to tell."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _pass_on(self) -> None:
+        meddler = self.server.meddler
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in {*_OWN, "host"}}
+        is_content = self.command == "GET" and self.path.endswith("/content")
+        if is_content:
+            meddler.asked.append(self.headers.get("Range", ""))
+            if not meddler.ranges:
+                headers.pop("Range", None)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        found = meddler.service.request(self.command, self.path, headers=headers, content=body)
+        kept = {k: v for k, v in found.headers.items() if k.lower() not in _OWN}
+        answer = Answer(found.status_code, kept, found.content, len(found.content))
+        if is_content:
+            meddler.mood(answer)
+        self._say(answer)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _pass_on  # noqa: N815
+
+    def _say(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if answer.status != 204:
+            self.send_header("Content-Length", str(answer.length))
+        self.end_headers()
+        if answer.pause:
+            for byte in answer.body:
+                if self.server.meddler.over.wait(answer.pause):
+                    break
+                self.wfile.write(bytes([byte]))
+        else:
+            self.wfile.write(answer.body)
+        self.close_connection = answer.cut

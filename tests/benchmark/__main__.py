@@ -157,8 +157,9 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     found = table.lines(rows.ROWS, measured)
     about = (
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {table.machine()}; a big file has "
-        f"{given.big:,} MiB, far is a round trip of {given.rtt:g} ms; load {os.getloadavg()[2]:.1f}."
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {table.machine()}, load "
+        f"{os.getloadavg()[2]:.1f}; a big file has {given.big:,} MiB, far is a round trip of "
+        f"{given.rtt:g} ms."
     )
     print(about, table.text(found), sep="\n\n")
     if given.json:

@@ -4,7 +4,7 @@ A folder that was ever listed answers from the tree when the service is slow or 
 was not makes its caller wait, or fails with the reason.
 
 A program that walks from folder to folder finds listings fetched ahead, see `walks`.  One that
-uses a folder for long does not wait each time its trust ends: in the second half of that it is
+uses a folder for long does not wait each time its trust ends: in the last part of that it is
 listed anew in the background, if somebody uses it.
 
 INVARIANT: of one folder at most one listing is under way; who gives up waiting does not stop it
@@ -35,6 +35,7 @@ PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fr
 SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many folders
 RESERVED = 2  # requests at once that are left to what programs wait for
 LARGE = 5000  # entries after whose listing it is worth while to give memory back
+RENEWED = 0.3  # of its trust: from then on a listing that is used is renewed in the background
 TROUBLE_S = 5.0  # after a failure so long nothing is fetched ahead
 
 
@@ -92,7 +93,7 @@ class Folders:
         if folder.listed and (left := self._trust(folder.ino) - self._age(folder.ino)) > 0:
             if self._walks.expects(folder.ino):
                 self._walks.used(folder, listed=True)
-            if left < self._trust(folder.ino) / 2 and self._spare() > 0:
+            if left < self._trust(folder.ino) * RENEWED and self._spare() > 0:
                 self._flight(folder)
             return
         if not folder.listed:
@@ -196,7 +197,7 @@ class Folders:
         """Whether a listing ahead is of use."""
         if folder.parent == NOWHERE or folder.is_new:
             return False
-        return not folder.listed or self._age(folder.ino) > self._trust(folder.ino) / 2
+        return not folder.listed or self._age(folder.ino) > self._trust(folder.ino) * (1 - RENEWED)
 
     def _spare(self) -> int:
         """How many listings may be begun that nobody waits for."""

@@ -237,11 +237,14 @@ class Siblings:
             return  # it is another version by now
         if ino in core.opened or core.cache.is_complete(ino, revision):
             return
+        core.spool.require_room(size)
         generation = core.next_generation()
         file = core.spool.create(ino, generation)
         try:
             file.pwrite(0, data)
+            file.flush()
+            taken = file.allocated
             file.close()
-            await core.cache.take(file.path, ino, revision, size)
+            await core.cache.take(file.path, ino, revision, size, taken)
         finally:
             core.spool.delete(ino, generation)  # where it could not be taken

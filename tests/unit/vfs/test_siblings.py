@@ -1,0 +1,77 @@
+"""In which order a program goes through the files of a folder, and how far ahead of it to be."""
+
+import pytest
+
+from zonedrive.vfs.siblings import ENOUGH, FEW, GAP, MOST, Trail
+
+LISTED = [7, 3, 9, 1, 8, 2, 6, 4, 5]
+NAMED = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def trail(*opened: int, orders: tuple[list[int], ...] = (LISTED, NAMED)) -> Trail:
+    """Of a program that has opened these files."""
+    made = Trail(1, 0)
+    for ino in opened:
+        made.moved(ino)
+    made.follow(list(orders))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("opened", "order", "following"),
+    [
+        ((7, 3, 9), LISTED, 1),
+        ((1, 2, 3), NAMED, 4),
+        ((3, 1, 2), LISTED, 6),
+        ((9, 5, 1), [], 0),
+        ((3, 3, 3), [], 0),
+    ],
+)
+def test_the_order_is_found(opened: tuple[int, ...], order: list[int], following: int) -> None:
+    """That of the listing or that of the names; none where it jumps."""
+    found = trail(*opened)
+    assert found.order == order
+    if order:
+        assert found.order[found.next] == following
+        assert found.window == FEW
+
+
+def test_some_may_be_left_out() -> None:
+    """As by a pattern of names; not too many."""
+    many = list(range(100))
+    assert trail(0, 5, 5 + GAP, orders=(many,)).order == many
+    assert not trail(0, 1, 2 + GAP, orders=(many,)).order
+
+
+def test_more_and_more_is_ahead_up_to_a_limit() -> None:
+    """With each file that is opened in order."""
+    many = list(range(1000))
+    found = trail(0, 1, 2, orders=(many,))
+    windows = []
+    for ino in range(3, 20):
+        found.moved(ino)
+        windows.append(found.window)
+    assert windows[:3] == [2 * FEW, 4 * FEW, 8 * FEW]
+    assert windows[-1] == MOST
+
+
+def test_who_jumps_begins_anew() -> None:
+    """What was ahead of it does not count any more."""
+    many = list(range(1000))
+    found = trail(0, 1, 2, orders=(many,))
+    found.ahead = {3: 10, 4: 10}
+    found.moved(900)
+    assert not found.order
+    assert not found.ahead
+    for ino in range(901, 901 + ENOUGH):
+        found.moved(ino)
+    found.follow([many])
+    assert found.next == 901 + ENOUGH
+
+
+def test_what_was_passed_is_ahead_no_more() -> None:
+    """So files that a program leaves out do not stand in the way of the next ones."""
+    found = trail(0, 1, 2, orders=(list(range(100)),))
+    found.ahead = {3: 10, 4: 10, 5: 10}
+    found.moved(5)
+    assert found.ahead == {}

@@ -12,6 +12,7 @@ INVARIANT: what lies in a pin is never evicted, from the first moment on.
 INVARIANT: fetching for pins takes at most half of the connections: people wait for the others.
 """
 
+import contextlib
 import errno
 import logging
 import time
@@ -138,18 +139,21 @@ class Pins:
         roots = set()
         for pin in self._store.all():
             inode = self._inode_of(pin)
-            if inode is None and pin.remote_id is None:
-                with self._core.transaction():
-                    self._store.drop(pin.ino)
-            if inode is None or inode.parent == NOWHERE:
-                continue
-            roots.add(inode.ino)
-            now = Pin(inode.ino, inode.zone, inode.remote_id or pin.remote_id)
-            if now != pin:
-                with self._core.transaction():
-                    self._store.drop(pin.ino)
-                    self._store.put(now)
+            if inode is not None and inode.parent != NOWHERE:
+                roots.add(inode.ino)
+                self._note(pin, Pin(inode.ino, inode.zone, inode.remote_id or pin.remote_id))
+            elif inode is None and pin.remote_id is None:
+                self._note(pin, None)
         self._roots = roots
+
+    def _note(self, pin: Pin, now: Pin | None) -> None:
+        """Keep where a pin stands; on a full disk later."""
+        if now == pin:
+            return
+        with contextlib.suppress(OSError), self._core.transaction():
+            self._store.drop(pin.ino)
+            if now is not None:
+                self._store.put(now)
 
     # ---- bringing it here ----
 
@@ -189,18 +193,18 @@ class Pins:
 
     async def _pass(self) -> bool:
         """Do what has come to be due; False where the service cannot be asked for it now."""
-        self._follow()
         whole, self._whole = self._whole, False
         changed, self._changed = self._changed, set()
         tally = Tally()
         try:
+            self._follow()
             if whole:
                 await self._bring(sorted(self._roots), tally, deep=True)
             else:
                 folders = [ino for ino in changed if ino in self and self._news(ino)]
                 await self._bring(folders, tally, deep=False)
-        except (ZonedriveError, OSError) as wrong:
-            log.warning("pinned files could not be looked at (%s)", wrong)
+        except Exception:  # one of several tasks may have failed: the mount goes on
+            log.warning("pinned files could not be looked at", exc_info=True)
         if tally.failed:
             log.info("%d pinned files could not be brought here", len(tally.failed))
         return tally.away is None

@@ -195,6 +195,40 @@ async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None
     assert len(office.shelf.asked) <= 4
 
 
+async def test_a_pass_that_fails_does_not_end_the_mount(
+    office: Office, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said, and the next pass goes on."""
+    office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors = [RuntimeError("a bug")]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.pins.run)
+        await trio.sleep(PASS_S * 1.5)
+        assert "could not be looked at" in caplog.text
+        assert len(office.shelf.asked) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a pin stands by now cannot be written down; it holds all the same."""
+    with office.core.transaction():
+        made = office.core.tree.add(office.zone.ino, "made", Kind.FILE, zone="z")
+    office.pins.add(made)
+    with office.core.transaction():
+        office.core.tree.update(made, remote_id="new")
+
+    def full(store: PinStore, pin: Pin) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PinStore, "put", full)
+        assert [inode.ino for inode in office.pins.roots()] == [made.ino]
+    assert PinStore(office.core.database).all() == [Pin(made.ino, "z")]
+    assert [inode.ino for inode in office.pins.roots()] == [made.ino]
+    assert PinStore(office.core.database).all() == [Pin(made.ino, "z", "new")]
+
+
 def test_a_pin_that_cannot_be_kept_is_none(office: Office) -> None:
     """After a failed transaction memory says what the table says."""
     inode = office.file("a")

@@ -303,14 +303,25 @@ def scale(shape: str) -> Measurement:
 
 
 def curl(bench: Bench, who: Contestant) -> Figures:
-    """The limit: the same URL on the same service, by curl."""
+    """The limit: the same URL on the same service, by curl, into nothing and into a file."""
+    kept = bench.servers.folder / "downloaded"
+    try:
+        return {
+            "mb_per_s": _curl(bench, Path("/dev/null")),
+            "file_mb_per_s": _curl(bench, kept),
+        }
+    finally:
+        kept.unlink(missing_ok=True)
+
+
+def _curl(bench: Bench, target: Path) -> float:
     person = bench.servers.service.person("alice")
     zone = person.zone("Data")
     path = f"/api/zones/{zone.id}/files/{zone.entry_id('big/big.bin')}/content"
     url = bench.servers.service.base_url + path
     ended = subprocess.run(
         [
-            "curl", "-sS", "--fail", "-o", "/dev/null", "-w", "%{speed_download} %{size_download}",
+            "curl", "-sS", "--fail", "-o", target, "-w", "%{speed_download} %{size_download}",
             "--cacert", bench.servers.service.ca_file, "-K", "-", url,
         ],
         input=f'header = "Authorization: {person.http.headers["Authorization"]}"\n',
@@ -320,4 +331,4 @@ def curl(bench: Bench, who: Contestant) -> Figures:
         raise Failed(ended.stderr.strip()[:300])
     speed, size = map(float, ended.stdout.split())
     assert size == bench.big_mib * dataset.MIB, size
-    return {"mb_per_s": speed / 1e6}
+    return speed / 1e6

@@ -90,6 +90,9 @@ ROWS: tuple[Row, ...] = (
         "big file, cold", "sequential", "mb_per_s", "MB/s",
         (Goal("curl", 0.9), Goal("rclone", 1)), more_is_better=True, digits=0,
     ),
+    Row(
+        "… kept in a file", "sequential", "file_mb_per_s", "MB/s", more_is_better=True, digits=0,
+    ),
     Row("500 files of 4 KiB, cold, far", "small_files", "s", "s", (Goal("rclone", 5),), digits=2),
     Row(
         "random 4 KiB of a big file, cold, far", "random_reads", "per_s", "/s",

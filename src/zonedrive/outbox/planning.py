@@ -19,11 +19,18 @@ LARGE = 256 << 10  # bytes
 LARGE_ONES = 20  # at most so many of a batch are larger
 
 
+Chains = dict[tuple[str, str], tuple[int, ...]]
+"""By zone and the service's id of a folder: it, and the folders it is in there, as inodes."""
+
+
 class Subjects(Protocol):
     """Who knows inodes."""
 
-    def describe(self, ino: int) -> Subject | None:
-        """What folding needs; None where the inode is no more."""
+    def describe(self, ino: int, chains: Chains) -> Subject | None:
+        """What folding needs; None where the inode is no more.
+
+        `chains` is what was found out for others in this moment, to be used and added to.
+        """
 
     def being_written(self) -> Collection[Place]:
         """The places of new files that programs have open for writing."""
@@ -50,7 +57,7 @@ class Planner:
 
     def everything(self) -> list[Step]:
         """The steps of all intents."""
-        return self._fold(self._journal.all(), {})
+        return self._fold(self._journal.all(), {}, {})
 
     def due(self, now_ns: int, busy: Collection[int]) -> tuple[list[Step], bool]:
         """The steps about names, and the most urgent contents; whether there are more of these.
@@ -63,11 +70,12 @@ class Planner:
             self._blocks.clear()
         self._epoch = agenda.epoch
         subjects: dict[int, Subject | None] = {}
-        related = self._related(subjects)
+        chains: Chains = {}
+        related = self._related(subjects, chains)
         batch, more = self._batch(agenda.ripe(now_ns), busy)
         chosen = {intent.ino: intent for intent in (*related, *batch)}
         in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
-        steps = self._fold(in_order, subjects)
+        steps = self._fold(in_order, subjects, chains)
         self._written = self._subjects.being_written()
         for step in steps:
             if step.after and step.ino not in agenda.names:
@@ -91,7 +99,7 @@ class Planner:
         known = self._origins.get(step.ino)
         return known is not None and self._subjects.occupant(known[0]) != known[1]
 
-    def _related(self, subjects: dict[int, Subject | None]) -> list[Intent]:
+    def _related(self, subjects: dict[int, Subject | None], chains: Chains) -> list[Intent]:
         """All intents about names, and those about contents that they may depend on."""
         journal = self._journal
         found = {intent.ino: intent for intent in journal.names()}
@@ -100,7 +108,7 @@ class Planner:
                 found[ino] = intent
         self._origins = {}
         for ino in list(found):
-            subject = subjects[ino] = self._subjects.describe(ino)
+            subject = subjects[ino] = self._subjects.describe(ino, chains)
             if subject is None or subject.origin is None:
                 continue
             heir = self._subjects.occupant(subject.origin)
@@ -126,12 +134,12 @@ class Planner:
         return batch, False
 
     def _fold(
-        self, intents: Iterable[Intent], described: Mapping[int, Subject | None]
+        self, intents: Iterable[Intent], described: Mapping[int, Subject | None], chains: Chains
     ) -> list[Step]:
         found, subjects = [], {}
         for intent in intents:
             ino = intent.ino
-            subject = described[ino] if ino in described else self._subjects.describe(ino)
+            subject = described[ino] if ino in described else self._subjects.describe(ino, chains)
             if subject is None:
                 with self._journal.transaction():
                     self._journal.drop(ino)

@@ -1,12 +1,11 @@
 """The outbox's carrier: describes inodes to it, and has its steps carried out."""
 
-from collections.abc import Iterator
-
 from zonedrive.errors import NotFound
 from zonedrive.failpoint import Place as Failpoint
 from zonedrive.failpoint import reached
 from zonedrive.outbox.fold import Action, Place, Step, Subject
 from zonedrive.outbox.journal import due_in
+from zonedrive.outbox.planning import Chains
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
@@ -26,33 +25,38 @@ class Delivery:
         self._placement = Placement(core, folders, conflicts, self._resolution)
         self.uploads = Uploads(core, folders, conflicts, self._resolution)
 
-    def describe(self, ino: int) -> Subject | None:
+    def describe(self, ino: int, chains: Chains) -> Subject | None:
         """What folding needs to know of an inode."""
         core = self._core
         inode = core.tree.find(ino)
         doubt = core.doubts.get(ino)
         if inode is None or (inode.parent == NOWHERE and inode.is_new and doubt is None):
             return None
-        inside = [folder.ino for folder in self._remote_folders(inode)]
+        inside = self._inside(inode, chains)
         origin = (inside[0], inode.remote_name) if inside and inode.remote_name else None
         if inode.is_new and doubt is not None:
             folder = core.tree.by_remote(doubt.zone, doubt.folder)
             origin = (folder.ino, doubt.name) if folder is not None else None
+        above = core.tree.find(inode.parent) if inode.is_folder and not inode.is_new else None
         return Subject(
             ino=ino,
             folder=inode.is_folder,
             new=inode.is_new,
             place=(inode.parent, core.remote_name(inode)),
             origin=origin,
-            inside=tuple(inside),
-            toward=self._toward(inode),
+            inside=inside,
+            toward=() if above is None else self._inside(above, chains),
         )
 
-    def _toward(self, inode: Inode) -> tuple[int, ...]:
-        above = self._core.tree.find(inode.parent)
-        if above is None or inode.is_new or not inode.is_folder:
+    def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:
+        """The folders that an inode is in on the service, nearest first."""
+        if inode.remote_parent is None:
             return ()
-        return tuple(folder.ino for folder in self._remote_folders(above))
+        which = (inode.zone, inode.remote_parent)
+        if which not in chains:
+            folder = self._core.tree.by_remote(*which)
+            chains[which] = () if folder is None else (folder.ino, *self._inside(folder, chains))
+        return chains[which]
 
     def being_written(self) -> set[Place]:
         """The places of new files that programs have open for writing."""
@@ -71,16 +75,11 @@ class Delivery:
 
     def occupant(self, place: Place) -> int:
         """The new file that is at a place here; 0 where there is none."""
+        folder = self._core.tree.find(place[0])
+        if folder is None or folder.parent == NOWHERE:
+            return 0
         inode = self._core.tree.child(*place)
         return inode.ino if inode is not None and inode.is_new and not inode.is_folder else 0
-
-    def _remote_folders(self, inode: Inode) -> Iterator[Inode]:
-        """The folders that an inode is in on the service, nearest first."""
-        above: Inode | None = inode
-        while above is not None and above.remote_parent is not None:
-            above = self._core.tree.by_remote(inode.zone, above.remote_parent)
-            if above is not None:
-                yield above
 
     async def ready(self) -> bool:
         """Wait until the service can be reached; True if it could not."""

@@ -14,6 +14,7 @@ from zonedrive.errors import Forbidden, Unavailable
 from zonedrive.outbox.dispatch import BIG, SMALL, Dispatcher
 from zonedrive.outbox.fold import Place, Step, Subject
 from zonedrive.outbox.journal import Journal, add_parked, create_tables
+from zonedrive.outbox.planning import Chains
 
 PATIENCE = 10
 
@@ -31,7 +32,7 @@ class Carrier:
         self.online = trio.Event()
         self.online.set()
 
-    def describe(self, ino: int) -> Subject | None:
+    def describe(self, ino: int, chains: Chains) -> Subject | None:
         return Subject(ino, folder=False, new=False, place=(1, f"{ino}"), origin=(1, f"{ino}"))
 
     def being_written(self) -> set[Place]:

@@ -13,7 +13,7 @@ from zonedrive.outbox import planning
 from zonedrive.outbox.agenda import FAR_NS
 from zonedrive.outbox.fold import Place, Step, Subject, fold
 from zonedrive.outbox.journal import Intent, Journal
-from zonedrive.outbox.planning import BATCH, LARGE, LARGE_ONES, Planner
+from zonedrive.outbox.planning import BATCH, LARGE, LARGE_ONES, Chains, Planner
 
 Items = list[tuple[Intent, Subject]]
 
@@ -25,7 +25,7 @@ class Subjects:
         self._seen = World(items).seen()
         self.asked: set[int] = set()
 
-    def describe(self, ino: int) -> Subject | None:
+    def describe(self, ino: int, chains: Chains) -> Subject | None:
         """What folding needs."""
         self.asked.add(ino)
         return self._seen.get(ino)

@@ -107,6 +107,12 @@ class Index:
         if started:
             self._lost()
 
+    def _failed(self, wrong: Exception) -> None:
+        if _is_damage(wrong if isinstance(wrong, sqlite3.Error) else wrong.__cause__):
+            self._restart(wrong)
+        else:
+            self._complain(wrong)
+
     def _complain(self, wrong: Exception) -> None:
         if not self._complained:
             log.warning("the cache index cannot be written (%s); reads go on uncached", wrong)
@@ -117,11 +123,8 @@ class Index:
             return []
         try:
             return self._db.execute(sql, values).fetchall()
-        except sqlite3.Error as wrong:
-            if _is_damage(wrong):
-                self._restart(wrong)
-            else:
-                self._complain(wrong)
+        except (sqlite3.Error, StoreError, OSError) as wrong:
+            self._failed(wrong)
             return []
 
     def _write(self, sql: str, values: Sequence[object] = ()) -> bool:
@@ -131,11 +134,8 @@ class Index:
             return False
         try:
             self._db.execute(sql, values)
-        except sqlite3.Error as wrong:
-            if _is_damage(wrong):
-                self._restart(wrong)
-            else:
-                self._complain(wrong)
+        except (sqlite3.Error, StoreError, OSError) as wrong:
+            self._failed(wrong)
             return False
         self._complained = False
         return True

@@ -353,6 +353,19 @@ async def test_a_damaged_folder_is_used_anyway(
             assert await fetched(cache, ino, Offline(2 * MIB)) == source.data
 
 
+async def test_an_index_that_is_damaged_while_in_use(tmp_path: Path) -> None:
+    """It is begun anew under the running cache: opening, reading and closing go on."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path, None) as cache:
+        await fetched(cache, 1, source)
+        for path in tmp_path.glob("index*"):
+            path.write_bytes(b"this is no database" * 1000)
+        assert await fetched(cache, 1, source) == source.data
+        assert await fetched(cache, 2, source) == source.data
+    async with running(tmp_path, None) as cache:
+        assert await fetched(cache, 2, Offline(2 * MIB)) == source.data
+
+
 async def test_another_tree_or_key_gets_nothing_old(tmp_path: Path) -> None:
     """Inode numbers of another store, or another key, never give that store's content."""
     source = Script(content(MIB))

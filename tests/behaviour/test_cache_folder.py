@@ -1,0 +1,118 @@
+"""The cache folder is somebody else's, too: filled, read-only or damaged, reads go on rightly."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.behaviour.test_full_disk import small_disk
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+MIB = 1 << 20
+BIG = world.SEED["big.bin"]
+
+
+def content_files(mounted: Mounted) -> list[Path]:
+    """The files with cached content."""
+    return [path for path in (mounted.machine.cache / "content").glob("[0-9]*") if path.is_file()]
+
+
+def flip(path: Path, at: int) -> None:
+    """Turn the bits of one byte."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def fetched(mounted: Mounted) -> int:
+    """Requests for content so far."""
+    requests = mounted.deployment.stats()["requests"]
+    return sum(count for route, count in requests.items() if route.endswith("/content"))
+
+
+@pytest.mark.parametrize("at", [0.001, 0.4, 0.999])
+def test_a_flipped_bit_is_never_read(mounted: Mounted, at: float) -> None:
+    """One byte of a cached file turns on the disk: it is noticed, and only that part fetched."""
+    mounted.allow("damaged|lost|fetched again|check")
+    assert (mounted.root / "big.bin").read_bytes() == BIG
+    mounted.unmount()
+    (biggest,) = sorted(content_files(mounted), key=lambda path: path.stat().st_size)[-1:]
+    flip(biggest, int(biggest.stat().st_size * at))
+    mounted.mount()
+    before = fetched(mounted)
+    assert (mounted.root / "big.bin").read_bytes() == BIG
+    assert fetched(mounted) - before <= 1  # the head of a file is there twice
+    mounted.restart()
+    before = fetched(mounted)
+    assert (mounted.root / "big.bin").read_bytes() == BIG
+    assert fetched(mounted) == before
+
+
+def test_a_cache_that_is_damaged_under_the_running_daemon(mounted: Mounted) -> None:
+    """Whatever somebody does to the files of the cache, programs read the service's bytes."""
+    mounted.allow("damaged|lost|fetched again|check|cache|index|wrong size")
+    path = mounted.root / "big.bin"
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        assert os.pread(descriptor, 4096, 1 * MIB) == BIG[MIB : MIB + 4096]
+        for file in (mounted.machine.cache / "content").iterdir():
+            size = file.stat().st_size
+            file.write_bytes(os.urandom(min(size, 300_000)))
+        for at in (1 * MIB + 8192, 2 * MIB, 40_000, 3 * MIB):
+            assert os.pread(descriptor, 4096, at) == BIG[at : at + 4096]
+    finally:
+        os.close(descriptor)
+    assert path.read_bytes() == BIG
+    mounted.restart()
+    assert path.read_bytes() == BIG
+    assert (mounted.root / "docs/report.md").read_bytes() == world.SEED["docs/report.md"]
+
+
+def test_a_cache_that_became_read_only(mounted: Mounted) -> None:
+    """The disk of the cache is read-only after an error: reading and writing go on without."""
+    mounted.allow("cache|Read-only|read-only|index|removed")
+    mounted.unmount()
+    with small_disk(mounted.machine.folders["CACHE_HOME"], 64 * MIB) as disk:
+        mounted.mount()
+        assert (mounted.root / "docs/report.md").read_bytes() == world.SEED["docs/report.md"]
+        mounted.unmount()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        mounted.mount()
+        assert (mounted.root / "docs/report.md").read_bytes() == world.SEED["docs/report.md"]
+        assert (mounted.root / "big.bin").read_bytes() == BIG
+        (mounted.root / "notes.txt").write_bytes(b"written all the same\n")
+        mounted.sync()
+        mounted.unmount()
+    assert mounted.zone.read("notes.txt") == b"written all the same\n"
+
+
+def test_a_cache_whose_disk_somebody_else_fills(mounted: Mounted) -> None:
+    """Others take the room while a file is read: it comes whole, and the cache gives way."""
+    mounted.allow("cache|No space")
+    mounted.unmount()
+    with small_disk(mounted.machine.folders["CACHE_HOME"], 8 * MIB) as disk:
+        mounted.mount()
+        descriptor = os.open(mounted.root / "big.bin", os.O_RDONLY)
+        try:
+            assert os.pread(descriptor, 4096, 0) == BIG[:4096]
+            with (disk / "theirs").open("wb", buffering=0) as theirs:
+                try:
+                    while True:
+                        theirs.write(bytes(65536))
+                except OSError:
+                    pass
+            for at in range(0, len(BIG), 65536):
+                assert os.pread(descriptor, 65536, at) == BIG[at : at + 65536]
+        finally:
+            os.close(descriptor)
+        assert (mounted.root / "docs/report.md").read_bytes() == world.SEED["docs/report.md"]
+        (disk / "theirs").unlink()
+        assert (mounted.root / "big.bin").read_bytes() == BIG
+        eventually(lambda: mounted.status()["state"] == "online", what="the daemon goes on")
+        mounted.unmount()

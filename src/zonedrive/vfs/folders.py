@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fresh one
 SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many folders
 RESERVED = 2  # requests at once that are left to what programs wait for
+STALE_S = 1.0  # for so long the kernel may keep what is stale
 LARGE = 5000  # entries after whose listing it is worth while to give memory back
 RENEWED = 0.3  # of its trust: from then on a listing that is used is renewed in the background
 TROUBLE_S = 5.0  # after a failure so long nothing is fetched ahead
@@ -80,7 +81,10 @@ class Folders:
         folder = self._core.tree.find(ino)
         if folder is None or folder.is_new:
             return self._core.settings.refresh
-        return max(0.0, self._trust(ino) - self._age(ino))
+        # A stale answer is given where the service is slow or away: then a moment, or each name of
+        # a large folder is asked for one by one.  What the listing changes is announced anyway.
+        least = min(STALE_S, self._core.settings.refresh)
+        return max(least, self._trust(ino) - self._age(ino))
 
     async def ensure(self, folder: Inode) -> None:
         """Make sure the folder's listing is known, and fresh where the service lets us.

@@ -13,7 +13,7 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Container
+from collections.abc import Callable, Container
 from pathlib import Path
 
 import trio
@@ -31,6 +31,7 @@ from zonedrive.errors import StoreError, ZonedriveError
 log = logging.getLogger(__name__)
 
 _PIECE = 1 << 20
+EXPECT_S = 5.0
 
 
 class Cache:
@@ -56,6 +57,7 @@ class Cache:
         self._engine = Engine(connections, stall)
         self._active: dict[tuple[int, str], tuple[Entry, Fetcher]] = {}
         self._closing = trio.Event()
+        self._prepared = -EXPECT_S
         self._shelf = Shelf(directory, key, limit, identity)
 
     # -- what there is
@@ -173,6 +175,22 @@ class Cache:
                 file.close()
             raise
         return file
+
+    def expect(self, prepare: Callable[[], None]) -> None:
+        """Somebody is likely to read soon: let `prepare` run in a thread, now and then."""
+        now, engine = trio.current_time(), self._engine
+        free = engine.limiter.available_tokens > 1
+        if engine.nursery is not None and free and now >= self._prepared + EXPECT_S:
+            self._prepared = now
+            engine.nursery.start_soon(self._prepare, prepare)
+
+    async def _prepare(self, prepare: Callable[[], None]) -> None:
+        try:
+            await trio.to_thread.run_sync(
+                prepare, limiter=self._engine.limiter, abandon_on_cancel=True
+            )
+        except Exception as wrong:
+            log.debug("nothing was prepared (%s)", wrong)
 
     # -- changing
 

@@ -72,6 +72,7 @@ class Stream(httpcore.NetworkStream):
         open_ones: Open | None = None,
         channel: Channel | None = None,
     ) -> None:
+        self.begun: ssl.SSLContext | None = None  # the trust of a connection made ahead
         self._inner = inner
         self._socket: socket.socket = inner.get_extra_info("socket")
         self._channel: Channel = channel or Plain(self._socket)
@@ -135,6 +136,13 @@ class Stream(httpcore.NetworkStream):
         except (OSError, ValueError) as wrong:
             raise httpcore.WriteError(str(wrong)) from wrong
 
+    def is_quiet(self) -> bool:
+        """Whether a connection that was made ahead is as it was; the peer may have closed it."""
+        try:
+            return self._channel.take(memoryview(bytearray(1))) is None
+        except (OSError, ValueError):
+            return False
+
     def close(self) -> None:
         """End the connection."""
         self._inner.close()
@@ -146,6 +154,9 @@ class Stream(httpcore.NetworkStream):
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
         """The same connection with TLS, also within TLS (that of a proxy)."""
+        if self.begun is ssl_context:
+            self.begun = None
+            return self
         channel = Tls(self._channel, ssl_context, server_hostname)
         try:
             while not channel.shake():
@@ -187,6 +198,8 @@ class Backend(httpcore.NetworkBackend):
     def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
         self._system = httpcore.SyncBackend()
         self._stall_seconds = stall_seconds
+        self._ahead: tuple[tuple[str, int], Stream] | None = None
+        self._lock = threading.Lock()  # of this
         self.open_ones = Open()
 
     def connect_tcp(
@@ -198,9 +211,57 @@ class Backend(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         """A connection to `host`."""
+        if (ahead := self._take_ahead((host, port))) is not None:
+            return ahead
         every = [*(socket_options or ()), *VANISHED]
         inner = self._system.connect_tcp(host, port, timeout, local_address, every)
         return Stream(inner, self._stall_seconds, open_ones=self.open_ones)
+
+    def prepare(self, host: str, port: int, trust: ssl.SSLContext, timeout: float) -> None:
+        """Make a connection with TLS that the next `connect_tcp` finds; as that, it blocks.
+
+        Raises httpcore's errors.
+        """
+        if (ready := self._take_ahead((host, port))) is None:
+            made = self.connect_tcp(host, port, timeout).start_tls(trust, host, timeout)
+            assert isinstance(made, Stream)
+            ready = made
+            ready.begun = trust
+        with self._lock:
+            before, self._ahead = self._ahead, ((host, port), ready)
+        if before is not None:
+            before[1].close()
+
+    def drop(self) -> None:
+        """Close what was made ahead."""
+        with self._lock:
+            ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead[1].close()
+
+    def _take_ahead(self, whither: tuple[str, int]) -> Stream | None:
+        with self._lock:
+            if self._ahead is None or self._ahead[0] != whither:
+                return None
+            stream, self._ahead = self._ahead[1], None
+        if stream.is_quiet():
+            return stream
+        stream.close()
+        return None
+
+
+def prepare(client: httpx.Client, address: httpx.URL, timeout: float) -> None:
+    """Have a connection ready where none is free; what fails is no matter.  Not for proxies."""
+    pool = getattr(client._transport, "_pool", None)
+    backend = getattr(pool, "_network_backend", None)
+    trust = getattr(pool, "_ssl_context", None)
+    if client._mounts or pool is None or trust is None or not isinstance(backend, Backend):
+        return
+    for connection in pool.connections:
+        if connection.is_idle() and not connection.has_expired():
+            return
+    with contextlib.suppress(httpcore.NetworkError, httpcore.TimeoutException):
+        backend.prepare(address.host, address.port or 443, trust, timeout)
 
 
 def guard(client: httpx.Client, stall_seconds: float = STALL_SECONDS) -> None:
@@ -220,6 +281,7 @@ def hang_up(client: httpx.Client) -> None:
         backend = transport._pool._network_backend
         if isinstance(backend, Backend):
             backend.open_ones.hang_up()
+            backend.drop()
 
 
 def _transports(client: httpx.Client) -> list[httpx.HTTPTransport]:
@@ -257,6 +319,8 @@ def drop_idle_in_thread(client: httpx.Client) -> None:
     survives as any other break.
     """
     for transport in _transports(client):
+        if isinstance(transport._pool._network_backend, Backend):
+            transport._pool._network_backend.drop()
         for connection in transport._pool.connections:
             if connection.is_idle():
                 connection.close()

@@ -38,7 +38,8 @@ CHUNK = 512 * 1024
 CONNECTIONS = 64  # paused downloads keep theirs; who may run how many is the callers' matter
 KEPT = 24  # as many as small uploads and downloads use at once
 OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetitions
-TIMEOUT = httpx.Timeout(connect=10.0, read=15.0, write=30.0, pool=30.0)
+CONNECT_SECONDS = 10.0
+TIMEOUT = httpx.Timeout(connect=CONNECT_SECONDS, read=15.0, write=30.0, pool=30.0)
 # The answer to an upload may take long: the service checks or copies the content first.
 ANSWER_SECONDS = 30.0
 DIGESTED = 10e6  # bytes a second that the service gets through, at least
@@ -82,6 +83,11 @@ class Transfer:
         """End everything that is underway, and all that comes, in Interrupted; at once."""
         self._ending = True
         sockets.hang_up(self._client)
+
+    def prepare(self) -> None:
+        """Have a connection ready, since a download is likely to come.  What fails is no matter."""
+        if not self._ending and self.link.state == "online":
+            sockets.prepare(self._client, httpx.URL(self._base_url), CONNECT_SECONDS)
 
     def close(self) -> None:
         """Close all connections; what is underway ends in an error."""

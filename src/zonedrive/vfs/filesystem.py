@@ -130,7 +130,9 @@ class FileSystem:
     async def opendir(self, ino: int) -> int:
         """See `Namespace.opendir`."""
         self._folders.reading(ino)
-        return await self._names.opendir(ino)
+        handle = await self._names.opendir(ino)
+        self._core.cache.expect(self._core.service.transfer.prepare)
+        return handle
 
     def listed(self, handle: int, start: int) -> Listed | None:
         """See `Namespace.listed`."""

@@ -434,6 +434,48 @@ async def test_dead_connections_are_let_go_of_together(
         await service.aclose()
 
 
+def test_a_connection_that_is_ready_is_used(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """Where a download is likely its connection is made ahead: once, and used by the download."""
+    talk = Once()
+    service = transfer(peer(talk).url, ca_file)
+    try:
+        service.prepare()
+        service.prepare()
+        with service.download("z", "f") as download:
+            assert b"".join(download) == b"[]"
+        service.prepare()
+        assert talk.connections == 1
+    finally:
+        talk.done.set()
+        service.close()
+
+
+def test_a_ready_connection_that_has_ended_is_not_used(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """The peer lost patience: the download makes a connection of its own."""
+    waiting = threading.Event()
+    connections = 0
+
+    def talk(connection: socket.socket) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == 1:
+            connection.close()
+            waiting.set()
+            return
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+    service = transfer(peer(talk).url, ca_file)
+    service.prepare()
+    assert waiting.wait(10)
+    with service.download("z", "f") as download:
+        assert b"".join(download) == b"[]"
+    assert connections == 2
+    service.close()
+
+
 def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
     """As for metadata."""
     talk = Once()

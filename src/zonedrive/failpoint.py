@@ -50,7 +50,7 @@ class Place(StrEnum):
     UPLOAD_TAKEN = "upload-taken"  # intent and bytes; the service was not asked anything
     UPLOAD_JUDGED = "upload-judged"  # the same; it was looked at what the service has
     DOUBT_NOTED = "doubt-noted"  # intent, bytes, and the note that they may have arrived
-    BODY_BEGUN = "body-begun"  # the same; a part of the bytes is with the service
+    BODY_BEGUN = "body-begun"  # the same; a part of the bytes may be with the service
     REPLY_CAME = "reply-came"  # the same; the service has the version
     DOUBT_FOUND = "doubt-found"  # the same, at a later start: it was found by looking
     ARRIVAL_INSIDE = "arrival-inside"  # the same; the answer is written, not committed

@@ -36,7 +36,7 @@ SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many f
 RESERVED = 2  # requests at once that are left to what programs wait for
 STALE_S = 1.0  # for so long the kernel may keep what is stale
 LARGE = 5000  # entries after whose listing it is worth while to give memory back
-RENEWED = 0.3  # of its trust: from then on a listing that is used is renewed in the background
+RENEWED = 0.3  # of `refresh`: with less left a listing that is used is renewed in the background
 TROUBLE_S = 5.0  # after a failure so long nothing is fetched ahead
 
 
@@ -97,7 +97,7 @@ class Folders:
         if folder.listed and (left := self._trust(folder.ino) - self._age(folder.ino)) > 0:
             if self._walks.expects(folder.ino):
                 self._walks.used(folder, listed=True)
-            if left < self._trust(folder.ino) * RENEWED and self._spare() > 0:
+            if left < self._core.settings.refresh * RENEWED and self._spare() > 0:
                 self._flight(folder)
             return
         if not folder.listed:
@@ -201,7 +201,8 @@ class Folders:
         """Whether a listing ahead is of use."""
         if folder.parent == NOWHERE or folder.is_new:
             return False
-        return not folder.listed or self._age(folder.ino) > self._trust(folder.ino) * (1 - RENEWED)
+        left = self._trust(folder.ino) - self._age(folder.ino)
+        return not folder.listed or left < self._core.settings.refresh * RENEWED
 
     def _spare(self) -> int:
         """How many listings may be begun that nobody waits for."""

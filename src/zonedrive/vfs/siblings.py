@@ -46,11 +46,15 @@ RESERVED = 2  # downloads at once that are left to what programs wait for
 class Trail:
     """One program on its way through the files of a folder."""
 
-    def __init__(self, folder: int, grown: int) -> None:
-        """`grown`: the window of the same program in the folder before, 0 for none."""
+    def __init__(self, folder: int, grown: int, by_name: bool = False) -> None:
+        """`grown`: the window of the same program in the folder before, 0 for none.
+
+        `by_name`: whether it went by the names there, not by the listing.
+        """
         self.folder = folder
         self.seen: deque[int] = deque(maxlen=ENOUGH)  # inos, the last one comes last
         self.window = grown
+        self.by_name = by_name
         self.moved_s = time.monotonic()
         self.order: list[int] = []  # inos, once it is known which order it follows
         self.places: dict[int, int] = {}
@@ -59,13 +63,15 @@ class Trail:
         self.planning = False
         self.pid = 0  # of the process, or thread, known to be none that is guarded
 
-    def follow(self, orders: list[list[int]]) -> None:
-        """Take the order in which it has opened its last files, if there is one."""
-        for order in orders:
+    def follow(self, listed: list[int], named: list[int]) -> None:
+        """Take the order in which it has opened its last files, if it is one of these."""
+        for by_name in (self.by_name, not self.by_name):
+            order = named if by_name else listed
             places = {ino: place for place, ino in enumerate(order)}
             steps = [places.get(ino, -1) for ino in self.seen]
-            if all(0 <= one < other <= one + GAP for one, other in pairwise([*steps])):
+            if all(0 <= one < other <= one + GAP for one, other in pairwise(steps)):
                 self.order, self.places, self.next = order, places, steps[-1] + 1
+                self.by_name = by_name
                 self.window = max(self.window, FEW)
                 return
 
@@ -77,8 +83,9 @@ class Trail:
         if not self.order:
             return
         place = self.places.get(ino, -1)
-        if not expected and not self.next - MOST <= place <= self.next + GAP:
-            self.stop()  # it jumps, or the folder has changed
+        if not expected and not self.next <= place <= self.next + GAP:
+            self.stop()  # it jumps, or goes by another order
+            self.seen.append(ino)
             return
         self.next = max(self.next, place + 1)
         for passed in [other for other in self.ahead if self.places[other] < place]:
@@ -130,7 +137,7 @@ class Siblings:
         if not ahead and self._core.cache.is_complete(inode.ino, inode.revision):
             return
         if trail is None:
-            trail = self._trails[inode.parent] = Trail(inode.parent, self._grown(inode.parent))
+            trail = self._trails[inode.parent] = self._new_trail(inode.parent)
         if pid != trail.pid:
             if self._core.callers.guarded(pid):
                 return
@@ -144,8 +151,8 @@ class Siblings:
             trail.planning = True
             self._nursery.start_soon(self._plan, trail)
 
-    def _grown(self, folder: int) -> int:
-        """The window of a program that may have come from a neighbouring folder."""
+    def _new_trail(self, folder: int) -> Trail:
+        """Of a program that may have come from a neighbouring folder."""
         tree, now = self._core.tree, time.monotonic()
         here = tree.find(folder)
         for trail in self._trails.values():
@@ -153,8 +160,8 @@ class Siblings:
             if here is None or there is None or not trail.order or now - trail.moved_s > GONE_S:
                 continue
             if here.parent in (there.parent, there.ino) or there.parent == here.ino:
-                return max(FEW, trail.window // 2)
-        return 0
+                return Trail(folder, max(FEW, trail.window // 2), trail.by_name)
+        return Trail(folder, 0)
 
     async def _plan(self, trail: Trail) -> None:
         """Find out in which order the program goes."""
@@ -163,7 +170,7 @@ class Siblings:
             await trio.lowlevel.checkpoint()
         names = tree.children(trail.folder)
         by_name = [ino for _, ino in sorted(names.items())]
-        trail.follow([list(names.values()), by_name])
+        trail.follow(list(names.values()), by_name)
         trail.planning = False
         self._go_on(trail)
 

@@ -6,7 +6,8 @@ which have landed, and says which ones are wanted next.
 A program walks when it uses a second folder of the same parent soon after a first one; or lists a
 folder, at once the first one that is in it, and goes on from there.  Then the folders that follow
 are listed ahead, those nearest to the program first: in the order in which a tree is printed,
-which the keys say (the second subfolder of the first one has the key (0, 1)).
+which the keys say (the second subfolder of the first one has the key (0, 1)).  Some programs go
+by the listing, others by the names: two folders one after the other tell which.
 
 INVARIANT: of one walk at most MOST listings are ahead of its program: asked for and not used yet.
 INVARIANT: nothing is asked for once a program has stood still for GONE_S, nor where `spare` says
@@ -30,6 +31,7 @@ MOST = 128
 WALKS = 4
 REMEMBERED = 256  # folders that were used a moment ago
 STEPS = 512  # folders looked at in one go
+SORTED = 2000  # more folders in one are taken in the order of their listing in any case
 LEVELS = 256  # folders of one walk whose subfolders are known
 
 Key = tuple[int, ...]
@@ -56,12 +58,18 @@ class _Level:
 class Walk:
     """One program on its way through the folders below `top`."""
 
-    def __init__(self, tree: Tree, top: int, *, deep: bool, window: int) -> None:
-        """`deep`: whether it goes into what is inside of what it lists."""
+    def __init__(
+        self, tree: Tree, top: int, *, deep: bool, window: int, by_name: bool = False
+    ) -> None:
+        """`deep`: whether it goes into what is inside of what it lists.
+
+        `by_name`: whether by the order of the names, not by that of the listing.
+        """
         self._tree = tree
         self.top = top
         self.deep = deep
         self.window = window
+        self.by_name = by_name
         self.moved_s = _now()
         self.ahead: dict[int, Key] = {}  # asked for and not used yet
         self._position: Key = ()
@@ -137,7 +145,7 @@ class Walk:
             yield ino, key
 
     def _open(self, ino: int, key: Key) -> None:
-        inos = self._tree.folders_in(ino)
+        inos = ordered(self._tree, ino, by_name=self.by_name)
         if inos:
             if len(self._levels) >= LEVELS:
                 self._forget_passed()
@@ -154,6 +162,14 @@ class Walk:
             if level.key < self._position and not level.is_above(self._position):
                 del self._levels[ino]
         self._coming = {ino: key for ino, key in self._coming.items() if key >= self._position}
+
+
+def ordered(tree: Tree, parent: int, *, by_name: bool) -> list[int]:
+    """The folders in a folder that the service has, in the order of a walk."""
+    inos = tree.folders_in(parent)
+    if by_name and len(inos) <= SORTED:
+        inos = [inode.ino for inode in sorted(tree.get_all(inos), key=lambda each: each.name)]
+    return inos
 
 
 class Walks:
@@ -188,6 +204,8 @@ class Walks:
     def used(self, folder: Inode, *, listed: bool) -> None:
         """A program needs a listing that was not `listed` just now, or was listed ahead."""
         walk = self._walk(folder)
+        if walk is not None and folder.ino not in walk.ahead:
+            walk = self._turned(walk, folder)
         self._used[folder.parent] = folder.ino
         if walk is not None:
             self._walks = [walk, *(other for other in self._walks if other is not walk)][:WALKS]
@@ -236,15 +254,40 @@ class Walks:
             if folder.parent in above:
                 # All below is done, and it goes on further up.
                 self._walks.remove(walk)
-                return self._begun(folder, deep=True, window=walk.window // 2)
+                window = walk.window // 2
+                return self._begun(folder, deep=True, window=window, by_name=walk.by_name)
         went_in = folder.ino in self._read and now - self._read.get(folder.parent, 0.0) < AT_ONCE_S
         if self._used.get(folder.parent, folder.ino) != folder.ino:
             return self._begun(folder, deep=went_in, window=FEW // 2)
         begun = self._begun(folder, deep=True, window=0) if went_in else None
         return begun if begun is not None and begun.begins_with(folder) else None
 
-    def _begun(self, folder: Inode, *, deep: bool, window: int) -> Walk | None:
-        walk = Walk(self._tree, folder.parent, deep=deep, window=window)
+    def _turned(self, walk: Walk, folder: Inode) -> Walk:
+        """The same walk in the other order, if the program goes by that."""
+        before = self._used.get(folder.parent, folder.ino)
+        if before == folder.ino:
+            return walk
+        steps = []
+        for by_name in (walk.by_name, not walk.by_name):
+            order = ordered(self._tree, folder.parent, by_name=by_name)
+            known = before in order and folder.ino in order
+            steps.append(order.index(folder.ino) - order.index(before) if known else 0)
+        if steps[0] == 1 or steps[1] != 1:
+            return walk
+        turned = Walk(
+            self._tree,
+            folder.parent,
+            deep=walk.deep,
+            window=max(FEW // 2, walk.window // 2),
+            by_name=not walk.by_name,
+        )
+        self._walks = [other for other in self._walks if other is not walk]
+        return turned
+
+    def _begun(
+        self, folder: Inode, *, deep: bool, window: int, by_name: bool = False
+    ) -> Walk | None:
+        walk = Walk(self._tree, folder.parent, deep=deep, window=window, by_name=by_name)
         return walk if walk.knows(folder) else None
 
     def _above(self, ino: int) -> set[int]:

@@ -8,12 +8,12 @@ LISTED = [7, 3, 9, 1, 8, 2, 6, 4, 5]
 NAMED = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
-def trail(*opened: int, orders: tuple[list[int], ...] = (LISTED, NAMED)) -> Trail:
+def trail(*opened: int, listed: list[int] = LISTED, named: list[int] = NAMED) -> Trail:
     """Of a program that has opened these files."""
     made = Trail(1, 0)
     for ino in opened:
         made.moved(ino)
-    made.follow(list(orders))
+    made.follow(listed, named)
     return made
 
 
@@ -39,14 +39,14 @@ def test_the_order_is_found(opened: tuple[int, ...], order: list[int], following
 def test_some_may_be_left_out() -> None:
     """As by a pattern of names; not too many."""
     many = list(range(100))
-    assert trail(0, 5, 5 + GAP, orders=(many,)).order == many
-    assert not trail(0, 1, 2 + GAP, orders=(many,)).order
+    assert trail(0, 5, 5 + GAP, listed=many).order == many
+    assert not trail(0, 1, 2 + GAP, listed=many).order
 
 
 def test_more_and_more_is_ahead_up_to_a_limit() -> None:
     """With each file that is opened in order."""
     many = list(range(1000))
-    found = trail(0, 1, 2, orders=(many,))
+    found = trail(0, 1, 2, listed=many)
     windows = []
     for ino in range(3, 20):
         found.moved(ino)
@@ -58,20 +58,31 @@ def test_more_and_more_is_ahead_up_to_a_limit() -> None:
 def test_who_jumps_begins_anew() -> None:
     """What was ahead of it does not count any more."""
     many = list(range(1000))
-    found = trail(0, 1, 2, orders=(many,))
+    found = trail(0, 1, 2, listed=many)
     found.ahead = {3: 10, 4: 10}
     found.moved(900)
     assert not found.order
     assert not found.ahead
-    for ino in range(901, 901 + ENOUGH):
+    for ino in range(901, 900 + ENOUGH):
         found.moved(ino)
-    found.follow([many])
-    assert found.next == 901 + ENOUGH
+    found.follow(many, NAMED)
+    assert found.next == 900 + ENOUGH
 
 
 def test_what_was_passed_is_ahead_no_more() -> None:
     """So files that a program leaves out do not stand in the way of the next ones."""
-    found = trail(0, 1, 2, orders=(list(range(100)),))
+    found = trail(0, 1, 2, listed=list(range(100)))
     found.ahead = {3: 10, 4: 10, 5: 10}
     found.moved(5)
     assert found.ahead == {}
+
+
+def test_in_the_next_folder_it_goes_by_the_same_order() -> None:
+    """One file tells nothing of that; another order is found out as soon as it shows."""
+    found = Trail(2, 8, by_name=True)
+    found.moved(1)
+    found.follow(LISTED, NAMED)
+    assert found.order == NAMED
+    found.moved(2)
+    found.moved(1)  # which is behind it, and was not fetched ahead
+    assert not found.order

@@ -224,3 +224,16 @@ def test_a_second_thread_is_served_as_well(world: World) -> None:
         world.visit(one)
         world.visit(other)
     assert {"f00010", "f00060"} <= set(world.names)
+
+
+def test_who_goes_by_the_names_is_followed(world: World) -> None:
+    """Where the service lists in another order, two folders tell which one it is."""
+    shuffled = [f"f{number * 7 % 30:02}" for number in range(30)]
+    folders = {folder.name: folder for folder in world.make(world.zone, *shuffled)}
+    late = []
+    for name in sorted(folders):
+        if folders[name].ino not in world.listed:
+            late.append(name)
+        world.visit(folders[name])
+    assert late == ["f00", "f01"]
+    assert len(world.asked) == len(set(world.asked)) == 28

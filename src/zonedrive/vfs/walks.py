@@ -203,6 +203,8 @@ class Walks:
 
     def used(self, folder: Inode, *, listed: bool) -> None:
         """A program needs a listing that was not `listed` just now, or was listed ahead."""
+        if folder.ino == ROOT:
+            return  # which is its own parent, and nobody's sibling
         walk = self._walk(folder)
         if walk is not None and folder.ino not in walk.ahead:
             walk = self._turned(walk, folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.vfs.disk import Disk, zone_of
-from zonedrive.tree.inode import Inode, Kind
+from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.walks import GONE_S, MOST, SOON_S, Walks
 
@@ -237,3 +237,14 @@ def test_who_goes_by_the_names_is_followed(world: World) -> None:
         world.visit(folders[name])
     assert late == ["f00", "f01"]
     assert len(world.asked) == len(set(world.asked)) == 28
+
+
+def test_the_root_and_a_zone_are_no_siblings(world: World) -> None:
+    """Whoever opens a zone has come through the root."""
+    world.make(world.zone, *names("f", 3))
+    with world.tree.transaction():
+        world.tree.add(ROOT, "Other", Kind.ZONE, zone="o", remote_id="other")
+    world.listed.remove(world.zone.ino)
+    world.visit(world.tree.get(ROOT))
+    world.visit(world.zone)
+    assert world.names == []

@@ -9,6 +9,8 @@ Brings tree, content and outbox together, which do not know each other:
     files        open files: reading, and writing into
     sessions     what is being written, from the first write to the record of it
     folders      listings: fetched once for everybody who waits, fresh for `refresh` seconds
+    walks        which listings are wanted ahead of programs that go from folder to folder
+    siblings     small files ahead of programs that read one after the other
     delivery     the outbox's carrier: content by `uploads`, names by `placement`,
                  two versions of one file by `conflicts`, requests without an answer by
                  `resolution`

@@ -128,9 +128,10 @@ class Operations(pyfuse3.Operations):
 
     @guarded()
     async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
-        # The kernel asks for security.capability before every write, `ls -l` for ACLs.
+        # The kernel asks for security.capability before every write.  `ls -l` asks for ACLs and
+        # labels, but after this errno not again for other files.
         if not name.startswith(b"user."):
-            raise FUSEError(errno.ENODATA)
+            raise FUSEError(errno.ENOTSUP)
         return await self._files.getxattr(inode, name)
 
     @guarded()

@@ -6,6 +6,7 @@ Content can be checked: every block of 4 KiB begins with its number.
 """
 
 import random
+import shutil
 import struct
 import subprocess
 import tarfile
@@ -33,8 +34,10 @@ def block(number: int) -> bytes:
 
 
 def make(root: Path, big_mib: int) -> None:
-    """Make everything below `root`; what is there for the same size is kept."""
+    """Make everything below `root`; what is there for the same size is kept, `Out` is emptied."""
     stamp, wanted = root / "made", f"2 {big_mib}\n"
+    shutil.rmtree(root / "Out", ignore_errors=True)
+    (root / "Out").mkdir()
     if stamp.exists() and stamp.read_text() == wanted:
         return
     data = root / "Data"
@@ -48,7 +51,6 @@ def make(root: Path, big_mib: int) -> None:
     _big(data / "big" / "big.bin", big_mib)
     for number in range(LOADS):
         _big(data / "load" / f"load{number}.bin", big_mib // LOADS)
-    (root / "Out").mkdir(exist_ok=True)
     _sources(root / "source", big_mib)
     stamp.write_text(wanted)
 

@@ -122,11 +122,11 @@ class Operations(pyfuse3.Operations):
         )
         return encode(changed)
 
-    @guarded()
+    @guarded(None)
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
         return await self._files.access(inode, mode)
 
-    @guarded()
+    @guarded(None)
     async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
         # The kernel asks for security.capability before every write.  `ls -l` asks for ACLs and
         # labels, but after this errno not again for other files.
@@ -134,7 +134,7 @@ class Operations(pyfuse3.Operations):
             raise FUSEError(errno.ENOTSUP)
         return await self._files.getxattr(inode, name)
 
-    @guarded()
+    @guarded(None)
     async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
         return await self._files.listxattr(inode)
 
@@ -146,7 +146,7 @@ class Operations(pyfuse3.Operations):
     async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
         await self._files.removexattr(inode, name)
 
-    @guarded()
+    @guarded(None)
     async def statfs(self, ctx: RequestContext) -> pyfuse3.StatvfsData:
         found = await self._files.statfs()
         data = pyfuse3.StatvfsData()
@@ -164,11 +164,11 @@ class Operations(pyfuse3.Operations):
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
         return await self._files.opendir(inode)
 
-    @guarded()
+    @guarded(None)
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         self._listings.reply(token, fh, start_id)
 
-    @guarded()
+    @guarded(None)
     async def releasedir(self, fh: int) -> None:
         await self._files.releasedir(fh)
 

@@ -16,7 +16,7 @@ import pyfuse3
 import trio
 
 from zonedrive.errors import MountError
-from zonedrive.fuse import invalidate, readahead
+from zonedrive.fuse import invalidate, tuning
 from zonedrive.fuse.alarm import Alarm
 from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
@@ -125,7 +125,7 @@ class Session:
                 here = await trio.to_thread.run_sync(os.stat, self.folder, abandon_on_cancel=True)
                 if here.st_dev == above.st_dev:
                     raise MountError(f"the mount at {self.folder} was gone at once")
-                readahead.widen(here.st_dev)
+                tuning.tune(here.st_dev)
         except trio.TooSlowError as slow:
             self.stop()
             raise MountError(

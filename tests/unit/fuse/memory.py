@@ -7,6 +7,7 @@ one line of JSON on standard input at a time, and answers each with one on stand
                                         it so, unless "quietly"
     {"remove": "name"}                  remove it likewise
     {"stall": ["lookup", ...]}          these verbs hang from now on
+    {"hold": "x"}                       so do reads of content that begins so; "" ends that
     {"fail": {"open": "NotLoggedOn"}}   these verbs raise this error
     {"seen": true}                      the calls so far, and the lookup counts
 """
@@ -91,6 +92,8 @@ class Memory:
         self.lookups: Counter[int] = Counter()
         self.calls: Counter[str] = Counter()
         self.stalled: set[str] = set()
+        self.held = b""
+        self.going_on = trio.Event()
         self.failing: dict[str, str] = {}
         self.flags: list[int] = []
         self.listings: dict[int, tuple[str, list[str]]] = {}  # what they were made of, and names
@@ -216,6 +219,8 @@ class Memory:
 
     async def read(self, handle: int, offset: int, size: int) -> bytes:
         await self._called("read")
+        if self.held and self.data[handle].startswith(self.held):
+            await self.going_on.wait()
         return bytes(self.data[handle][offset : offset + size])
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
@@ -294,6 +299,10 @@ class Memory:
             self.send.send_nowait(EntryGone(ROOT, name, self.children[ROOT].pop(name)))
         self.stalled = set(order.get("stall", self.stalled))
         self.failing = order.get("fail", self.failing)
+        if "hold" in order:
+            self.held = order["hold"].encode()
+            self.going_on.set()
+            self.going_on = trio.Event()
         names = {ino: name.decode() for name, ino in self.children[ROOT].items()}
         counts = {names[ino]: count for ino, count in self.lookups.items() if ino in names}
         return {"calls": dict(self.calls), "lookups": counts, "flags": self.flags}

@@ -1,0 +1,61 @@
+"""What the kernel is asked to do for a mount."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.waiting import eventually
+from tests.unit.fuse.mounted import MemoryMount
+from zonedrive.fuse import tuning
+
+Mount = Callable[..., MemoryMount]
+CONNECTIONS = Path("/sys/fs/fuse/connections")
+READERS = 20
+
+
+@pytest.fixture
+def connections() -> Iterator[None]:
+    """The kernel's settings of FUSE, as systemd mounts them everywhere; containers lack them."""
+    if os.path.ismount(CONNECTIONS):
+        yield
+        return
+    subprocess.run(["mount", "-t", "fusectl", "fusectl", CONNECTIONS], check=True)
+    yield
+    subprocess.run(["umount", CONNECTIONS], check=True)
+
+
+def test_a_large_file_is_read_in_large_requests(mount: Mount) -> None:
+    """Where the machine lets us, a megabyte takes two requests; where not, the mount works too."""
+    served = mount()
+    served.tell(put="a.bin", data="x" * (8 << 20))
+    device = served.path.stat().st_dev
+    setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    wide = setting.read_text().strip() == str(tuning.READ_AHEAD_KIB)
+    assert wide or not os.access(setting, os.W_OK)
+    assert (served.path / "a.bin").read_bytes() == b"x" * (8 << 20)
+    reads = served.tell()["calls"]["read"]
+    assert reads <= (24 if wide else 80)
+
+
+@pytest.mark.usefixtures("connections")
+def test_readers_that_wait_hold_up_nobody_else(mount: Mount) -> None:
+    """Twenty programs wait for what does not come: what is here can be read all the same."""
+    served = mount()
+    for number in range(READERS):
+        served.tell(put=f"far{number}.bin", data="x" * 200_000)
+    served.tell(put="here.bin", data="y" * 200_000)
+    served.tell(hold="x")
+    waiting = [
+        subprocess.Popen(["cat", served.path / f"far{number}.bin"], stdout=subprocess.DEVNULL)
+        for number in range(READERS)
+    ]
+    try:
+        eventually(lambda: served.tell()["calls"].get("read", 0) >= READERS)
+        assert (served.path / "here.bin").read_bytes() == b"y" * 200_000
+    finally:
+        served.tell(hold="")
+        for reader in waiting:
+            assert reader.wait(20) == 0

@@ -278,6 +278,8 @@ class Cache:
                 await reader.fill()
             except (ZonedriveError, OSError) as wrong:
                 log.debug("reading ahead ended (%s)", wrong)
+            except Exception:
+                log.exception("reading ahead ended in an unforeseen way")
             finally:
                 if close:
                     reader.close()

@@ -6,6 +6,7 @@ the requests themselves.  Here only the connection that is to be used is looked 
 
 INVARIANT: a connection is lent to one request at a time, and comes back only when its answer was
 read to the end; any other is closed.
+INVARIANT: what is lent is closed by nobody else, also before its request has begun.
 INVARIANT: how many there are is the caller's matter: as many as requests at once.
 """
 
@@ -17,6 +18,8 @@ from typing import Self
 import httpcore
 import httpx
 import trio
+
+_TRIES = 3
 
 
 class Lines:
@@ -36,18 +39,30 @@ class Lines:
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
         """Send, and give the answer as it begins; its connection comes back when it is closed."""
-        connection = await self._borrow(request.url.origin)
-        try:
-            response = await connection.handle_async_request(request)
-        except BaseException:
-            await self._return(connection)
-            raise
+        for _ in range(_TRIES):
+            connection = await self._borrow(request.url.origin)
+            try:
+                response = await connection.handle_async_request(request)
+                break
+            except httpcore.ConnectionNotAvailable:  # nothing was sent
+                await self._return(connection)
+            except BaseException:
+                await self._return(connection)
+                raise
+        else:
+            raise httpcore.ConnectError("no connection lasted until it was to be used")
         return httpcore.Response(
             response.status,
             headers=response.headers,
             content=_Body(response, self, connection),
             extensions=response.extensions,
         )
+
+    async def drop_idle(self) -> None:
+        """Close the connections that nobody uses."""
+        idle, self._free = self._free, []  # at once: each one closed gives others a turn
+        for connection in idle:
+            await connection.aclose()
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -21,6 +21,7 @@ import httpcore
 import httpx
 
 from zonedrive.remote.channel import Channel, Plain, Tls
+from zonedrive.remote.lines import Lines
 
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
@@ -296,10 +297,15 @@ async def drop_idle(client: httpx.AsyncClient) -> None:
     request its patience.
     """
     for transport in (client._transport, *client._mounts.values()):
-        if isinstance(transport, httpx.AsyncHTTPTransport):
-            for connection in transport._pool.connections:
-                if connection.is_idle():
-                    await connection.aclose()
+        if not isinstance(transport, httpx.AsyncHTTPTransport):
+            continue
+        pool = transport._pool
+        if isinstance(pool, Lines):
+            await pool.drop_idle()
+            continue
+        for connection in pool.connections:  # of which the pool takes another, where one breaks
+            if connection.is_idle():
+                await connection.aclose()
 
 
 def parser_of(client: httpx.Client, stream: Stream) -> Any:

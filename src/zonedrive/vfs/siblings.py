@@ -18,6 +18,7 @@ places are left to what programs wait for.
 import logging
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import trio
@@ -149,7 +150,7 @@ class Siblings:
             self._go_on(trail)
         elif (len(trail.seen) == ENOUGH or trail.window) and not trail.planning:
             trail.planning = True
-            self._nursery.start_soon(self._plan, trail)
+            self._nursery.start_soon(self._safely, trail, self._plan, trail)
 
     def _new_trail(self, folder: int) -> Trail:
         """Of a program that may have come from a neighbouring folder."""
@@ -162,6 +163,16 @@ class Siblings:
             if here.parent in (there.parent, there.ino) or there.parent == here.ino:
                 return Trail(folder, max(FEW, trail.window // 2), trail.by_name)
         return Trail(folder, 0)
+
+    async def _safely(
+        self, trail: Trail, work: Callable[..., Awaitable[None]], *args: object
+    ) -> None:
+        """Nobody asked for it, so it must not end anything else."""
+        try:
+            await work(*args)
+        except Exception:
+            log.exception("fetching ahead ended in an unforeseen way")
+            trail.stop()
 
     async def _plan(self, trail: Trail) -> None:
         """Find out in which order the program goes."""
@@ -189,7 +200,7 @@ class Siblings:
                     return
                 trail.ahead[inode.ino] = inode.size
                 self._running[inode.ino] = trio.Event()
-                self._nursery.start_soon(self._fetch, trail, inode)
+                self._nursery.start_soon(self._safely, trail, self._fetch, trail, inode)
             trail.next += 1
 
     def _wanted(self, inode: Inode) -> bool:

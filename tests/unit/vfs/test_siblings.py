@@ -1,8 +1,12 @@
 """In which order a program goes through the files of a folder, and how far ahead of it to be."""
 
-import pytest
+from types import SimpleNamespace
+from typing import Any
 
-from zonedrive.vfs.siblings import ENOUGH, FEW, GAP, MOST, Trail
+import pytest
+import trio
+
+from zonedrive.vfs.siblings import ENOUGH, FEW, GAP, MOST, Siblings, Trail
 
 LISTED = [7, 3, 9, 1, 8, 2, 6, 4, 5]
 NAMED = [1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -86,3 +90,22 @@ def test_in_the_next_folder_it_goes_by_the_same_order() -> None:
     found.moved(2)
     found.moved(1)  # which is behind it, and was not fetched ahead
     assert not found.order
+
+
+async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever goes wrong with a file that is fetched ahead: the mount goes on, the log says it."""
+    tree: Any = SimpleNamespace(loading=lambda ino: 1 / 0)
+    service: Any = SimpleNamespace(content=lambda zone, ino: 1 / 0)
+    settings: Any = SimpleNamespace(download_limit=0)
+    siblings = Siblings(SimpleNamespace(tree=tree, service=service, settings=settings))  # type: ignore[arg-type]
+    inode: Any = SimpleNamespace(ino=7, revision="r", size=1, zone="z", remote_id="f")
+    trail = Trail(1, 0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(siblings.run)
+        siblings._running[7] = trio.Event()
+        await siblings._safely(trail, siblings._fetch, trail, inode)
+        assert 7 not in siblings._running
+        await siblings._safely(trail, siblings._plan, trail)
+        nursery.cancel_scope.cancel()
+    assert len([record for record in caplog.records if record.exc_info]) == 2
+    caplog.clear()

@@ -1,5 +1,6 @@
 """What is on the service can be read below the mount with ordinary tools."""
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -92,3 +93,41 @@ def test_a_missing_file_is_missing(mounted: Mounted) -> None:
         (mounted.path / "No such zone").stat()
     with pytest.raises(NotADirectoryError):
         os.listdir(mounted.root / "notes.txt")
+
+
+@pytest.mark.parametrize("grown", [-5000, 0, 5000])
+def test_a_new_reader_brings_no_old_one_other_bytes(mounted: Mounted, grown: int) -> None:
+    """A coworker saves while a program reads: it gets the rest of its own version or ESTALE, also
+    when somebody else reads the new version whole meanwhile."""
+    path, size = mounted.root / "changing.bin", 2 << 20
+    mounted.zone.write("changing.bin", b"A" * size)
+    eventually(path.exists)
+    with path.open("rb", buffering=0) as old:
+        seen = old.read(300_000)
+        mounted.zone.write("changing.bin", b"B" * (size + grown))
+        eventually(lambda: path.stat().st_size == size + grown or path.read_bytes()[:1] == b"B")
+        for _ in range(2):
+            eventually(lambda: path.read_bytes() == b"B" * (size + grown))
+        with contextlib.suppress(OSError):
+            while piece := old.read(100_000):
+                seen += piece
+    assert set(seen) == {ord("A")}
+    assert path.read_bytes() == b"B" * (size + grown)
+
+
+def test_own_saves_reach_who_has_the_file_open(mounted: Mounted) -> None:
+    """What a program here saves is read by one that has the file open, before and after it is on
+    the service."""
+    path = mounted.root / "notes.txt"
+    with path.open("rb", buffering=0) as reader:
+        assert reader.read(1)
+        path.write_bytes(b"mine")
+        assert os.pread(reader.fileno(), 10, 0) == b"mine"
+        mounted.sync()
+        assert os.pread(reader.fileno(), 10, 0) == b"mine"
+    with path.open("rb", buffering=0) as reader:  # opened before, and read after the upload
+        path.with_name("other.txt").write_bytes(b"new")
+        path.with_name("other.txt").replace(path)
+        mounted.sync()
+        assert os.pread(reader.fileno(), 10, 0) == b"mine"
+        assert path.read_bytes() == b"new"

@@ -27,7 +27,7 @@ from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Attr, Owner, attr_of
 from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
-from zonedrive.vfs.open_file import OpenFile
+from zonedrive.vfs.open_file import Content, OpenFile, content_of
 from zonedrive.vfs.source import ServiceSource
 
 NAMES_SETTLE_S = 2.0
@@ -114,8 +114,15 @@ class Core:
         source = self.source(inode)
         file = await self.cache.export(inode.ino, inode.revision, inode.size, source, path)
         file.close()
+        self.same_bytes(inode, generation)
         with self.transaction():
             self.tree.update(inode, generation=generation)
+
+    def same_bytes(self, inode: Inode, content: Content) -> None:
+        """The bytes of an inode are about to be known by another name: readers go on with them."""
+        opened = self.opened.get(inode.ino)
+        if opened is not None:
+            opened.replaced(content_of(inode), content)
 
     def due(self) -> int:
         """When a change made now may be sent."""

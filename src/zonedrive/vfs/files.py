@@ -21,7 +21,7 @@ from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.open_file import Handle, Opened, OpenFile
+from zonedrive.vfs.open_file import Handle, Opened, OpenFile, content_of
 from zonedrive.vfs.sessions import Sessions
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,12 @@ class Files:
         self._check_access(inode, flags, writable)
         state = (inode.revision, inode.generation)
         keep = self._paged.get(inode.ino) == state
+        # The kernel's pages of an inode are common to all handles.  One that began with a former
+        # version must not come upon pages of this one: those of this open are not kept.
+        before = self._core.opened.get(inode.ino)
+        apart = before is not None and any(
+            handle.outdated(content_of(inode)) for handle in before.by_handle
+        )
         if flags & os.O_TRUNC and not writable:
             await self.truncate(inode, 0)
             keep = False
@@ -86,6 +92,8 @@ class Files:
                 except BaseException:
                     await self.release(opened.handle)
                     raise
+        if apart:
+            return Opened(opened.handle, direct_io=True)
         self._paged[inode.ino] = state
         return opened
 
@@ -114,6 +122,7 @@ class Files:
             raise
         finally:
             opened.handles -= 1
+            opened.by_handle.remove(which)
             if opened.handles == 0:
                 self._detach(opened)
 
@@ -158,11 +167,11 @@ class Files:
         inode = self._core.tree.get(opened.ino)
         if inode.generation:
             return self._local(opened, inode).pread(offset, size)
-        if which.seen is not None and which.seen != (inode.revision, opened.edits):
-            _require_same_version(which)
+        if which.outdated(inode.revision):  # as NFS has it: never parts of two versions
+            raise OSError(errno.ESTALE, "changed on the service, open it again")
+        which.seen = inode.revision, opened.edits
         if offset >= inode.size or (inode.is_new and opened.reader is None):
             return b""
-        which.seen = (inode.revision, opened.edits)
         reader = self._reader(opened, inode)
         self._require_unguarded(which, reader)
         data = reader.available(offset, size)
@@ -319,13 +328,15 @@ class Files:
         opened.handles += 1
         opened.writers += writable
         handle, self._next_handle = self._next_handle, self._next_handle + 1
-        self._handles[handle] = Handle(
+        which = self._handles[handle] = Handle(
             opened,
             writable=writable,
             readable=flags & os.O_ACCMODE != os.O_WRONLY,
             append=bool(flags & os.O_APPEND),
             pid=pid,
+            seen=None if opened.session is not None else (content_of(inode), opened.edits),
         )
+        opened.by_handle.append(which)
         return Opened(handle, keep_cache=keep_cache)
 
     def _detach(self, opened: OpenFile) -> None:
@@ -372,15 +383,6 @@ def _of_a_mapping(which: Handle, offset: int, length: int, size: int) -> bool:
     return (
         which.readable and offset % PAGE == 0 and (end == size or (end < size and not end % PAGE))
     )
-
-
-def _require_same_version(which: Handle) -> None:
-    """A program never gets parts of two versions; its own edits, and those beside it, it sees.
-
-    Raises OSError (ESTALE), as NFS does.
-    """
-    if which.seen is not None and which.seen[1] == which.file.edits:
-        raise OSError(errno.ESTALE, "changed on the service, open it again")
 
 
 def _require_fitting(size: int) -> None:

@@ -5,6 +5,7 @@ works on a copy of its own until the next close.
 """
 
 import time
+from typing import TypeAlias
 
 import msgspec
 import trio
@@ -12,6 +13,15 @@ import trio
 from zonedrive.content.file import ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.model import Revision
+from zonedrive.tree.inode import Inode
+
+Content: TypeAlias = Revision | int
+"""Which bytes a file has: the service's version, or a generation of ours."""
+
+
+def content_of(inode: Inode) -> Content:
+    """The bytes that an inode has now, but for those being written."""
+    return inode.generation or inode.revision
 
 
 class Session:
@@ -55,12 +65,19 @@ class OpenFile:
     def __init__(self, ino: int) -> None:
         self.ino = ino
         self.handles = 0
+        self.by_handle: list[Handle] = []
         self.writers = 0
         self.edits = 0  # how often somebody here began to write into it
         self.session: Session | None = None
         self.local: tuple[int, ContentFile] | None = None  # a closed generation, for reading
         self.reader: tuple[Revision, Reader] | None = None  # the service's bytes
         self.preparing = trio.Lock()
+
+    def replaced(self, content: Content, by: Content) -> None:
+        """The same bytes are known by another name now: who has them open goes on with them."""
+        for handle in self.by_handle:
+            if handle.seen is not None and handle.seen[0] == content:
+                handle.seen = by, handle.seen[1]
 
     def close(self) -> None:
         """Let go of what was open for reading."""
@@ -85,7 +102,14 @@ class Handle(msgspec.Struct):
     append: bool
     pid: int = 0  # of the process, or thread, that opened it
     guarded: bool | None = None  # whether that is a program of `guard`; None: not asked yet
-    seen: tuple[Revision, int] | None = None  # the version it has read of, and the edits till then
+    seen: tuple[Content, int] | None = None  # what it reads of, and the edits till then
+
+    def outdated(self, content: Content) -> bool:
+        """Whether it began with other bytes than these, and nobody here has edited them since.
+
+        A program sees edits made beside it on this machine, as on any file system.
+        """
+        return self.seen is not None and self.seen[0] != content and self.seen[1] == self.file.edits
 
 
 class Opened(msgspec.Struct, frozen=True):

@@ -279,6 +279,8 @@ class Resolution:
                 and not (left and left.generation)
             )
             bytes_go = settled and not inode.local
+            if bytes_go:
+                core.same_bytes(inode, entry.revision)
             self._identify(inode, doubt, entry, **({"generation": 0} if bytes_go else {}))
             if intent is not None and not intent.gone:
                 self.note_place(inode)

@@ -90,8 +90,13 @@ class FileSystem:
 
     async def _look_once(self) -> None:
         """List the zones at the start: so the state is known before anybody asks for a file."""
+        self._expect_a_reader()
         with contextlib.suppress(ZonedriveError, OSError):
             await self._folders.refresh(self._core.tree.get(ROOT), time.monotonic_ns())
+
+    def _expect_a_reader(self) -> None:
+        """Have a connection for content ready, which takes as long as several answers."""
+        self._core.cache.expect(self._core.service.transfer.prepare)
 
     async def _landed(self, ino: int) -> None:
         await self._dispatcher.wait_until(lambda: ino not in self._dispatcher.running)
@@ -130,9 +135,8 @@ class FileSystem:
     async def opendir(self, ino: int) -> int:
         """See `Namespace.opendir`."""
         self._folders.reading(ino)
-        handle = await self._names.opendir(ino)
-        self._core.cache.expect(self._core.service.transfer.prepare)
-        return handle
+        self._expect_a_reader()  # while the listing is on its way
+        return await self._names.opendir(ino)
 
     def listed(self, handle: int, start: int) -> Listed | None:
         """See `Namespace.listed`."""

@@ -2,10 +2,11 @@
 
 import contextlib
 import errno
+import logging
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 
 import msgspec
 import trio
@@ -29,6 +30,8 @@ from zonedrive.vfs.report import Report
 from zonedrive.vfs.siblings import Siblings
 from zonedrive.vfs.succession import Succession
 from zonedrive.vfs.upkeep import upkeep
+
+log = logging.getLogger(__name__)
 
 BLOCK = 4096
 QUIET_S = 0.25  # without a change, before what is due is sent
@@ -81,12 +84,20 @@ class FileSystem:
             await nursery.start(self._siblings.run)
             nursery.start_soon(self._core.service.link.run, self._core.service)
             nursery.start_soon(self._dispatcher.run)
-            nursery.start_soon(self._files.keep)
             nursery.start_soon(self._watch_link)
-            nursery.start_soon(self._look_once)
-            nursery.start_soon(self.pins.run)
-            nursery.start_soon(upkeep, self._core)
+            for aside in (self._files.keep, self._look_once, self.pins.run, self._upkeep):
+                nursery.start_soon(self._without_harm, aside)
             task_status.started()
+
+    async def _without_harm(self, aside: Callable[[], Awaitable[None]]) -> None:
+        """What programs do not wait for never ends the mount they work on."""
+        try:
+            await aside()
+        except Exception:
+            log.exception("something beside the mount ended in an unforeseen way")
+
+    async def _upkeep(self) -> None:
+        await upkeep(self._core)
 
     async def _look_once(self) -> None:
         """List the zones at the start: so the state is known before anybody asks for a file."""

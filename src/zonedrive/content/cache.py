@@ -18,6 +18,7 @@ from pathlib import Path
 
 import trio
 
+from zonedrive import memory
 from zonedrive.content.codec import create_file
 from zonedrive.content.entry import Entry
 from zonedrive.content.fetch import Engine, Fetcher
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 _PIECE = 1 << 20
 EXPECT_S = 5.0
+IDLE_S = 5.0  # who does not read for so long, and up to twice that, leaves nothing in memory
 
 
 class Cache:
@@ -58,6 +60,7 @@ class Cache:
         self._active: dict[tuple[int, str], tuple[Entry, Fetcher]] = {}
         self._closing = trio.Event()
         self._prepared = -EXPECT_S
+        self._tending = False
         self._shelf = Shelf(directory, key, limit, identity)
 
     # -- what there is
@@ -111,7 +114,7 @@ class Cache:
             self._doom_all(ino)
             entry = self._shelf.bring(ino, stamp, size)
             fetcher = Fetcher(entry, source, self._engine, self._shelf.stamp)
-            fetcher.moved = lambda: self._shelf.note(entry)
+            fetcher.moved = lambda: self._moved(entry)
             fetcher.over = lambda: self._doom(entry)
             active = self._active[ino, stamp] = entry, fetcher
         entry, fetcher = active
@@ -241,6 +244,22 @@ class Cache:
     close = aclose
 
     # -- entries
+
+    def _moved(self, entry: Entry) -> None:
+        """Bytes have come."""
+        self._shelf.note(entry)
+        if entry.streaming and not self._tending and self._engine.nursery is not None:
+            self._tending = True
+            self._engine.nursery.start_soon(self._tend)
+
+    async def _tend(self) -> None:
+        """Give memory back, as long as contents are in memory because they cannot be kept."""
+        windows = self._shelf.windows
+        while windows.held:
+            await trio.sleep(IDLE_S)
+            windows.rest()
+            await trio.to_thread.run_sync(memory.give_back)
+        self._tending = False
 
     def _close(self, entry: Entry, fetcher: Fetcher) -> None:
         entry.users -= 1

@@ -20,7 +20,7 @@ from zonedrive.content.file import Buffer, ContentFile
 from zonedrive.content.ranges import Ranges
 from zonedrive.content.recent import Recent
 from zonedrive.content.slot import CHUNK
-from zonedrive.content.window import Window
+from zonedrive.content.window import Window, Windows
 from zonedrive.errors import Damaged
 from zonedrive.paths import private_dir
 
@@ -37,7 +37,9 @@ def cost(length: int) -> int:
 class Entry:
     """The bytes of one revision of one inode."""
 
-    def __init__(self, ino: int, stamp: str, size: int, path: Path, key: bytes | None) -> None:
+    def __init__(
+        self, ino: int, stamp: str, size: int, path: Path, key: bytes | None, windows: Windows
+    ) -> None:
         """Begin with nothing; the file at `path` is made with the first bytes."""
         self.ino = ino
         self.stamp = stamp
@@ -55,6 +57,7 @@ class Entry:
         self.damaged: Callable[[Entry], bool] = lambda _entry: False
         self._key = key
         self._file: ContentFile | None = None
+        self._windows = windows
         self._window: Window | None = None
         self._allowance = 0  # bytes that may be written
         self._writing = 0  # bytes of it that are being written
@@ -83,6 +86,11 @@ class Entry:
     def streaming(self) -> bool:
         """Whether some of it cannot be kept and goes through memory."""
         return self._window is not None
+
+    @property
+    def ahead(self) -> int:
+        """How many bytes may wait in memory to be read."""
+        return self._windows.ahead
 
     @property
     def unused(self) -> int:
@@ -118,11 +126,14 @@ class Entry:
             gained += self.present.add(start, end)
             if on_disk:
                 self.on_disk.add(start, end)
-        if self._window is not None:
-            while self._window.dropped:
-                start, end = self._window.dropped.popleft()
-                self._forget(start, min(end, self.size), disk=False)
+        self.shed()
         return gained
+
+    def shed(self) -> None:
+        """Note what is no longer in memory."""
+        while self._window is not None and self._window.dropped:
+            start, end = self._window.dropped.popleft()
+            self._forget(start, min(end, self.size), disk=False)
 
     def _forget(self, start: int, end: int, *, disk: bool) -> None:
         kept = (
@@ -218,6 +229,9 @@ class Entry:
         """End all use; whether everything in `on_disk` is in the file."""
         with self._lock:
             self._closed = True
+        if self._window is not None:
+            self._window.close()
+        self.rest()
         self.arrive()
         kept = self.flush() and self.linked
         self.settle()
@@ -244,7 +258,7 @@ class Entry:
                 stored = allowed and self._to_disk(offset, data)
                 if not stored:
                     if self._window is None:
-                        self._window = Window()
+                        self._window = self._windows.new()
                     self._window.pwrite(offset, data)
                 spent = self._recent.put(offset, data) if stored else []
                 self._arrived.append((offset, offset + len(data), stored))

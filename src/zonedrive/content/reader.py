@@ -44,6 +44,7 @@ class Reader:
     @property
     def complete(self) -> bool:
         """Whether all of it is there."""
+        self._entry.shed()
         return self._entry.present.covers(0, self.size)
 
     @property
@@ -122,5 +123,7 @@ class Reader:
 
     def _window(self) -> int:
         """How far to read ahead: not at all after a jump, then ever further."""
-        most = MAX_STREAMING_WINDOW if self._entry.streaming else MAX_WINDOW
+        most = MAX_WINDOW
+        if self._entry.streaming:
+            most = min(MAX_STREAMING_WINDOW, self._entry.ahead)
         return min(self._head + 2 * self._run, most)

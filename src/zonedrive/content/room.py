@@ -10,6 +10,7 @@ INVARIANT: an entry in use, and a pinned inode, is never evicted.
 import errno
 import logging
 import os
+import time
 from collections.abc import Container, Iterable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from zonedrive.content.index import Index, Row
 log = logging.getLogger(__name__)
 
 RESERVE = 0.05
+SAID_S = 3600.0
 _BATCH = 64
 
 
@@ -36,7 +38,7 @@ class Room:
         self.entries: set[Entry] = set()  # in use
         self._directory = directory
         self._index = index
-        self._refused = False
+        self._said_s = -SAID_S  # when it was last said that there is no room
 
     def usage(self) -> int:
         """Bytes on the disk, and bytes allowed to be written there."""
@@ -65,10 +67,15 @@ class Room:
                 if free >= want:
                     break
         granted = want if free >= want else free if free >= need else 0
-        if not granted and not self._refused:
-            log.warning("there is no room left to cache file content; reads go on uncached")
-        self._refused = not granted
+        if not granted:
+            self._say_full()
         return granted, victims
+
+    def _say_full(self) -> None:
+        # Not again each time that a small file found room in between.
+        if time.monotonic() - self._said_s >= SAID_S:
+            self._said_s = time.monotonic()
+            log.warning("there is no room left to cache file content; reads go on uncached")
 
     def excess(self) -> list[Path]:
         """Files to be removed because the limit is lower now, or the disk fuller."""

@@ -23,6 +23,7 @@ from zonedrive.content.copying import copy_file
 from zonedrive.content.entry import Entry
 from zonedrive.content.index import Index, Row
 from zonedrive.content.room import Room, remove
+from zonedrive.content.window import Windows
 from zonedrive.errors import StoreError
 from zonedrive.paths import private_dir
 
@@ -45,6 +46,7 @@ class Shelf:
         self._facts: dict[str, str] = {}
         self.index = Index(directory / "index.db", self._lost)
         self.room = Room(directory, limit, self.index)
+        self.windows = Windows()
         self._check(identity)
 
     def stamp(self, text: str) -> str:
@@ -66,7 +68,8 @@ class Shelf:
         row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
         epoch = self.index.epoch
         self._drop_rows([other for other in rows if other is not row])
-        entry = Entry(ino, stamp, size, self.directory / self._new_name(ino), self._key)
+        path = self.directory / self._new_name(ino)
+        entry = Entry(ino, stamp, size, path, self._key, self.windows)
         entry.allow = self.room.allow
         entry.failed, entry.damaged = self.failed, self._damaged
         if row is not None and self.index.epoch == epoch:

@@ -1,6 +1,9 @@
-"""A memory window: the latest bytes of a content that cannot be kept on the disk.
+"""Memory windows: the latest bytes of contents that cannot be kept on the disk.
 
 Knows nothing of downloads.  Thread-safe: threads write, the loop reads.
+
+INVARIANT: all windows together hold no more than `capacity`, a cell more or less.  What nobody
+has used lately gives way first, then the window that holds the most.
 """
 
 import threading
@@ -9,45 +12,92 @@ from collections import OrderedDict, deque
 from zonedrive.content.file import Buffer
 
 CELL = 64 * 1024
-CAPACITY = 24 << 20  # bytes for one content; more than all read-ahead together
+CAPACITY = 32 << 20  # bytes for all contents
+_MOST = 16 << 20  # for one; more than all read-ahead together
+_LEAST = 1 << 20  # that one may be read ahead, however many there are
+
+
+class Windows:
+    """What all windows share: the memory."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        """Let them hold `capacity` bytes."""
+        self.lock = threading.Lock()
+        self.held = 0
+        self._capacity = capacity
+        self._holders: set[Window] = set()  # those that hold something
+
+    @property
+    def ahead(self) -> int:
+        """How many bytes may be read ahead into one window, so that they are there when read."""
+        return max(_LEAST, self._capacity // (3 * max(1, len(self._holders))))
+
+    def new(self) -> "Window":
+        """A window that shares the memory."""
+        return Window(self, min(_MOST, self._capacity))
+
+    def rest(self) -> None:
+        """Empty the windows that were not used since the last time this was called."""
+        with self.lock:
+            for window in list(self._holders):
+                if window.used:
+                    window.used = False
+                else:
+                    window.empty()
+
+    def changed(self, window: "Window", by: int) -> None:
+        """A window holds more, or less; with the lock held."""
+        self.held += by
+        if window.held:
+            self._holders.add(window)
+        else:
+            self._holders.discard(window)
+
+    def fit(self) -> None:
+        """Make room where there is too much; with the lock held."""
+        while self.held > self._capacity and self._holders:
+            max(self._holders, key=lambda window: (not window.used, window.held)).shrink()
 
 
 class Window:
-    """Bytes by offset; the cells written longest ago make room for new ones."""
+    """Bytes of one content by offset; the cells written longest ago make room for new ones."""
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        """Hold at most `capacity` bytes, a cell more or less."""
-        self._cells: OrderedDict[int, dict[int, bytes]] = OrderedDict()
-        self._held = 0
-        self._capacity = capacity
-        self._lock = threading.Lock()
+    def __init__(self, windows: Windows, most: int) -> None:
+        """Hold at most `most` bytes."""
+        self.used = True
+        self.held = 0
         self.dropped: deque[tuple[int, int]] = deque()
         """Ranges that are gone; whoever keeps track of what is there takes them out of here."""
+        self._cells: OrderedDict[int, dict[int, bytes]] = OrderedDict()
+        self._windows = windows
+        self._most = most
 
     def pwrite(self, offset: int, data: Buffer) -> None:
-        """Put `data` in, dropping the oldest cells where needed."""
-        with self._lock:
-            done = 0
+        """Put `data` in, dropping older cells, here and elsewhere, where needed."""
+        with self._windows.lock:
+            self.used = True
+            before, done = self.held, 0
             while done < len(data):
                 cell, start = divmod(offset + done, CELL)
                 piece = bytes(data[done : done + CELL - start])  # not the buffer it lies in
                 fragments = self._cells.setdefault(cell, {})
                 known = len(fragments.get(start, b""))
                 if len(piece) > known:  # another stream may have been cut into longer pieces
-                    self._held += len(piece) - known
+                    self.held += len(piece) - known
                     fragments[start] = piece
                 self._cells.move_to_end(cell)
                 done += len(piece)
-            while self._held > self._capacity and len(self._cells) > 1:
-                cell, fragments = self._cells.popitem(last=False)
-                self._held -= sum(map(len, fragments.values()))
-                self.dropped.append((cell * CELL, (cell + 1) * CELL))
+            self._windows.changed(self, self.held - before)
+            while self.held > self._most and len(self._cells) > 1:
+                self.shrink()
+            self._windows.fit()
 
     def pread(self, offset: int, length: int) -> bytes | None:
         """Exactly `length` bytes, or None where some are not there."""
         parts: list[bytes] = []
         end = offset + length
-        with self._lock:
+        with self._windows.lock:
+            self.used = True
             while offset < end:
                 cell, start = divmod(offset, CELL)
                 fragments = self._cells.get(cell, {})
@@ -60,3 +110,21 @@ class Window:
                 parts.append(part)
                 offset += len(part)
         return b"".join(parts)
+
+    def close(self) -> None:
+        """Give all memory back."""
+        with self._windows.lock:
+            self.empty()
+
+    def empty(self) -> None:
+        """Drop everything; with the lock held."""
+        while self._cells:
+            self.shrink()
+
+    def shrink(self) -> None:
+        """Drop the oldest cell; with the lock held."""
+        cell, fragments = self._cells.popitem(last=False)
+        gone = sum(map(len, fragments.values()))
+        self.held -= gone
+        self.dropped.append((cell * CELL, (cell + 1) * CELL))
+        self._windows.changed(self, -gone)

@@ -188,6 +188,30 @@ async def test_a_cache_of_no_bytes(tmp_path: Path) -> None:
         assert cache.usage() == taken(tmp_path) == 0
 
 
+async def test_many_open_files_that_cannot_be_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Memory does not grow with their number, all are read right, and the log says it once."""
+    sources = [Script(content(12 * MIB, ino), piece=MIB) for ino in range(8)]
+    async with running(tmp_path, limit=MIB) as cache:
+        windows = cache._shelf.windows
+        readers = [cache.open(ino, "r", 12 * MIB, source) for ino, source in enumerate(sources)]
+        for reader, source in zip(readers, sources, strict=True):
+            assert await read_all(reader, MIB) == source.data
+            assert await fetched(cache, 100, Script(content(5000))) == content(5000)
+        most = 0
+        for at in range(0, 12 * MIB, MIB):
+            for reader, source in zip(readers, sources, strict=True):
+                assert await reader.read(at, MIB) == source.data[at : at + MIB]
+                most = max(most, windows.held)
+        assert most <= 33 * MIB
+        for reader in readers:
+            reader.close()
+        assert windows.held == 0
+    said = [record.getMessage() for record in caplog.records if "no room" in record.getMessage()]
+    assert len(said) == 1
+
+
 async def test_a_lowered_limit_holds_at_once(tmp_path: Path) -> None:
     """A smaller `cache_size` at the next start frees the difference."""
     async with running(tmp_path) as cache:

@@ -11,7 +11,7 @@ sent as typed, so a look-alike that is really meant stays what it is.
 """
 
 import hashlib
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 MAX_BYTES = 255
 
@@ -38,6 +38,16 @@ def shows(local: str, name: str, entry_id: str) -> bool:
     """Whether `local` is how a folder shows the service's `name`."""
     shown = safe(name)
     return local == shown or local in _marked(shown, entry_id)
+
+
+def may_show(name: str) -> Callable[[str], bool]:
+    """Tells quickly of a local name whether it may be how a folder shows the service's `name`.
+
+    True for some that are not; False for none that are.
+    """
+    shown = safe(name)
+    beginning = (shown.rpartition(".")[0] or shown)[: MAX_BYTES // 8]  # of what a mark leaves
+    return lambda local: local == shown or (local.startswith(beginning) and "~" in local)
 
 
 def local_name(name: str, entry_id: str, taken: Container[str]) -> str:

@@ -21,6 +21,7 @@ from zonedrive.outbox.journal import Intent
 from zonedrive.outbox.verdict import Verdict, on_new_name, on_version
 from zonedrive.remote.transfer import Cancelled
 from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.names import may_show
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
@@ -216,7 +217,11 @@ class Uploads:
         """A version is sent under its file's name, so the folder may have that name only once."""
         core = self._core
         folder = core.tree.find(inode.parent) if inode.parent != NOWHERE else None
-        if folder is None or not self._others_named(inode, name):
+        if folder is None:
+            return
+        for _ in core.tree.loading(folder.ino):
+            await trio.lowlevel.checkpoint()
+        if not self._others_named(inode, name):
             return
         await self._folders.refresh(folder, time.monotonic_ns())  # they may have been renamed
         others = self._others_named(inode, name)
@@ -229,11 +234,18 @@ class Uploads:
             )
 
     def _others_named(self, inode: Inode, name: str) -> list[Inode]:
-        siblings = self._core.tree.inodes_in(inode.parent) if inode.parent != NOWHERE else []
+        """Who else in the folder has that name on the service, whatever it is called here."""
+        tree, fits = self._core.tree, may_show(name)
+        if inode.parent == NOWHERE:
+            return []
+        inos = {ino for local, ino in tree.children(inode.parent).items() if fits(local)}
+        inos |= {intent.ino for intent in self._core.journal.leaving()}
         return [
             each
-            for each in siblings
-            if each is not inode and each.remote_name == name and each.remote_id is not None
+            for each in tree.get_all(inos - {inode.ino})
+            if each.parent == inode.parent
+            and each.remote_name == name
+            and each.remote_id is not None
         ]
 
     async def _look_at(self, inode: Inode) -> Entry | None:

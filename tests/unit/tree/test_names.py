@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zonedrive.tree.names import MAX_BYTES, local_name, shows, with_mark
+from zonedrive.tree.names import MAX_BYTES, local_name, may_show, shows, with_mark
 
 
 def is_safe(name: str) -> bool:
@@ -31,6 +31,16 @@ def test_two_entries_that_look_alike_are_both_shown(name: str) -> None:
     assert is_safe(second)
     assert second != first
     assert local_name(name, "2", {first}) == second
+
+
+@given(st.text(max_size=300), st.text(max_size=20))
+def test_who_has_a_name_is_found_however_it_is_shown(name: str, entry_id: str) -> None:
+    """An entry is looked for among few of its folder, and never missed."""
+    first = local_name(name, "1", ())
+    fits = may_show(name)
+    assert fits(first)
+    assert fits(local_name(name, entry_id, {first}))
+    assert not fits("another name altogether" + first)
 
 
 def test_ordinary_names_are_shown_as_they_are() -> None:

@@ -17,6 +17,7 @@ import msgspec
 import trio
 
 from zonedrive.errors import (
+    BadAnswer,
     NotLoggedOn,
     RemoteError,
     ReplyLost,
@@ -100,11 +101,12 @@ class Calls:
         body: object = None,
         seconds: float | None = None,
         headers: Mapping[str, str] | None = None,
+        most: int | None = None,
     ) -> bytes:
         """The body of a successful answer to a request that may be repeated.
 
         `headers` are put in beside the usual ones.  `doing` begins every error's message.
-        Raises RemoteError's subclasses.
+        Raises RemoteError's subclasses, BadAnswer for more than `most` bytes.
         """
         end = trio.current_time() + (self._read_seconds if seconds is None else seconds)
         failures = 0
@@ -113,6 +115,7 @@ class Calls:
             timeout = TIMEOUT if failures else FIRST_TIMEOUT
             attempt = _Attempt(method, path, query, body, doing, timeout)
             attempt.headers.update(headers or {})
+            attempt.most = most
             try:
                 return await self._once(attempt, end)
             except RemoteError as error:
@@ -251,7 +254,7 @@ class Calls:
             answer.began = trio.current_time()
             scope.deadline = max(scope.deadline, answer.began + self._body_seconds)
             answer.status, answer.headers = response.status_code, response.headers
-            answer.body = await response.aread()
+            answer.body = await _body(response, attempt)
         finally:
             await response.aclose()
 
@@ -302,6 +305,20 @@ class Calls:
             await flow.aclose()
 
 
+async def _body(response: httpx.Response, attempt: "_Attempt") -> bytes:
+    """All of an answer.  Raises BadAnswer where it is longer than it may be."""
+    if attempt.most is None or response.status_code >= 300:
+        return await response.aread()
+    parts: list[bytes] = []
+    left = attempt.most
+    async for part in response.aiter_bytes():
+        left -= len(part)
+        if left < 0:
+            raise BadAnswer(f"{attempt.doing}: more than {attempt.most} bytes came")
+        parts.append(part)
+    return b"".join(parts)
+
+
 class _Answer:
     """What has come of an answer so far; status 0 is nothing."""
 
@@ -331,6 +348,7 @@ class _Attempt:
         self.timeout, self.effect, self.bare = timeout, effect, bare
         self.content = None if body is None else msgspec.json.encode(body)
         self.headers = {} if body is None else {"Content-Type": "application/json"}
+        self.most: int | None = None  # bytes of the answer
         self.sent = False
         self.paced = True  # how long it takes says something about other requests
         self.wish: float | None = None

@@ -142,10 +142,14 @@ class Service:
         )
         return uploaded(body, zone_id, folder_id, name)
 
-    async def content(self, zone_id: str, file_id: str) -> bytes:
-        """All of a small file; what is bigger goes through `transfer`."""
+    async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
+        """All of a small file; what is bigger goes through `transfer`.
+
+        Raises BadAnswer for more than `size` bytes, of which it holds no more than that.
+        """
         path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
-        return await self._calls.read(path, doing="reading a small file", headers=AS_IT_IS)
+        doing = "reading a small file"
+        return await self._calls.read(path, doing=doing, headers=AS_IT_IS, most=size)
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
         """A new folder.  Raises AlreadyExists where the name is taken."""

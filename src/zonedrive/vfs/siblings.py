@@ -250,7 +250,7 @@ class Siblings:
     async def _bring(self, inode: Inode) -> None:
         """Fetch it whole, and put it into the cache."""
         core, ino, revision, size = self._core, inode.ino, inode.revision, inode.size
-        data = await core.service.content(inode.zone, inode.remote_id or "")
+        data = await core.service.content(inode.zone, inode.remote_id or "", size)
         if len(data) != size or inode.revision != revision or inode.generation:
             return  # it is another version by now
         if ino in core.opened or core.cache.is_complete(ino, revision):

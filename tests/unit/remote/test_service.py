@@ -1,7 +1,7 @@
 """The verbs of the service, above requests that are answered by a function."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
@@ -422,3 +422,21 @@ async def test_opening_makes_no_request() -> None:
         Place("https://zones.invalid"), httpx.Auth(), load_profile("published"), Settings()
     )
     await service.aclose()
+
+
+async def test_a_small_file_that_does_not_end_takes_no_memory(stage: Stage) -> None:
+    """A service that sends more than it lists: no more than that is held."""
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while sent < 100 << 20:
+            sent += 1000
+            yield bytes(1000)
+
+    service = stage.service(lambda request: httpx.Response(200, content=endless()))
+    with pytest.raises(errors.BadAnswer, match="more than 3000 bytes"):
+        await service.content("z", "f", 3000)
+    assert sent == 4000
+    service = stage.service(lambda request: httpx.Response(200, content=bytes(3000)))
+    assert await service.content("z", "f", 3000) == bytes(3000)

@@ -95,7 +95,7 @@ def test_in_the_next_folder_it_goes_by_the_same_order() -> None:
 async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever goes wrong with a file that is fetched ahead: the mount goes on, the log says it."""
     tree: Any = SimpleNamespace(loading=lambda ino: 1 / 0)
-    service: Any = SimpleNamespace(content=lambda zone, ino: 1 / 0)
+    service: Any = SimpleNamespace(content=lambda *whole: 1 / 0)
     settings: Any = SimpleNamespace(download_limit=0)
     siblings = Siblings(SimpleNamespace(tree=tree, service=service, settings=settings))  # type: ignore[arg-type]
     inode: Any = SimpleNamespace(ino=7, revision="r", size=1, zone="z", remote_id="f")

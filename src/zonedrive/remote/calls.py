@@ -311,11 +311,15 @@ async def _body(response: httpx.Response, attempt: "_Attempt") -> bytes:
         return await response.aread()
     parts: list[bytes] = []
     left = attempt.most
-    async for part in response.aiter_bytes():
-        left -= len(part)
-        if left < 0:
-            raise BadAnswer(f"{attempt.doing}: more than {attempt.most} bytes came")
-        parts.append(part)
+    with trio.CancelScope() as rest:  # ends what lies below in order, as leaving the loop would not
+        async for part in response.aiter_bytes():
+            left -= len(part)
+            if left < 0:
+                rest.cancel()
+            else:
+                parts.append(part)
+    if left < 0:
+        raise BadAnswer(f"{attempt.doing}: more than {attempt.most} bytes came")
     return b"".join(parts)
 
 

@@ -431,6 +431,7 @@ async def test_a_small_file_that_does_not_end_takes_no_memory(stage: Stage) -> N
     async def endless() -> AsyncIterator[bytes]:
         nonlocal sent
         while sent < 100 << 20:
+            await trio.lowlevel.checkpoint()
             sent += 1000
             yield bytes(1000)
 

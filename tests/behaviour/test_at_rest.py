@@ -122,7 +122,7 @@ def test_a_changed_setting_is_no_damage(mounted: Mounted) -> None:
     mounted.unmount("--now")
     ended = mounted.machine.run("mount", mounted.path, "-oencrypt=false")
     assert ended.returncode == 1
-    assert "was the setting 'encrypt' changed" in ended.stderr
+    assert "set encrypt = true again" in ended.stderr
     mounted.deployment.heal()
     mounted.mount()
     assert (mounted.root / "waiting.txt").read_bytes() == b"12345"

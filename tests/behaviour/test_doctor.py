@@ -75,6 +75,19 @@ def test_encryption_that_is_off_is_said(mounted: Mounted) -> None:
     assert checks["encryption"]["detail"].startswith("off (encrypt = false)")
 
 
+def test_encryption_that_was_switched(mounted: Mounted) -> None:
+    """What is kept stays as it was made: that is said, not what the setting would like."""
+    (mounted.root / "notes.txt").read_bytes()
+    mounted.unmount()
+    config = mounted.machine.folders["CONFIG_HOME"] / "zonedrive/config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("encrypt = false\n", "utf-8")
+    code, checks = examine(mounted.machine)
+    assert code == 1
+    assert "made with the opposite" in checks["encryption"]["detail"]
+    config.unlink()
+
+
 def test_without_a_logon(machine: Machine) -> None:
     """It says what to do first, and leaves out what cannot be looked at."""
     assert bad(machine) == {"logon"}

@@ -45,7 +45,16 @@ HOMES: dict[str, frozenset[str]] = {
 
 # The modules that may speak SQL; the sandbox has a store of its own.
 STORES = frozenset(
-    {"db", "salvage", "tree.store", "tree.pins", "outbox.journal", "outbox.doubts", "content.index"}
+    {
+        "db",
+        "salvage",
+        "tree.store",
+        "tree.pins",
+        "tree.glance",
+        "outbox.journal",
+        "outbox.doubts",
+        "content.index",
+    }
 )
 # Names sqlite3 only to turn its exceptions into errno.
 SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})

@@ -23,7 +23,8 @@ from zonedrive.outbox.doubts import Doubts
 from zonedrive.outbox.journal import Journal
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote import Service, load_profile, open_service
-from zonedrive.salvage import open_sound
+from zonedrive.salvage import WrongKey, open_sound
+from zonedrive.tree.glance import is_sealed
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Owner
 from zonedrive.vfs.core import Core
@@ -67,16 +68,16 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     secrets = open_store(paths)
     service = connect(account, settings, secrets)
     box, key = data_box(secrets, settings.encrypt)
-    database = open_database(paths, box)
+    try:
+        database = open_database(paths, box)
+    except WrongKey as wrong:
+        raise _unreadable(paths, settings) from wrong
     try:
         tree = Tree(database, box)
         in_doubt = Doubts(database, box)
     except (Damaged, msgspec.DecodeError) as wrong:
         database.close()
-        raise StoreError(
-            f"{paths.database} cannot be read with the key of account {paths.account}",
-            remedy="was the setting 'encrypt' changed, or the keyring emptied?",
-        ) from wrong
+        raise _unreadable(paths, settings) from wrong
     private_dir(paths.cache)
     core = Core(
         database=database,
@@ -97,6 +98,22 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
         owner=Owner(os.getuid(), os.getgid()),
     )
     return Parts(account, paths, database, tree, service, FileSystem(core))
+
+
+def _unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
+    """What is kept has another key, or none."""
+    sealed = is_sealed(paths.database)
+    if sealed is not None and sealed != settings.encrypt:
+        was = str(sealed).lower()
+        return StoreError(
+            f"what account {paths.account} keeps was made with encrypt = {was}",
+            remedy=f"set encrypt = {was} again; to change it, 'zonedrive sync', then 'zonedrive"
+            " logoff', change it, and log on",
+        )
+    return StoreError(
+        f"{paths.database} cannot be read with the key of this account",
+        remedy="was the keyring emptied, or another one opened?",
+    )
 
 
 def connect(account: Account, settings: Settings, secrets: SecretStore) -> Service:

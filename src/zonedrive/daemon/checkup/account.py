@@ -12,6 +12,7 @@ from zonedrive.logon import keys
 from zonedrive.logon.session import load_bearer
 from zonedrive.paths import config_file
 from zonedrive.remote import load_profile
+from zonedrive.tree.glance import is_sealed
 
 WHERE = {
     "keyring": "in the desktop's keyring",
@@ -70,6 +71,14 @@ def encryption(patient: Patient) -> Finding | None:
         return None
     vitals = patient.vitals
     on = bool(vitals["encrypt"]) if vitals else patient.settings.encrypt
+    sealed = is_sealed(patient.paths.database)
+    if sealed is not None and sealed != on:
+        return Finding(
+            False,
+            f"encrypt = {str(on).lower()}, but what is kept here was made with the opposite",
+            "set it back; to change it, 'zonedrive sync', then 'zonedrive logoff', change it, and"
+            " log on",
+        )
     if on:
         return Finding(True, "content and names are encrypted on this disk")
     return Finding(

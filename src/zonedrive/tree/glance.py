@@ -1,0 +1,29 @@
+"""What can be said of a database of inodes before it is opened for use.
+
+Must not change it, nor need its key.
+"""
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import msgspec
+
+from zonedrive.tree.inode import ROOT
+
+
+def is_sealed(path: Path) -> bool | None:
+    """Whether the names in it are encrypted; None where there are none to be read."""
+    if not path.exists():
+        return None
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+            row = database.execute("SELECT sealed FROM inodes WHERE ino = ?", (ROOT,)).fetchone()
+        if row is None:
+            return None
+        msgspec.msgpack.decode(bytes(row[0]), type=list)
+    except msgspec.MsgspecError:
+        return True
+    except (sqlite3.Error, TypeError):
+        return None
+    return False

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from zonedrive.content.file import ContentFile
+from zonedrive.content.header import file_id_of
 from zonedrive.content.plain import PlainFile
 from zonedrive.content.sealed import SealedFile
 
@@ -21,3 +22,8 @@ def open_file(path: Path, key: bytes | None) -> ContentFile:
     Raises Damaged where the file's head fails its check, OSError where it cannot be opened.
     """
     return PlainFile.open(path) if key is None else SealedFile.open(path, key)
+
+
+def identity_of(path: Path, key: bytes | None) -> bytes:
+    """The `identity` of a file without opening it as such.  Raises OSError."""
+    return b"" if key is None else file_id_of(path)

@@ -221,6 +221,11 @@ class Entry:
         """Whether its file still has a name, so that it can be found again."""
         return self._file is not None and not self._file.closed and self._file.linked
 
+    @property
+    def identity(self) -> bytes:
+        """What its file says it is."""
+        return self._file.identity if self._file is not None else b""
+
     def copy_source(self) -> ContentFile | None:
         """The file with the content, shared with the caller, who closes it."""
         return self._file.share() if self._file is not None else None

@@ -76,6 +76,11 @@ class ContentFile(ABC):
         """Hand what is buffered to the kernel; called with the lock held."""
 
     @property
+    def identity(self) -> bytes:
+        """Tells it from files that were not copied from it, b"" where the format does not."""
+        return b""
+
+    @property
     def closed(self) -> bool:
         """Whether the last user has closed it."""
         return self._users == 0

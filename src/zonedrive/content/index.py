@@ -1,13 +1,16 @@
 """The cache's index: which content files there are, what is in them and when they were used.
 
 Must not know files or downloads.  All of it can be lost: a damaged index is deleted and begun
-anew, and whoever asked sees an empty one.
+anew, and whoever asked sees an empty one.  A damaged row is as good as none.
 
 INVARIANT: no method raises for what happens to the disk; a write says whether it was kept.
+INVARIANT: a row that is given out is the one that was put in, but for the time of its last use.
 """
 
 import logging
 import sqlite3
+import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -33,6 +36,7 @@ class Row(msgspec.Struct):
     ranges: bytes  # which parts are there, as Ranges.encode writes them
     validator: str  # of the source, as a keyed hash, "" where there was none
     used_ns: int  # when it was last in use
+    file: bytes = b""  # tells the file from others that are sealed under the same key, if it is
 
     def present(self) -> Ranges:
         """Which parts are there."""
@@ -59,8 +63,18 @@ def _first(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
-_COLUMNS = ", ".join(Row.__struct_fields__)
-_MARKS = ", ".join("?" for _ in Row.__struct_fields__)
+def _checked(db: sqlite3.Connection) -> None:
+    # what the sealed file of an entry says it is, x'' where it is not sealed or not known
+    db.execute("ALTER TABLE entries ADD COLUMN file BLOB NOT NULL DEFAULT x''")
+    # over the row; SQLite has none.  -1: of an earlier zonedrive, and so not known
+    db.execute("ALTER TABLE entries ADD COLUMN checksum INTEGER NOT NULL DEFAULT -1")
+
+
+_COLUMNS = ", ".join((*Row.__struct_fields__, "checksum"))
+_MARKS = ", ".join("?" for _ in (*Row.__struct_fields__, "checksum"))
+_SLACK = 16 << 20  # bytes that a file system may give a file beyond what was written
+_NAMES = Row.__struct_fields__
+AGAIN_S = 5.0  # without a disk to have an index on, it is tried again so often
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -68,13 +82,14 @@ class Index:
     """The rows, in a SQLite file that may vanish or break at any time."""
 
     def __init__(self, path: Path, lost: Callable[[], None]) -> None:
-        """Open or begin the index at `path`; `lost` is called when it had to be begun anew."""
+        """Open or begin the index at `path`; `lost` is called when rows of it are no more."""
         self.path = path
         self._lost = lost
         self._db: Database | None = None
         self.epoch = 0  # counts how often it was begun anew: older rows mean nothing any more
         self._inode = 0
         self._complained = False
+        self._tried_s = time.monotonic()
         try:
             self._connect()
         except OSError as wrong:
@@ -88,7 +103,7 @@ class Index:
     def _connect(self) -> None:
         """Raises OSError, StoreError."""
         private_dir(self.path.parent)
-        self._db = Database(self.path, [_first])
+        self._db = Database(self.path, [_first, _checked])
         self._inode = self.path.stat().st_ino
 
     def _restart(self, why: Exception | None, *, started: bool = True) -> None:
@@ -96,6 +111,7 @@ class Index:
         if why is not None:
             log.warning("the cache index is begun anew (%s)", why)
         self.close()
+        self._tried_s = time.monotonic()
         self.epoch += 1
         try:
             for suffix in ("", "-wal", "-shm"):
@@ -128,8 +144,9 @@ class Index:
             return []
 
     def _write(self, sql: str, values: Sequence[object] = ()) -> bool:
-        if self._db is not None and not self.alive():
-            self._restart(None)  # somebody emptied the folder
+        late = time.monotonic() >= self._tried_s + AGAIN_S
+        if late if self._db is None else not self.alive():
+            self._restart(None)  # somebody emptied the folder, or it can be had again
         if self._db is None:
             return False
         try:
@@ -142,7 +159,24 @@ class Index:
 
     def _rows(self, where: str, values: Sequence[object] = ()) -> list[Row]:
         found = self._read(f"SELECT {_COLUMNS} FROM entries {where}", values)  # noqa: S608
-        return [msgspec.convert(row, Row, strict=False) for row in map(_as_dict, found)]
+        rows: list[Row] = []
+        damaged: list[Sequence[object]] = []
+        for stored in found:
+            row = _row(stored)
+            if row is None:
+                damaged.append(stored[:2])
+            else:
+                rows.append(row)
+        if damaged:
+            self._drop(damaged)
+        return rows
+
+    def _drop(self, damaged: list[Sequence[object]]) -> None:
+        """Take out rows that are not what they were."""
+        log.warning("%d damaged rows of the cache index are dropped", len(damaged))
+        for key in damaged:
+            self._write("DELETE FROM entries WHERE ino IS ? AND stamp IS ?", key)
+        self._lost()
 
     def alive(self) -> bool:
         """Whether the index's file is still the one that was opened."""
@@ -172,7 +206,8 @@ class Index:
     def put(self, row: Row) -> bool:
         """Keep a row, in place of an older one of the same content."""
         sql = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608
-        return self._write(sql, msgspec.structs.astuple(row))
+        values = [int(each) if each is True or each is False else each for each in _values(row)]
+        return self._write(sql, (*values, _checksum(values)))
 
     def touch(self, name: str, used_ns: int) -> None:
         """Note a use."""
@@ -211,5 +246,25 @@ def _is_damage(wrong: BaseException | None) -> bool:
     return isinstance(wrong, sqlite3.Error) and code & 0xFF in _BROKEN
 
 
-def _as_dict(row: tuple[object, ...]) -> dict[str, object]:
-    return dict(zip(Row.__struct_fields__, row, strict=True))
+def _row(stored: Sequence[object]) -> Row | None:
+    """What a row says, None where it is damaged."""
+    *values, checksum = stored
+    if checksum not in (-1, _checksum(values)):
+        return None
+    try:
+        named = dict(zip(Row.__struct_fields__, values, strict=True))
+        row = msgspec.convert(named, Row, strict=False)
+        row.present()
+    except (msgspec.ValidationError, ValueError):
+        return None
+    return row if 0 <= row.taken <= 2 * row.size + _SLACK else None
+
+
+def _values(row: Row) -> tuple[int | str | bytes, ...]:
+    return msgspec.structs.astuple(row)
+
+
+def _checksum(values: Sequence[object]) -> int:
+    """Of all but the time of the last use, which is changed on its own and harms nobody."""
+    kept = [value for name, value in zip(_NAMES, values, strict=True) if name != "used_ns"]
+    return zlib.crc32(msgspec.msgpack.encode(kept))

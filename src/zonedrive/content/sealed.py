@@ -78,6 +78,11 @@ class SealedFile(ContentFile):
         return self._size
 
     @property
+    def identity(self) -> bytes:
+        """Tells it from files that were not copied from it."""
+        return self._head.file_id
+
+    @property
     def pending(self) -> int:
         """At most how many bytes more the buffered writes take on the disk."""
         return len(self._dirty) * (SLOT + 4096)

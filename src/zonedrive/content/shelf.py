@@ -18,7 +18,7 @@ from pathlib import Path
 
 import trio
 
-from zonedrive.content.codec import open_file
+from zonedrive.content.codec import identity_of, open_file
 from zonedrive.content.copying import copy_file
 from zonedrive.content.entry import Entry
 from zonedrive.content.index import Index, Row
@@ -90,8 +90,8 @@ class Shelf:
             self.failed(wrong)
             entry.without_disk()
             return
-        if file.size != row.size:
-            log.warning("cached content has a wrong size and is fetched again (%s)", row.name)
+        if file.size != row.size or row.file not in (b"", file.identity):
+            log.warning("cached content is not what it was and is fetched again (%s)", row.name)
             file.close()
             self._drop_rows([row])
             return
@@ -147,7 +147,9 @@ class Shelf:
         name = self._new_name(ino)
         target = self.directory / name
         self.room.leaving += granted  # until the row counts
+        identity = b""
         try:
+            identity = identity_of(path, self._key) if granted else b""
             if victims:
                 await trio.to_thread.run_sync(remove, victims)
             if granted and not _renamed(path, target):
@@ -157,7 +159,9 @@ class Shelf:
             taken = 0
         finally:
             self.room.leaving -= granted
-        row = Row(ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns())
+        row = Row(
+            ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns(), identity
+        )
         # Somebody may have opened the inode while bytes were copied: then his entry stays.
         alone = all(entry.ino != ino or entry.doomed for entry in self.room.entries)
         if granted and taken and alone and not self.index.of(ino) and self.index.put(row):
@@ -268,9 +272,11 @@ class Shelf:
         return names
 
     def _lost(self) -> None:
-        """The index was begun anew: files that only the old one knew are unknown now."""
-        self.room.idle = 0
-        self._sweep({entry.path.name for entry in self.room.entries})
+        """Rows are gone: files that only they knew are unknown now."""
+        rows = self.index.everything()
+        active = {entry.path.name for entry in self.room.entries}
+        self.room.idle = sum(row.taken for row in rows if row.name not in active)
+        self._sweep(active | {row.name for row in rows})
         self._write_facts()
 
     def close(self) -> None:
@@ -290,6 +296,7 @@ def _row(entry: Entry) -> Row:
         b"" if entry.complete else entry.on_disk.encode(),
         entry.validator,
         time.time_ns(),
+        entry.identity,
     )
 
 

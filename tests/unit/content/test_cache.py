@@ -1,8 +1,10 @@
 """The cache keeps what was read, and nothing that happens to its folder makes a read fail."""
 
+import contextlib
 import logging
 import os
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -388,6 +390,96 @@ async def test_an_index_that_is_damaged_while_in_use(tmp_path: Path) -> None:
         assert await fetched(cache, 2, source) == source.data
     async with running(tmp_path, None) as cache:
         assert await fetched(cache, 2, Offline(2 * MIB)) == source.data
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "complete = 0, ranges = x'010203'",
+        "complete = 0, ranges = x'000000000000000000000100000000000000'",
+        "taken = 'abc'",
+        "taken = 9000000000000000000",
+        "taken = -1",
+        "size = size + 1",
+        "used_ns = x'ff'",
+        "name = x'ff'",
+        "name = cast(x'ff' as text)",
+        "validator = 'x'",
+        "checksum = -2",
+    ],
+)
+async def test_a_damaged_row_of_the_index(
+    tmp_path: Path, key: bytes | None, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under the running daemon and at the start: the file is fetched again, others stay."""
+    source = Script(content(2 * MIB))
+
+    def harm(ino: int) -> None:
+        with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
+            index.execute(f"UPDATE entries SET {damage} WHERE ino = ?", (ino,))
+            index.commit()
+
+    async with running(tmp_path, key) as cache:
+        for ino in (1, 2, 3):
+            await fetched(cache, ino, source)
+        harm(1)
+        for ino in (1, 2, 3):
+            assert await fetched(cache, ino, source) == source.data
+        assert cache.usage() == taken(tmp_path)
+        assert await fetched(cache, 1, Offline(2 * MIB)) == source.data
+    harm(2)
+    async with running(tmp_path, key) as cache:
+        assert cache.usage() == taken(tmp_path)
+        for ino in (1, 2, 3):
+            assert await fetched(cache, ino, source) == source.data
+        if "cast" not in damage:  # which is taken for a damage of the whole file
+            assert len(source.opened) == 5
+        assert cache.usage() == taken(tmp_path)
+    assert "index" in caplog.text
+
+
+async def test_cached_files_that_were_exchanged(tmp_path: Path) -> None:
+    """A restored or repaired disk gives two files each other's names: neither is taken for it."""
+    sources = {ino: Script(content(2 * MIB, ino)) for ino in (1, 2)}
+    async with running(tmp_path) as cache:
+        for ino, source in sources.items():
+            await fetched(cache, ino, source)
+        spare = tmp_path.parent / "spare"
+        spare.mkdir()
+        create_file(spare / "a", KEY).close()
+        file = open_file(spare / "a", KEY)
+        file.pwrite(0, content(2 * MIB, 3))
+        file.close()
+        await cache.take(spare / "a", 3, "r", 2 * MIB)
+    one, two, three = (next(tmp_path.glob(f"{ino}-*")) for ino in (1, 2, 3))
+    one.rename(tmp_path / "aside")
+    two.rename(one)
+    three.rename(two)
+    (tmp_path / "aside").rename(three)
+    sources[3] = Script(content(2 * MIB, 3))
+    async with running(tmp_path) as cache:
+        for _ in range(2):
+            for ino, source in sources.items():
+                assert await fetched(cache, ino, source) == source.data
+        assert [len(source.opened) for source in sources.values()] == [2, 2, 1]
+
+
+async def test_a_folder_that_can_be_had_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While something else is at its place nothing is kept; soon after that all is as before."""
+    folder, source = tmp_path / "cache", Script(content(2 * MIB))
+    async with running(folder) as cache:
+        await fetched(cache, 1, source)
+        shutil.rmtree(folder)
+        folder.write_bytes(b"in the way")
+        assert await fetched(cache, 2, source) == source.data
+        assert not cache.is_complete(2, "r")
+        folder.unlink()
+        monkeypatch.setattr("zonedrive.content.index.AGAIN_S", 0.0)
+        assert await fetched(cache, 2, source) == source.data
+        assert await fetched(cache, 2, Offline(2 * MIB)) == source.data
+        assert cache.usage() == taken(folder)
 
 
 async def test_another_tree_or_key_gets_nothing_old(tmp_path: Path) -> None:

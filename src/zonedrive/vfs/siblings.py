@@ -15,10 +15,11 @@ INVARIANT: nothing is begun once the program has stood still for GONE_S, nor for
 places are left to what programs wait for.
 """
 
+import heapq
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 
 import trio
@@ -41,6 +42,7 @@ SOON_S = 3.0
 GONE_S = 2.0
 PATIENCE_S = 3.0  # who opens a file that is on its way waits for it so long
 TRAILS = 8  # programs that are followed at once
+STEP = 2000  # names that are looked at at once
 RESERVED = 2  # downloads at once that are left to what programs wait for
 
 
@@ -62,19 +64,22 @@ class Trail:
         self.next = 0
         self.ahead: dict[int, int] = {}  # sizes by ino: under way or there, and not opened yet
         self.planning = False
+        self.patience = 0  # files to be opened before its order is looked for again
         self.pid = 0  # of the process, or thread, known to be none that is guarded
 
-    def follow(self, listed: list[int], named: list[int]) -> None:
-        """Take the order in which it has opened its last files, if it is one of these."""
-        for by_name in (self.by_name, not self.by_name):
-            order = named if by_name else listed
-            places = {ino: place for place, ino in enumerate(order)}
-            steps = [places.get(ino, -1) for ino in self.seen]
-            if all(0 <= one < other <= one + GAP for one, other in pairwise(steps)):
-                self.order, self.places, self.next = order, places, steps[-1] + 1
-                self.by_name = by_name
-                self.window = max(self.window, FEW)
-                return
+    def follow(self, order: list[int], *, by_name: bool) -> bool:
+        """Take this order, if it is the one in which it has opened its last files."""
+        try:
+            steps = [order.index(ino) for ino in self.seen]
+        except ValueError:
+            return False
+        if not all(one < other <= one + GAP for one, other in pairwise(steps)):
+            return False
+        self.order, self.next = order, steps[-1] + 1 if steps else 0
+        self.places = {ino: place for place, ino in enumerate(order)}
+        self.by_name = by_name
+        self.window = max(self.window, FEW)
+        return True
 
     def moved(self, ino: int) -> None:
         """It has opened a small file."""
@@ -149,6 +154,9 @@ class Siblings:
         if trail.order:
             self._go_on(trail)
         elif (len(trail.seen) == ENOUGH or trail.window) and not trail.planning:
+            if trail.patience:
+                trail.patience -= 1
+                return
             trail.planning = True
             self._nursery.start_soon(self._safely, trail, self._plan, trail)
 
@@ -177,13 +185,35 @@ class Siblings:
     async def _plan(self, trail: Trail) -> None:
         """Find out in which order the program goes."""
         tree = self._core.tree
-        for _ in tree.loading(trail.folder):
-            await trio.lowlevel.checkpoint()
-        names = tree.children(trail.folder)
-        by_name = [ino for _, ino in sorted(names.items())]
-        trail.follow(list(names.values()), by_name)
-        trail.planning = False
+        try:
+            for _ in tree.loading(trail.folder):
+                await trio.lowlevel.checkpoint()
+            names = list(tree.children(trail.folder).items())
+            # Who opens files at random shall not cause a look at all of many names each time.
+            trail.patience = min(MOST, len(names) // STEP)
+            for by_name in (trail.by_name, not trail.by_name):
+                if by_name and not await self._goes_by_name(trail, names):
+                    continue
+                order = await _sorted(names) if by_name else [ino for _, ino in names]
+                if trail.follow(order, by_name=by_name):
+                    trail.patience = 0
+                    break
+        finally:
+            trail.planning = False
         self._go_on(trail)
+
+    async def _goes_by_name(self, trail: Trail, names: list[tuple[str, int]]) -> bool:
+        """Whether few names, or none, lie between those of its last files: to sort is dear."""
+        found = [inode.name for inode in self._core.tree.get_all(list(trail.seen))]
+        steps = list(pairwise(found))
+        if len(found) < len(trail.seen) or not all(one < other for one, other in steps):
+            return False
+        between = [0] * len(steps)
+        for batch in _batched(names):
+            for number, (one, other) in enumerate(steps):
+                between[number] += sum(one < name < other for name, _ in batch)
+            await trio.lowlevel.checkpoint()
+        return all(count < GAP for count in between)
 
     def _go_on(self, trail: Trail) -> None:
         """Fetch what comes next, as far as there is room."""
@@ -266,3 +296,21 @@ class Siblings:
             await core.cache.take(file.path, ino, revision, size, taken)
         finally:
             core.spool.delete(ino, generation)  # where it could not be taken
+
+
+def _batched(names: list[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+    return (names[at : at + STEP] for at in range(0, len(names), STEP))
+
+
+async def _sorted(names: list[tuple[str, int]]) -> list[int]:
+    """The inos in the order of the names, however many there are."""
+    runs = []
+    for batch in _batched(names):
+        runs.append(sorted(batch))
+        await trio.lowlevel.checkpoint()
+    order = []
+    for _, ino in heapq.merge(*runs):
+        order.append(ino)
+        if len(order) % STEP == 0:
+            await trio.lowlevel.checkpoint()
+    return order

@@ -101,6 +101,22 @@ def test_what_appears_in_a_pinned_folder_is_fetched(mounted: Mounted) -> None:
     assert downloads(mounted) == before
 
 
+def test_a_coworkers_version_of_a_pinned_file_is_fetched(mounted: Mounted) -> None:
+    """As soon as it is seen, without anybody reading it, also where its folder is not pinned."""
+    mounted.allow(*OFFLINE)
+    path = mounted.root / "docs/report.md"
+    mounted.machine.done("pin", path)
+    mounted.deployment.person("bob").zone(mounted.root.name).write("docs/report.md", b"newer")
+
+    def here() -> bool:
+        return path.stat().st_size == 5 and state(path) == "cached"
+
+    eventually(here, 20)
+    with mounted.deployment.faulty(down=True):
+        assert path.read_bytes() == b"newer"
+    assert state(mounted.root / "docs/2026/q1.csv") == "remote"
+
+
 def test_a_save_by_renaming_keeps_the_pin(mounted: Mounted) -> None:
     """Programs write a new file over the pinned one: it is still the same entry."""
     notes = mounted.root / "notes.txt"

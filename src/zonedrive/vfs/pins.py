@@ -63,6 +63,7 @@ class Pins:
         self._folders = folders
         self._store = PinStore(core.database)
         self._roots: set[int] = set()
+        self._beside: set[int] = set()  # folders of pinned files
         self._wake = trio.Event()
         self._whole = True  # whether everything is to be looked at
         self._changed: set[int] = set()  # folders with something new
@@ -145,6 +146,9 @@ class Pins:
             elif inode is None and pin.remote_id is None:
                 self._note(pin, None)
         self._roots = roots
+        self._beside = {
+            inode.parent for inode in self._core.tree.get_all(roots) if not inode.is_folder
+        }
 
     def _note(self, pin: Pin, now: Pin | None) -> None:
         """Keep where a pin stands; on a full disk later."""
@@ -159,7 +163,7 @@ class Pins:
 
     def listed(self, ino: int) -> None:
         """A listing of that folder has been merged."""
-        if ino in self and self._news(ino):
+        if (ino in self or ino in self._beside) and self._news(ino):
             self._changed.add(ino)
             self._wake.set()
 
@@ -201,13 +205,23 @@ class Pins:
             if whole:
                 await self._bring(sorted(self._roots), tally, deep=True)
             else:
-                folders = [ino for ino in changed if ino in self and self._news(ino)]
-                await self._bring(folders, tally, deep=False)
+                changed = {ino for ino in changed if self._news(ino)}
+                await self._bring(self._pinned_in(changed), tally, deep=False)
         except Exception:  # one of several tasks may have failed: the mount goes on
             log.warning("pinned files could not be looked at", exc_info=True)
         if tally.failed:
             log.info("%d pinned files could not be brought here", len(tally.failed))
         return tally.away is None
+
+    def _pinned_in(self, folders: set[int]) -> list[int]:
+        """What is pinned of folders that have changed: all of it, or single files."""
+        tree = self._core.tree
+        pinned = [ino for ino in folders if ino in self]
+        for inode in tree.get_all(self._roots):
+            if inode.parent in folders and inode.parent not in self:
+                self._seen[inode.parent] = tree.changes(inode.parent)
+                pinned.append(inode.ino)
+        return pinned
 
     async def bring(self, inode: Inode, tally: Tally) -> None:
         """Bring what is pinned with this inode; what comes of it is in `tally` as it comes."""

@@ -284,3 +284,50 @@ def test_names_that_a_coworker_exchanged_while_both_wait(mounted: Mounted) -> No
     eventually(
         lambda: (mounted.root / "two.txt").read_bytes() == b"edited one.txt", what="it shows"
     )
+
+
+def test_a_name_that_a_coworker_gave_to_another_file_is_respected(mounted: Mounted) -> None:
+    """A new file waits here; a coworker renames a file to that name meanwhile: both are kept, once,
+    also while a program has the other one open for writing."""
+    mounted.allow("took a name in between")
+    with (mounted.root / "notes.txt").open("r+b", buffering=0) as other:
+        other.write(b"edited")
+        (mounted.root / "plan.txt").write_bytes(b"my plan")
+        mounted.zone.move("notes.txt", "plan.txt")
+        theirs = mounted.zone.entry_id("plan.txt")
+        eventually(lambda: len(copies_of(mounted, "plan")) == 1, what="the copy is sent")
+        assert len(mounted.zone.versions("plan.txt")) == 1
+    mounted.sync()
+    assert mounted.zone.entry_id("plan.txt") == theirs
+    assert mounted.zone.read("plan.txt").startswith(b"edited")
+    (copy,) = copies_of(mounted, "plan")
+    assert mounted.zone.read(copy) == b"my plan"
+    assert len(mounted.zone.versions(copy)) == 1
+
+
+def test_a_folder_that_a_coworker_made_again_is_one_folder(mounted: Mounted) -> None:
+    """A coworker deletes a folder in which somebody works here, and makes it again: it is one
+    folder in the end, with what both put into it."""
+    mounted.allow("was deleted on the service", "met in a folder", "took a name")
+    (mounted.root / "docs/mine.txt").write_bytes(b"1")
+    mounted.sync()
+    mounted.deployment.fault(status=503, method="POST", path="^/api/")
+    (mounted.root / "docs/mine.txt").write_bytes(b"2")
+    (mounted.root / "docs/new.txt").write_bytes(b"3")
+    mounted.deployment.heal()
+    mounted.zone.delete("docs")
+    mounted.zone.make_folder("docs")
+    mounted.zone.write("docs/theirs.txt", b"4")
+    eventually(lambda: (mounted.root / "docs/theirs.txt").exists(), what="one folder")
+    mounted.sync()
+    wanted = {"docs/mine.txt": b"2", "docs/new.txt": b"3", "docs/theirs.txt": b"4"}
+    found = mounted.zone.tree()
+    assert {path: found.get(path) for path in wanted} == wanted
+    assert [path for path in found if path.startswith("docs") and path not in wanted] == ["docs"]
+    for path, content in wanted.items():
+        assert (mounted.root / path).read_bytes() == content
+
+
+def copies_of(mounted: Mounted, stem: str) -> list[str]:
+    """The names of conflict copies of a file on the service."""
+    return [name for name in mounted.zone.listing() if name.startswith(f"{stem} (conflict, ")]

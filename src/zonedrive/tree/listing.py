@@ -18,7 +18,7 @@ from typing import Any
 from zonedrive.model import Entry, Zone
 from zonedrive.tree.answer import Answer, Local, Merged, Ours
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.tree.names import local_name
+from zonedrive.tree.names import fits, local_name, safe, shows
 from zonedrive.tree.sweep import STEP, Sweep
 from zonedrive.tree.tree import Tree
 
@@ -37,7 +37,7 @@ class Merge:
         self._ours = ours
         self._seen: set[int] = set()
         self.result = Merged()
-        self._sweep = Sweep(tree, folder, asked_ns, ours, self.result)
+        self._sweep = Sweep(tree, folder, asked_ns, ours, self._seen, self.result)
 
     # ---- the entries of a folder ----
 
@@ -48,6 +48,7 @@ class Merge:
         """
         known = self._tree.numbers_in(self._folder.ino)
         changed: list[int] = []
+        elsewhere: list[int] = []
         fresh: list[int] = []
         ids = answer.ids
         ordered: list[list[int]] = []
@@ -58,18 +59,22 @@ class Merge:
         # In the order of the ids, so that of two equal names always the same is marked.
         for numbers in _parts(heapq.merge(*ordered, key=ids.__getitem__)):
             if known:
-                self._compare(answer, numbers, changed, fresh)
+                self._compare(answer, numbers, changed, elsewhere, fresh)
             else:
                 fresh += numbers
             yield
         left = [ino for ino in known if ino not in self._seen]
+        folders = set(self._tree.folders_in(self._folder.ino))
         yield from self._sweep.empty(left)
         if len(fresh) > STEP or len(fresh) > len(self._seen):
             yield from self._tree.loading(self._folder.ino)
-        if len(changed) + len(fresh) + len(left) <= STEP:
-            everything = sorted(changed + fresh, key=answer.ids.__getitem__)
+        if len(changed) + len(elsewhere) + len(fresh) + len(left) <= STEP:
+            everything = sorted(changed + elsewhere + fresh, key=answer.ids.__getitem__)
             self._step(answer, everything, left, last=True)
             return
+        if elsewhere:  # before what they were in is swept away
+            self._step(answer, elsewhere, [ino for ino in left if ino in folders])
+            yield
         renamed: list[int] = []
         for gone in _parts(left):
             self._step(answer, (), gone)
@@ -85,9 +90,14 @@ class Merge:
         self._step(answer, (), (), last=True)
 
     def _compare(
-        self, answer: Answer, numbers: Sequence[int], changed: list[int], fresh: list[int]
+        self,
+        answer: Answer,
+        numbers: Sequence[int],
+        changed: list[int],
+        elsewhere: list[int],
+        fresh: list[int],
     ) -> None:
-        """Sort out what is as it was, what may have changed, and what there is nothing of."""
+        """Sort out what is as it was, may have changed, was elsewhere, or is not known at all."""
         tree, folder = self._tree, self._folder
         known = tree.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         for number in numbers:
@@ -100,7 +110,7 @@ class Merge:
                 self._seen.add(ino)
             elif answer.entry(number) is not None:
                 self._seen.add(ino)
-                changed.append(number)
+                (changed if parent == folder.ino else elsewhere).append(number)
 
     def _step(
         self,
@@ -122,20 +132,25 @@ class Merge:
         with tree.transaction():
             self._sweep.begin()
             met, fresh = self._look(answer, numbers)
+            renamed = list(self._renamed(met))
+            if later is None:
+                renames = [(inode, entry.name, entry.id) for _, inode, entry in renamed]
+                before = self._take_names(renames)
+            else:
+                later.extend(number for number, _, _ in renamed)
             for child in tree.get_all(left):
                 if child.ino not in self._seen:
                     self._sweep.take(child)
-            renamed = list(self._renamed(met))
             if later is None:
-                self._rename([(inode, entry.name, entry.id) for _, inode, entry in renamed])
-            else:
-                later.extend(number for number, _, _ in renamed)
+                self._give_names(renames, before)
             put_off = set(later or ())
             for number, inode, entry in met:
                 if number not in put_off:
                     self._update(inode, entry, tree.mark(answer.said(number)))
             self._add(answer, fresh)
             if last:
+                if len(answer.ids) <= SORTED:
+                    self._unmark()
                 tree.update(folder, listed=True)
 
     def _look(
@@ -160,8 +175,12 @@ class Merge:
             if entry is None or tree.settled_since(folder.zone, entry.id, self._asked_ns):
                 continue
             if inode is not None and inode.is_folder != entry.folder:
-                self._sweep.remove(inode)
+                self._seen.discard(inode.ino)
+                if not self._sweep.remove(inode):
+                    continue
                 inode = None
+            if inode is not None and inode.is_folder and self._is_above(inode):
+                continue  # the listing further up has not been read yet
             if inode is not None:
                 met.append((number, inode, entry))
             elif entry.name in ours or entry.name in in_doubt:
@@ -190,12 +209,27 @@ class Merge:
             if inode.remote_name != entry.name or inode.parent != self._folder.ino:
                 yield number, inode, entry
 
-    def _rename(self, renames: list[tuple[Inode, str, str]]) -> None:
-        """(inode, the service's name, id): all at once, for names may be exchanged."""
-        tree, parent = self._tree, self._folder.ino
+    def _is_above(self, inode: Inode) -> bool:
+        """Whether the folder is, here, still within `inode`."""
+        each: Inode | None = self._folder
+        while each is not None and each.ino != ROOT:
+            if each.ino == inode.ino:
+                return True
+            each = self._tree.find(each.parent)
+        return False
+
+    def _take_names(self, renames: list[tuple[Inode, str, str]]) -> list[tuple[int, str]]:
+        """Bring them into the folder, each under a name that no entry can have; where they were."""
         before = [(inode.parent, inode.name) for inode, _, _ in renames]
         for inode, _, _ in renames:
-            tree.move(inode, parent, f"/{inode.ino}")  # a name that no entry can have
+            self._tree.move(inode, self._folder.ino, f"/{inode.ino}")
+        return before
+
+    def _give_names(
+        self, renames: list[tuple[Inode, str, str]], before: list[tuple[int, str]]
+    ) -> None:
+        """(inode, the service's name, id): all at once, for names may be exchanged."""
+        tree, parent = self._tree, self._folder.ino
         for (inode, name, entry_id), old in zip(renames, before, strict=True):
             shown = local_name(name, entry_id, _Names(tree, parent))
             tree.move(inode, parent, shown)
@@ -205,6 +239,22 @@ class Merge:
                 else:
                     self.result.gone.append((*old, inode.ino))
                 self.result.appeared += 1
+
+    def _unmark(self) -> None:
+        """Who was shown with a mark, beside another one of its name, may be alone by now."""
+        tree, parent = self._tree, self._folder.ino
+        marked = [ino for name, ino in tree.children(parent).items() if "~" in name]
+        alone: list[tuple[Inode, str, str]] = []
+        for inode in tree.get_all(marked):
+            name, entry_id = inode.remote_name, inode.remote_id
+            if name is None or entry_id is None or self._ours.local(inode.ino) & Local.PLACE:
+                continue
+            plain = safe(name)
+            if plain == inode.name or not fits(plain) or tree.has_name(parent, plain):
+                continue
+            if shows(inode.name, name, entry_id):
+                alone.append((inode, name, entry_id))
+        self._give_names(alone, self._take_names(alone))
 
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
         local = self._ours.local(inode.ino)
@@ -245,13 +295,10 @@ class Merge:
                 if not self._sweep.busy(known[gone]):
                     self._sweep.remove(known[gone])
             met = [(known[zone.id], zone) for zone in shown if zone.id in known]
-            self._rename(
-                [
-                    (inode, zone.name, zone.id)
-                    for inode, zone in met
-                    if inode.remote_name != zone.name
-                ]
-            )
+            renames = [
+                (inode, zone.name, zone.id) for inode, zone in met if inode.remote_name != zone.name
+            ]
+            self._give_names(renames, self._take_names(renames))
             for inode, zone in met:
                 tree.update(inode, remote_name=zone.name)
                 if inode.remote_id != zone.root_id:

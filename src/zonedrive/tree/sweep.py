@@ -3,9 +3,11 @@
 Must not know what the listing does name.
 
 INVARIANT: what the service does not have is never unlinked.
+INVARIANT: what the listing names is never unlinked either, wherever it still is here: it was moved
+out of what goes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import islice
 
 from zonedrive.model import Revision
@@ -20,10 +22,17 @@ class Sweep:
     """The removals of one merge."""
 
     def __init__(
-        self, tree: Tree, folder: Inode, asked_ns: int, ours: Ours, result: Merged
+        self,
+        tree: Tree,
+        folder: Inode,
+        asked_ns: int,
+        ours: Ours,
+        named: Container[int],
+        result: Merged,
     ) -> None:
-        """`result` is told what went."""
+        """`named`: what the listing names, as far as is known; `result` is told what went."""
         self._tree = tree
+        self._named = named
         self._folder = folder
         self._asked_ns = asked_ns
         self._ours = ours
@@ -80,7 +89,7 @@ class Sweep:
         for child in self._tree.get_all(self._tree.numbers_in(folder.ino)):
             if not self.busy(child):
                 self.remove(child)
-            elif child.is_folder:
+            elif child.is_folder and child.ino not in self._named:
                 self._keep_ours(child)
         self._tree.update(
             folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
@@ -105,10 +114,15 @@ class Sweep:
                     each = tree.find(each.parent)
         return inode.ino in self._above_ours
 
-    def remove(self, inode: Inode) -> None:
-        """Unlink, with everything in it."""
+    def remove(self, inode: Inode) -> bool:
+        """Unlink, with everything in it; False where something in it is named and stays."""
+        if inode.ino in self._named:
+            return False
+        gone = True
         if inode.is_folder:
             for child in self._tree.get_all(self._tree.numbers_in(inode.ino)):
-                self.remove(child)
-        self._result.gone.append((inode.parent, inode.name, inode.ino))
-        self._tree.unlink(inode)
+                gone = self.remove(child) and gone
+        if gone:
+            self._result.gone.append((inode.parent, inode.name, inode.ino))
+            self._tree.unlink(inode)
+        return gone

@@ -163,9 +163,8 @@ class Tree:
 
     def path(self, ino: int) -> str:
         """The way to an inode from the mount point, without a leading slash."""
-        parts = []
-        while ino not in (ROOT, NOWHERE):
-            inode = self.get(ino)
+        parts: list[str] = []
+        while ino not in (ROOT, NOWHERE) and (inode := self.find(ino)) is not None:
             parts.append(inode.name)
             ino = inode.parent
         return "/".join(reversed(parts))
@@ -379,6 +378,8 @@ class Tree:
 
     def _link(self, inode: Inode) -> None:
         parent = inode.parent
+        if self.get(parent).parent == NOWHERE:
+            raise FileNotFoundError(f"inode {parent} has no name any more")
         if self.has_name(parent, inode.name):
             raise AssertionError(f"a second {inode.name!r} in one folder")
         self._changed(parent)

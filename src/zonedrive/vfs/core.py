@@ -15,7 +15,6 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
-from zonedrive.errors import StoreError
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
@@ -168,20 +167,6 @@ class Core:
         """Whether anything about the inode has changed here since the intent was taken up."""
         now = self.journal.get(intent.ino)
         return now is None or now.seq != intent.seq
-
-    def claim(self, inode: Inode, remote_id: str) -> None:
-        """Let no other inode stand for an entry that is this one's.  In a transaction.
-
-        A listing may have been faster than the answer to our own request, and have shown the
-        entry as somebody else's.
-        """
-        other = self.tree.by_remote(inode.zone, remote_id)
-        if other is None or other is inode:
-            return
-        if self.in_use(other):
-            raise StoreError("another file here stands for the same entry of the service")
-        self.invalidations.put(EntryGone(other.parent, other.name.encode(), other.ino))
-        self.tree.unlink(other)
 
     def in_use(self, inode: Inode) -> bool:
         """Whether there is more to the inode than what a listing said of it."""

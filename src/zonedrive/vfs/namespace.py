@@ -78,6 +78,8 @@ class Namespace:
         if inode.parent == NOWHERE:
             raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
         await self._folders.ensure(inode)
+        if inode.parent == NOWHERE:  # while we waited
+            raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
         return inode
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
@@ -285,8 +287,13 @@ class Namespace:
         core.reap(inode)
 
     def remove(self, inode: Inode) -> None:
-        """Take the name away; what the service has is deleted there later."""
+        """Take the name away; what the service has is deleted there later.
+
+        Raises OSError (ENOTEMPTY) where something came into a folder meanwhile.
+        """
         core = self._core
+        if inode.is_folder and core.tree.children(inode.ino):
+            raise OSError(errno.ENOTEMPTY, "the folder is not empty")
         intent = core.journal.get(inode.ino)
         core.journal.drop_conflict(inode.ino)
         if inode.is_new and core.doubts.get(inode.ino) is None:

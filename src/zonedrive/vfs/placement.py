@@ -14,6 +14,7 @@ from zonedrive.tree.inode import ROOT, Inode
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
+from zonedrive.vfs.identity import claim
 from zonedrive.vfs.resolution import Resolution
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Placement:
             self._conflicts.give_way(inode, found)
             return
         with core.transaction():
-            core.claim(inode, found.id)
+            claim(core, inode, found.id)
             core.tree.update(
                 inode,
                 remote_id=found.id,

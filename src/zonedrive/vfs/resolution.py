@@ -24,7 +24,8 @@ from zonedrive.outbox.journal import Intent, due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.invalidation import InodeChanged
+from zonedrive.vfs.identity import claim
+from zonedrive.vfs.invalidation import EntryGone, InodeChanged
 
 log = logging.getLogger(__name__)
 
@@ -261,11 +262,7 @@ class Resolution:
             return
         other = core.tree.by_remote(inode.zone, entry.id)
         if other is not None and other is not inode and core.in_use(other):
-            # A listing was faster, and somebody works with what it showed: that stays a file of
-            # its own.
-            core.resolved(doubt)
-            if inode.parent == NOWHERE:
-                self._let_go(inode)
+            self._leave_to(inode, doubt)  # a listing was faster, and somebody works with that
             return
         with core.transaction():
             core.doubts.drop(doubt.ino)
@@ -299,6 +296,18 @@ class Resolution:
         else:
             core.resolved(doubt)
 
+    def _leave_to(self, inode: Inode, doubt: Doubt) -> None:
+        """Another inode stands for what was sent: this one has nothing more to send, and goes."""
+        core = self._core
+        core.resolved(doubt)
+        intent = core.journal.get(inode.ino)
+        if inode.parent != NOWHERE:
+            if inode.is_folder or intent is None or intent.generation != doubt.generation:
+                return
+            self._folders.forget(inode.parent)
+            core.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
+        self._let_go(inode)
+
     def _note_version(
         self, inode: Inode, doubt: Doubt, entry: Entry, intent: Intent | None
     ) -> None:
@@ -321,7 +330,7 @@ class Resolution:
     def _identify(self, inode: Inode, doubt: Doubt, entry: Entry, **changes: object) -> None:
         """The inode stands for the entry."""
         core = self._core
-        core.claim(inode, entry.id)
+        claim(core, inode, entry.id)
         if doubt.remote_id is None:
             changes |= {
                 "remote_id": entry.id,

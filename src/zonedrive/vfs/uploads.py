@@ -20,8 +20,9 @@ from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent
 from zonedrive.outbox.verdict import Verdict, on_new_name, on_version
 from zonedrive.remote.transfer import Cancelled
+from zonedrive.tree.answer import Local
 from zonedrive.tree.inode import NOWHERE, Inode
-from zonedrive.tree.names import may_show
+from zonedrive.tree.names import may_show, safe
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
@@ -219,12 +220,10 @@ class Uploads:
         folder = core.tree.find(inode.parent) if inode.parent != NOWHERE else None
         if folder is None:
             return
-        for _ in core.tree.loading(folder.ino):
-            await trio.lowlevel.checkpoint()
-        if not self._others_named(inode, name):
+        if not await self._others_named(inode, name):
             return
         await self._folders.refresh(folder, time.monotonic_ns())  # they may have been renamed
-        others = self._others_named(inode, name)
+        others = await self._others_named(inode, name)
         if any(core.journal.get(each.ino) is not None for each in others):
             raise Unavailable("another file is about to leave this name")
         if others:
@@ -233,12 +232,17 @@ class Uploads:
                 remedy="rename one of them there",
             )
 
-    def _others_named(self, inode: Inode, name: str) -> list[Inode]:
+    async def _others_named(self, inode: Inode, name: str) -> list[Inode]:
         """Who else in the folder has that name on the service, whatever it is called here."""
         tree, fits = self._core.tree, may_show(name)
         if inode.parent == NOWHERE:
             return []
-        inos = {ino for local, ino in tree.children(inode.parent).items() if fits(local)}
+        for _ in tree.loading(inode.parent):
+            await trio.lowlevel.checkpoint()
+        names = tree.children(inode.parent)
+        # Those with a mark, and the one without.
+        inos = {names[local] for local in names if "~" in local and fits(local)}
+        inos.add(names.get(safe(name), inode.ino))
         inos |= {intent.ino for intent in self._core.journal.leaving()}
         return [
             each
@@ -278,7 +282,20 @@ class Uploads:
             raise StoreError(
                 "its folder was deleted on the service", remedy="move it to another folder"
             )
-        return folder.remote_id, name, self._folders.hidden(folder.ino, name)
+        found = self._folders.hidden(folder.ino, name) or await self._known_by(inode, folder, name)
+        return folder.remote_id, name, found
+
+    async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
+        """The entry of that name on the service which has an inode here, under another name."""
+        core = self._core
+        others = await self._others_named(inode, name)
+        if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
+            raise Unavailable("another file is about to leave this name")
+        for other in others:
+            found = await self._look_at(other)
+            if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):
+                return found
+        return None
 
 
 def _damaged(wrong: Damaged) -> Damaged:

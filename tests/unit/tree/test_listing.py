@@ -200,11 +200,65 @@ def test_an_entry_moved_between_folders_keeps_its_inode(folder: Folder) -> None:
     assert folder.tree.path(ino) == "Zone/sub/a"
 
 
+@pytest.mark.parametrize("others", [0, 1200])
+def test_what_was_moved_out_of_a_folder_outlives_it(folder: Folder, others: int) -> None:
+    """Moved up out of a folder that goes, a file and a folder with all in it are the same here."""
+    beside = [entry(f"9{number:05}", f"other {number}") for number in range(others)]
+    folder.list(entry("3", "goes", folder=True), *beside)
+    goes = folder.inode("goes")
+    folder.list(entry("1", "a"), entry("4", "deep", folder=True), entry("5", "b"), into=goes)
+    deep, file = (folder.tree.child(goes.ino, name) for name in ("deep", "a"))
+    assert deep is not None
+    assert file is not None
+    folder.list(entry("6", "inner"), into=deep)
+    many = [entry(f"8{number:05}", f"new {number}") for number in range(others)]
+    folder.list(entry("1", "a"), entry("4", "deep", folder=True), *many)
+    assert folder.inode("a") is file
+    assert folder.inode("deep") is deep
+    assert (file.remote_id, deep.remote_id, goes.parent) == ("1", "4", NOWHERE)
+    assert set(folder.tree.children(deep.ino)) == {"inner"}
+    assert folder.tree.by_remote("z", "5") is None
+
+
+def test_a_folder_moved_into_what_was_in_it_is_found_there(folder: Folder) -> None:
+    """Whichever of the two listings is read first, no folder is lost in a circle."""
+    folder.list(entry("3", "outer", folder=True))
+    outer = folder.inode("outer")
+    folder.list(entry("4", "inner", folder=True), into=outer)
+    inner = folder.tree.child(outer.ino, "inner")
+    assert inner is not None
+    folder.list(entry("3", "outer", folder=True), into=inner)
+    assert folder.tree.path(inner.ino) == "Zone/outer/inner"
+    folder.list(entry("4", "inner", folder=True))
+    folder.list(entry("3", "outer", folder=True), into=inner)
+    assert folder.names == {"inner"}
+    assert set(folder.tree.children(inner.ino)) == {"outer"}
+
+
+def test_nothing_is_put_into_a_folder_that_is_gone(folder: Folder) -> None:
+    """Whoever comes too late is told, rather than that a file is nowhere."""
+    folder.list(entry("3", "sub", folder=True))
+    sub = folder.inode("sub")
+    folder.list()
+    with pytest.raises(FileNotFoundError), folder.tree.transaction():
+        folder.tree.add(sub.ino, "mine", Kind.FILE)
+
+
 def test_hostile_and_equal_names_are_all_shown(folder: Folder) -> None:
     """Whatever the names are, every entry of the listing can be opened."""
     names = ["..", "a/b", "x\x00y", "same", "same", "n" * 400, ""]
     folder.list(*[entry(str(number), name) for number, name in enumerate(names)])
     assert len(folder.names) == len(names)
+
+
+def test_a_name_is_plain_again_once_its_twin_is_gone(folder: Folder) -> None:
+    """A mark tells two files of one name apart, and goes with the other one."""
+    folder.list(entry("1", "same"), entry("2", "same"))
+    marked = next(name for name in folder.names if name != "same")
+    second = folder.inode(marked)
+    folder.list(entry("2", "same"))
+    assert folder.names == {"same"}
+    assert folder.inode("same") is second
 
 
 def test_zones_come_rename_and_go(folder: Folder) -> None:

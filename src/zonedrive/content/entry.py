@@ -133,7 +133,8 @@ class Entry:
         """Note what is no longer in memory."""
         while self._window is not None and self._window.dropped:
             start, end = self._window.dropped.popleft()
-            self._forget(start, min(end, self.size), disk=False)
+            if not self._window.holds(start):  # it may have come anew since
+                self._forget(start, min(end, self.size), disk=False)
 
     def _forget(self, start: int, end: int, *, disk: bool) -> None:
         kept = (

@@ -34,6 +34,9 @@ SKIP = 1 << 20  # so much that is there already is jumped over
 LINGER_WHOLE = 20.0  # seconds to keep a download that would have to begin at 0 again
 BROKEN = 2  # connections in a row that may break without one byte before readers hear of it
 AGAIN = 5.0  # seconds after a failure in which nothing is read ahead
+LOOK = 0.05  # seconds between two looks for a thread, where one is waited for
+TURN = 2.0  # seconds that a download may take a thread for less than DRIP bytes, while others wait
+DRIP = 1024
 
 
 class Waiter:
@@ -58,6 +61,32 @@ class Engine:
         self.stall = stall
         self.nursery: trio.Nursery | None = None
         self.running: set[Download] = set()
+        self._pressing = False
+
+    def crowd(self) -> None:
+        """Somebody is about to wait for a thread, if none is free: see that one becomes free."""
+        if self.limiter.available_tokens < 1 and not self._pressing and self.nursery is not None:
+            self._pressing = True
+            self.nursery.start_soon(self._press)
+
+    async def _press(self) -> None:
+        while True:
+            marks = {each: each.position for each in self.running if each.position > each.start}
+            for _ in range(round(TURN / LOOK)):
+                await trio.sleep(LOOK)
+                self.relieve()
+                if not self.limiter.statistics().tasks_waiting:
+                    self._pressing = False
+                    return
+            # Those go to the end of the queue, but for who would have to begin at 0 again.
+            brought = {each: each.position - mark for each, mark in marks.items()}
+            slow = [
+                each
+                for each in sorted(brought, key=brought.__getitem__)
+                if brought[each] < DRIP and each in self.running and each.linger < LINGER_WHOLE
+            ]
+            for each in slow[: self.limiter.statistics().tasks_waiting]:
+                each.stop()
 
     def relieve(self) -> None:
         """Where no thread is free, end a download that only waits for its reader."""
@@ -196,6 +225,7 @@ class Fetcher:
 
     async def _run(self, download: Download) -> None:
         error: Exception | None = None
+        self._engine.crowd()
         try:
             with download.scope:
                 await trio.to_thread.run_sync(

@@ -111,6 +111,11 @@ class Window:
                 offset += len(part)
         return b"".join(parts)
 
+    def holds(self, offset: int) -> bool:
+        """Whether some of the cell at `offset` is there (again)."""
+        with self._windows.lock:
+            return offset // CELL in self._cells
+
     def close(self) -> None:
         """Give all memory back."""
         with self._windows.lock:

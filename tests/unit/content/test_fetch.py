@@ -1,5 +1,6 @@
 """Missing bytes are fetched once, as far as somebody wants them, and from one version only."""
 
+import contextlib
 import threading
 from functools import partial
 
@@ -395,6 +396,32 @@ async def test_the_end_of_the_cache_ends_the_waiting(cache: Cache) -> None:
         await cache.aclose()
     assert len(errors) == 1
     assert source.open_now == 0
+
+
+async def test_drips_do_not_keep_others_waiting(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All threads read files of which next to nothing comes: another file is read all the same."""
+    monkeypatch.setattr("zonedrive.content.fetch.TURN", 0.5)
+    over = threading.Event()
+    drips = [Script(content(MIB, ino), piece=10) for ino in range(12)]
+    for drip in drips:
+        drip.pace = lambda offset: offset and over.wait(0.2)
+
+    async def attempt(reader: Reader) -> None:
+        with contextlib.suppress(TimedOut):
+            await reader.read(0, MIB)
+
+    async with trio.open_nursery() as nursery:
+        for ino, drip in enumerate(drips):
+            nursery.start_soon(attempt, cache.open(ino, "r", MIB, drip))
+        await until(lambda: sum(drip.open_now for drip in drips) == 8)
+        source = Script(content(MIB, 99))
+        with trio.fail_after(20):
+            reader = cache.open(99, "r", MIB, source)
+            assert await reader.read(0, MIB) == source.data
+        over.set()
+        nursery.cancel_scope.cancel()
 
 
 async def test_few_connections_serve_many_files(cache: Cache) -> None:

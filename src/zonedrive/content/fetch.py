@@ -135,8 +135,15 @@ class Fetcher:
                 await self._until(waiter)
             finally:
                 self._waiters.discard(waiter)
+                self._free_place()
             if waiter.error is not None and not self.entry.present.covers(gap, stop):
                 raise waiter.error
+
+    def _free_place(self) -> None:
+        """One waits less: a download may be spare now, so who found none looks again."""
+        for waiter in self._waiters:
+            if waiter.download is None:
+                waiter.event.set()
 
     async def _until(self, waiter: Waiter) -> None:
         """Until the waiter is told something.  Raises TimedOut."""

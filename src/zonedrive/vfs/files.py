@@ -167,9 +167,11 @@ class Files:
         inode = self._core.tree.get(opened.ino)
         if inode.generation:
             return self._local(opened, inode).pread(offset, size)
-        if which.outdated(inode.revision):  # as NFS has it: never parts of two versions
+        # Never parts of two versions; ESTALE as NFS has it.  Who has read nothing yet, as far as we
+        # know, and begins at the beginning gets the new one.
+        if which.outdated(inode.revision) and (which.read or offset):
             raise OSError(errno.ESTALE, "changed on the service, open it again")
-        which.seen = inode.revision, opened.edits
+        which.seen, which.read = (inode.revision, opened.edits), True
         if offset >= inode.size or (inode.is_new and opened.reader is None):
             return b""
         reader = self._reader(opened, inode)

@@ -102,7 +102,8 @@ class Handle(msgspec.Struct):
     append: bool
     pid: int = 0  # of the process, or thread, that opened it
     guarded: bool | None = None  # whether that is a program of `guard`; None: not asked yet
-    seen: tuple[Content, int] | None = None  # what it reads of, and the edits till then
+    seen: tuple[Content, int] | None = None  # what it was opened on, and the edits till then
+    read: bool = False  # whether we know that it has read of that; the kernel may have had pages
 
     def outdated(self, content: Content) -> bool:
         """Whether it began with other bytes than these, and nobody here has edited them since.

@@ -7,9 +7,9 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-import msgspec
-
-from zonedrive.tree.inode import ROOT
+from zonedrive.cipher import Clear
+from zonedrive.tree.inode import ROOT, Kind
+from zonedrive.tree.store import is_whole
 
 
 def is_sealed(path: Path) -> bool | None:
@@ -19,11 +19,8 @@ def is_sealed(path: Path) -> bool | None:
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             row = database.execute("SELECT sealed FROM inodes WHERE ino = ?", (ROOT,)).fetchone()
-        if row is None:
-            return None
-        msgspec.msgpack.decode(bytes(row[0]), type=list)
-    except msgspec.MsgspecError:
-        return True
-    except (sqlite3.Error, TypeError):
+    except sqlite3.Error:
         return None
-    return False
+    if row is None:
+        return None
+    return not is_whole({"ino": ROOT, "kind": Kind.ROOT, "sealed": row[0]}, Clear())

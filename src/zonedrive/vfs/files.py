@@ -21,7 +21,7 @@ from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.open_file import Handle, Opened, OpenFile, content_of
+from zonedrive.vfs.open_file import Content, Handle, Opened, OpenFile, content_of
 from zonedrive.vfs.sessions import Sessions
 
 log = logging.getLogger(__name__)
@@ -167,9 +167,7 @@ class Files:
         inode = self._core.tree.get(opened.ino)
         if inode.generation:
             return self._local(opened, inode).pread(offset, size)
-        # Never parts of two versions; ESTALE as NFS has it.  Who has read nothing yet, as far as we
-        # know, and begins at the beginning gets the new one.
-        if which.outdated(inode.revision) and (which.read or offset):
+        if which.outdated(inode.revision) and not _may_begin_anew(which, inode.revision, offset):
             raise OSError(errno.ESTALE, "changed on the service, open it again")
         which.seen, which.read = (inode.revision, opened.edits), True
         if offset >= inode.size or (inode.is_new and opened.reader is None):
@@ -385,6 +383,16 @@ def _of_a_mapping(which: Handle, offset: int, length: int, size: int) -> bool:
     return (
         which.readable and offset % PAGE == 0 and (end == size or (end < size and not end % PAGE))
     )
+
+
+def _may_begin_anew(which: Handle, content: Content, offset: int) -> bool:
+    """Whether a handle that was opened on another version may read of this one.
+
+    Never parts of two: only who has read nothing yet, as far as we know, and begins at the
+    beginning; and only while nobody else, who shares the kernel's pages, is in the same case.
+    """
+    others = any(each is not which and each.outdated(content) for each in which.file.by_handle)
+    return not (which.read or offset or others)
 
 
 def _require_fitting(size: int) -> None:

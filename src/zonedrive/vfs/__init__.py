@@ -12,12 +12,16 @@ Brings tree, content and outbox together, which do not know each other:
     folders      listings: fetched once for everybody who waits, fresh for `refresh` seconds
     walks        which listings are wanted ahead of programs that go from folder to folder
     siblings     small files ahead of programs that read one after the other
+    callers      which program asks: those of `guard` cause no download
+    pins         what is kept on this machine, with all that appears in it
     delivery     the outbox's carrier: content by `uploads`, names by `placement`,
                  two versions of one file by `conflicts`, requests without an answer by
                  `resolution`
+    unsent       what of an inode the service does not know yet, for a listing's merge
     recovery     what a daemon that was killed left behind
     losses       what a damaged database no longer names
     schema       the database of tree and outbox, and its upgrades
+    upkeep       what the database needs beside the work
     report       what `status`, `sync` and `conflicts` tell
 
 What each verb promises a program stands in SEMANTICS.md beside this file.

@@ -108,6 +108,23 @@ def test_a_new_file_that_arrived_unnoticed_and_was_renamed_over_another(mounted:
     assert len(mounted.zone.versions("notes.txt")) == 2
 
 
+def test_one_that_became_a_version_before_its_temporary_name_was_looked_for(
+    mounted: Mounted,
+) -> None:
+    """The same bytes were sent twice, and only one answer came: the temporary name goes, too."""
+    mounted.allow(*LOG)
+    mounted.deployment.fault(drop_reply=True, times=1, method="POST", path="^/api/zones/")
+    mounted.deployment.fault(latency_ms=1500, method="GET", path="/folder/")
+    (mounted.root / "notes.tmp").write_bytes(b"one\n")
+    eventually(lambda: mounted.zone.find("notes.tmp") is not None, what="it took effect")
+    (mounted.root / "notes.tmp").rename(mounted.root / "notes.txt")
+    eventually(lambda: len(mounted.zone.versions("notes.txt")) == 2, what="the version is there")
+    mounted.deployment.heal()
+    mounted.sync()
+    assert "notes.tmp" not in both(mounted)
+    assert len(mounted.zone.versions("notes.txt")) == 2
+
+
 def test_a_new_file_that_arrived_unnoticed_and_became_a_local_one(mounted: Mounted) -> None:
     """A name that never leaves this machine is not left behind on the service either."""
     with lost_upload(mounted, "new.txt", b"one\n"):

@@ -97,17 +97,6 @@ class Doubts:
         """Every request in doubt."""
         return list(self._doubts.values())
 
-    def of(self, bytes_ino: int, generation: int) -> Doubt | None:
-        """The request that sent these bytes, whoever's matter it has become."""
-        return next(
-            (
-                each
-                for each in self._doubts.values()
-                if (each.bytes_ino, each.generation) == (bytes_ino, generation)
-            ),
-            None,
-        )
-
     def moved_to(self, folder: str, name: str) -> list[Doubt]:
         """Moves that may have brought something to that place."""
         return [
@@ -126,7 +115,9 @@ class Doubts:
 
     def keeps(self, ino: int, generation: int) -> bool:
         """Whether these bytes in the spool are still needed for a comparison."""
-        return generation != 0 and self.of(ino, generation) is not None
+        sent = (ino, generation)
+        doubts = self._doubts.values()
+        return any(sent == (it.bytes_ino, it.generation) for it in doubts if it.generation)
 
     def note(self, doubt: Doubt) -> None:
         """The request is about to be sent."""

@@ -10,7 +10,7 @@ transaction.
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import msgspec
 import trio
@@ -84,13 +84,16 @@ class Resolution:
             self._core.resolved(doubt)
 
     def present(self, sent: Doubt) -> Doubt | None:
-        """The doubt as it is now: it may have become another inode's matter."""
+        """The doubt as it is now: it may have become another inode's matter.
+
+        The same bytes may be in doubt twice: sent as a new file, which was then renamed over
+        another, and as that one's version.
+        """
         doubts = self._core.doubts
-        if sent.generation:
-            return doubts.of(sent.bytes_ino, sent.generation)
-        now = (msgspec.structs.replace(each, ino=sent.ino) for each in doubts.all())
-        found = zip(doubts.all(), now, strict=True)
-        return next((doubt for doubt, known in found if known == sent), None)
+        if doubts.get(sent.ino) == sent:
+            return sent
+        passed_on = msgspec.structs.replace
+        return next((it for it in doubts.all() if passed_on(sent, ino=it.ino) == it), None)
 
     # ---- looking ----
 
@@ -391,10 +394,10 @@ class Resolution:
         """The bytes that were sent are those of the service's version: read them from here."""
         core = self._core
         opened = core.opened.get(inode.ino)
-        path = core.spool.path(inode.ino, doubt.generation)
-        if opened is None:
-            await core.cache.take(path, inode.ino, entry.revision, doubt.size, taken)
-            return
-        async with opened.preparing:  # nobody is copying these bytes just now
-            opened.close_local()
+        async with opened.preparing if opened else nullcontext():  # nobody copies them just now
+            if opened is not None:
+                opened.close_local()
+            if core.doubts.keeps(inode.ino, doubt.generation):
+                return  # sent twice: they stay until it is known what came of the other one
+            path = core.spool.path(inode.ino, doubt.generation)
             await core.cache.take(path, inode.ino, entry.revision, doubt.size, taken)

@@ -13,7 +13,18 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 GROUND = frozenset(
-    {"model", "errors", "paths", "config", "db", "cipher", "failpoint", "salvage", "memory"}
+    {
+        "model",
+        "errors",
+        "paths",
+        "config",
+        "db",
+        "cipher",
+        "failpoint",
+        "salvage",
+        "memory",
+        "harden",
+    }
 )
 
 # What each package may import of zonedrive, beside itself.  Downward only, see the README's map.

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import trio
 
-from zonedrive import config
-from zonedrive.daemon import harden, logs
+from zonedrive import config, harden
+from zonedrive.daemon import logs
 from zonedrive.daemon.build import Parts, build
 from zonedrive.daemon.commands import ENDING, Commands
 from zonedrive.daemon.control import Server

@@ -5,7 +5,6 @@ Must not ask a person anything, nor keep anything.  Each verb is one request, se
 INVARIANT: a password and a code go into a request's body and nowhere else.
 """
 
-import time
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -14,6 +13,7 @@ import httpx
 
 from zonedrive.errors import NotFound
 from zonedrive.logon import wire
+from zonedrive.logon.clock import Clock
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import NewToken, Outcome, Requirements
 from zonedrive.remote import tls
@@ -30,13 +30,15 @@ TOKENS: Final = "/api/tokens"
 class _Given(httpx.Auth):
     """The bearer of this process's own requests: none at first."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.bearer: Secret | None = None
+        self._clock = clock
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         if self.bearer is not None:
             request.headers["Authorization"] = f"Bearer {self.bearer.reveal()}"
-        yield request
+        response = yield request
+        self._clock.heard(response.headers.get("Date"))
 
 
 class Access:
@@ -46,7 +48,8 @@ class Access:
         """`base` is a base URL as `remote.address.base_url` gives it."""
         self._calls = Calls(client, base, Link(), connections=1)
         self._client = client
-        self._given = _Given()
+        self.clock = Clock()  # the service's time
+        self._given = _Given(self.clock)
         client.auth = self._given
 
     def carry(self, bearer: Secret | None) -> None:
@@ -85,7 +88,7 @@ class Access:
         doing = "asking for a token"
         body = {"tokenName": name, "validity": seconds, "password": list(password.reveal())}
         answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
-        return wire.new_token(answer, doing, time.time_ns())
+        return wire.new_token(answer, doing, self.clock.now_ns(), seconds)
 
     async def check(self) -> None:
         """Raise NotLoggedOn where the carried bearer is not accepted."""

@@ -12,7 +12,6 @@ and nothing here starts another flow.
 """
 
 import enum
-import time
 from typing import Final, Protocol
 
 import msgspec
@@ -34,6 +33,9 @@ from zonedrive.logon.wire import Outcome, Requirements
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"
 MAILED: Final = "ServiceMail"
+
+# The codes of an account that lets nobody in for a while, whatever the password.
+BLOCKED: Final = frozenset({"TEMPORARY_BLOCKED", "TEMPORARILY_BLOCKED"})
 
 # How a person reads the codes of a refused logon.
 _REFUSALS: Final = {
@@ -166,10 +168,11 @@ class Flow:
                 "logging on: the service wants the password to be changed first",
                 remedy="change it in the service's web application, then log on again",
             )
-        expires = time.time_ns() + outcome.life_ns if outcome.life_ns else 0
+        began = self._access.clock.now_ns()
+        expires = began + outcome.life_ns if outcome.life_ns else 0
         self.state = State.LOGGED_ON
         return LoggedOn(
-            Bearer(outcome.session, "session", expires),
+            Bearer(outcome.session, "session", expires, began_ns=began),
             outcome.user_id or self._username,
             self._password,
         )
@@ -185,13 +188,14 @@ async def obtain_token(access: Access, session: LoggedOn, name: str, days: int) 
     token = await access.create_token(name, days * 86400, session.password)
     if not fits_header(token.secret):
         raise BadAnswer("asking for a token: the token cannot stand in a request")
-    expires = token.expires_ns or time.time_ns() + days * 86400 * 10**9
+    began = access.clock.now_ns()
+    expires = token.expires_ns or began + days * 86400 * 10**9
     access.carry(Secret(token.secret))
     try:
         await access.check()
     finally:
         access.carry(Secret(session.bearer.secret))
-    return Bearer(token.secret, "token", expires, token.id)
+    return Bearer(token.secret, "token", expires, token.id, began)
 
 
 async def leave_session(access: Access, token: Bearer) -> None:
@@ -226,9 +230,12 @@ def _refusal(refused: RemoteError) -> RemoteError:
         return refused
     if refused.code == "UNSUPPORTED_VERSION":
         return Rejected("logging on: the service does not support this version of zonedrive")
+    blocked = refused.code in BLOCKED
     return CredentialsRefused(
         f"logging on: {words}" if words else refused.message,
-        remedy="check user name, password and code",
+        remedy="wait a while before the next attempt, which could make it longer"
+        if blocked
+        else "check user name, password and code",
         status=refused.status,
         code=refused.code,
     )

@@ -27,8 +27,9 @@ class Bearer(msgspec.Struct, frozen=True):
 
     secret: str
     kind: Literal["token", "session"]
-    expires_ns: int = 0  # wall clock; 0: not known
+    expires_ns: int = 0  # the service's time; 0: not known
     id: str = ""  # the token's id, which is no secret
+    began_ns: int = 0  # when it was given, the service's time; 0: not known
 
     @property
     def until(self) -> str:

@@ -90,7 +90,7 @@ def test_a_background_daemon_does_not_speak_for_its_parent(
 def test_secrets_are_in_no_core_and_no_debugger() -> None:
     """The process that holds the keys cannot be dumped."""
     text = (
-        "import ctypes, resource; from zonedrive.daemon.harden import no_dumps; no_dumps();"
+        "import ctypes, resource; from zonedrive.harden import no_dumps; no_dumps();"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), resource.getrlimit(resource.RLIMIT_CORE))"
     )
     said = subprocess.run(

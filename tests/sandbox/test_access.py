@@ -1,14 +1,12 @@
 """Logging on and off, and every way to show who one is."""
 
 import base64
-from collections.abc import Callable
 from http.cookies import SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.sandbox.running import PASSWORDS, Person, Service, eventually, logon, refusal, world
+from tests.sandbox.running import PASSWORDS, Person, Service, eventually, logon, refusal
 
 ALICE = "alice@acme.example"
 
@@ -226,59 +224,3 @@ def test_only_the_password_can_be_changed_where_that_is_required(service: Servic
     assert client.get("/api/access/logoff").status_code == 204
     again = logon(service.client(), "newbie@acme.example", "second day")
     assert again.json()["passwordChangeIsRequired"] is False
-
-
-def test_without_an_identity_provider_nobody_signs_on_in_a_browser(service: Service) -> None:
-    """The page that believes everybody exists only where the world file sets it up."""
-    query = {"kind": "idp", "name": "corp", "redirect": "http://127.0.0.1:9/"}
-    client = service.client()
-    assert refusal(client.get("/api/sandbox/signon", params=query)) == (404, "NOT_FOUND")
-    answer = client.post("/api/sandbox/signon", params=query, data={"username": ALICE})
-    assert refusal(answer) == (404, "NOT_FOUND")
-
-
-IDENTITY = """
-identity_providers = [{ name = "corp", description = "Corporate sign-on" }]
-personal_id = [{ name = "eid", description = "Electronic id" }]
-"""
-
-
-def test_sign_on_in_a_browser_ends_in_a_session(start: Callable[..., Service]) -> None:
-    """The address leads to a page that sends the browser back with what a logon takes once."""
-    service = start(world(IDENTITY))
-    client = service.client()
-    needs = client.get("/api/access/authorizationrequirements").json()
-    assert needs["idpData"] == [{"name": "corp", "description": "Corporate sign-on"}]
-    assert needs["personalIdentificationTypes"] == [
-        {"name": "eid", "description": "Electronic id", "icon": ""}
-    ]
-    back = "http://127.0.0.1:9/back"
-    idp = {"idpName": "corp", "fragmentResponse": "true"}
-    for path, query in [
-        ("/api/access/idpsignonuri", idp),
-        ("/api/access/personalid-signonuri", {"authentication-type": "eid"}),
-    ]:
-        query = {**query, "organization": "Acme", "redirectURI": back}
-        answer = client.get(path, params=query)
-        assert answer.status_code == 200
-        uri = answer.json()["uri"]
-        assert client.get(uri).headers["content-type"].startswith("text/html")
-        assert refusal(client.post(uri, data={"username": "x"})) == (401, "AUTHORIZATION_FAILED")
-        location = client.post(uri, data={"username": ALICE}).headers["location"]
-        assert location.startswith(back + "#")
-        token = parse_qs(urlsplit(location).fragment)["token"][0]
-        body = {"token": token}
-        assert client.post("/api/access/logon", json=body).json()["userId"] == {"name": ALICE}
-        again = client.post("/api/access/logon", json=body)
-        assert refusal(again) == (401, "AUTHORIZATION_FAILED")
-        for missing in query:
-            without = {name: value for name, value in query.items() if name != missing}
-            assert refusal(client.get(path, params=without)) == (400, "ILLEGAL_ARGUMENT")
-        other = client.get(path, params={**query, "organization": "Other"})
-        assert refusal(other) == (400, "ORGANIZATION_UNKNOWN")
-    form = client.get(
-        "/api/access/idpsignonuri",
-        params={**idp, "organization": "Acme", "redirectURI": back, "fragmentResponse": "false"},
-    ).json()["uri"]
-    page = client.post(form, data={"username": ALICE})
-    assert f'action="{back}"' in page.text

@@ -26,6 +26,8 @@ class Organization(msgspec.Struct, frozen=True):
     ranges: bool = True
     identity_providers: list[Named] = []
     personal_id: list[Named] = []
+    idp_required: bool = False  # everybody signs on at an identity provider
+    idp_users: list[str] = []  # these do
 
 
 def save(database: Database, organization: Organization) -> None:

@@ -29,6 +29,8 @@ class WorldOrganization(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     ranges: bool = True
     identity_providers: list[Named] = []
     personal_id: list[Named] = []
+    idp_required: bool = False
+    idp_users: list[str] = []
 
 
 class WorldUser(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -172,6 +174,7 @@ class _Check:
             self._wrong("organization.session_seconds", "must be more than 0")
         if not organization.name or not organization.domain:
             self._wrong("organization", "name and domain must not be empty")
+        self._sign_on(organization)
         self._unique("users", (user.id.lower() for user in self._world.users))
         self._unique("groups", (group.name for group in self._world.groups))
         self._unique("zones", (zone.name for zone in self._world.zones))
@@ -183,6 +186,14 @@ class _Check:
         self._cycles()
         for number, zone in enumerate(self._world.zones):
             self._zone(f"zones[{number}]", zone)
+
+    def _sign_on(self, organization: WorldOrganization) -> None:
+        wanted = organization.idp_required or organization.idp_users
+        if wanted and not organization.identity_providers:
+            self._wrong("organization", "idp_required and idp_users need identity_providers")
+        for user in organization.idp_users:
+            if user.lower() not in self._users:
+                self._wrong("organization.idp_users", f"there is no user {user!r}")
 
     def _wrong(self, place: str, why: str) -> Never:
         raise SandboxError(f"{self._path}{_line(self._text, place)}: {why}")

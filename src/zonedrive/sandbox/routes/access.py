@@ -18,6 +18,7 @@ from zonedrive.sandbox.errors import (
 )
 from zonedrive.sandbox.identity import COOKIE, presented_secret
 from zonedrive.sandbox.settings import Named
+from zonedrive.sandbox.signons import Visit, may_return_to
 
 FORGET_COOKIE = f"{COOKIE}=; Path=/; HttpOnly; Secure; Max-Age=0"
 
@@ -32,13 +33,13 @@ async def requirements(request: Request) -> Response:
     """GET /api/access/authorizationrequirements."""
     organization = deployment(request).organization
     answer: dict[str, Any] = {
-        "passwordRequired": True,
+        "passwordRequired": not organization.idp_required,
         "canSavePassword": True,
         "otpRequired": organization.otp != "None",
         "otpType": organization.otp,
         "organizationName": organization.name,
         "worldName": organization.domain,
-        "idpRequired": False,
+        "idpRequired": organization.idp_required,
     }
     if organization.identity_providers:
         answer["idpName"] = organization.identity_providers[0].name
@@ -57,29 +58,37 @@ async def idp_sign_on(request: Request) -> Response:
     """GET /api/access/idpsignonuri."""
     fragment = intake.boolean(request, "fragmentResponse")
     name = intake.text(request, "idpName")
-    providers = deployment(request).organization.identity_providers
-    return _sign_on(request, "idp", name, providers, {"fragment": str(fragment).lower()})
+    known = deployment(request).organization.identity_providers
+    return _sign_on(request, Visit("idp", name, _way_back(request), fragment), known)
 
 
 async def personal_id_sign_on(request: Request) -> Response:
     """GET /api/access/personalid-signonuri."""
     name = intake.text(request, "authentication-type")
-    kinds = deployment(request).organization.personal_id
-    return _sign_on(request, "personal-id", name, kinds, {"fragment": "true"})
+    known = deployment(request).organization.personal_id
+    return _sign_on(request, Visit("personal-id", name, _way_back(request), True), known)
 
 
-def _sign_on(
-    request: Request, kind: str, name: str, known: list[Named], more: dict[str, str]
-) -> Response:
-    organization = deployment(request).organization
+def _way_back(request: Request) -> str:
     redirect = intake.text(request, "redirectURI")
+    if not may_return_to(redirect):
+        raise bad_argument("redirectURI must be https, or http to the caller's own machine")
+    return redirect
+
+
+def _sign_on(request: Request, visit: Visit, known: list[Named]) -> Response:
+    organization = deployment(request).organization
     if not belongs(intake.text(request, "organization"), organization.name, organization.domain):
         raise ApiError(400, "ORGANIZATION_UNKNOWN", "There is no such organization")
-    if name not in [one.name for one in known]:
-        raise bad_argument(f"There is no {kind} named {name!r}")
-    query = urlencode({"kind": kind, "name": name, "redirect": redirect, **more})
-    base = f"{request.url.scheme}://{request.url.netloc}"
-    return json_response({"uri": f"{base}/api/sandbox/signon?{query}"})
+    if visit.name not in [one.name for one in known]:
+        raise bad_argument(f"There is no {visit.kind} named {visit.name!r}")
+    return json_response({"uri": sign_on_address(request, visit)})
+
+
+def sign_on_address(request: Request, visit: Visit) -> str:
+    """The address of the provider's page for one visit."""
+    query = urlencode({"id": deployment(request).signons.begin(visit)})
+    return f"{request.url.scheme}://{request.url.netloc}/api/sandbox/signon?{query}"
 
 
 def belongs(given: str, name: str, domain: str) -> bool:

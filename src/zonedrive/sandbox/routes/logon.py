@@ -17,8 +17,9 @@ from zonedrive.sandbox.deployment import Deployment
 from zonedrive.sandbox.errors import ApiError, bad_argument
 from zonedrive.sandbox.flows import Flow
 from zonedrive.sandbox.identity import COOKIE
-from zonedrive.sandbox.routes.access import belongs, deployment
+from zonedrive.sandbox.routes.access import belongs, deployment, sign_on_address
 from zonedrive.sandbox.sessions import Scope
+from zonedrive.sandbox.signons import Visit
 from zonedrive.sandbox.users import User
 
 SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
@@ -50,7 +51,22 @@ class LogonRequest(msgspec.Struct, rename="camel"):
 async def logon(request: Request) -> Response:
     """POST /api/access/logon."""
     body = await intake.json_body(request, LogonRequest, code="INVALID_DATA")
+    if not body.token and (provider := _provider(request, body)):
+        return provider
     return await Attempt(deployment(request), body).answer()
+
+
+def _provider(request: Request, body: LogonRequest) -> Response | None:
+    """Where somebody has to sign on who does not log on by password."""
+    organization = deployment(request).organization
+    username = body.username or ""
+    if not organization.idp_required and username.lower() not in map(
+        str.lower, organization.idp_users
+    ):
+        return None
+    visit = Visit("idp", organization.identity_providers[0].name, "", True, username)
+    answer = {"logonOK": False, "idpURI": sign_on_address(request, visit)}
+    return json_response(answer | ({"userId": {"name": username}} if username else {}))
 
 
 class Attempt:

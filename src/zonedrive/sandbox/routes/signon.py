@@ -1,64 +1,115 @@
-"""The page behind a sign-on address: stands for an identity provider or an electronic id.
+"""The provider's page behind a sign-on address: stands for identity providers and electronic ids.
 
-It asks who one is, without proof, and sends the browser back to the client's redirect address with
-a token that logs on once (the field `token` of a logon).
+The address is good for one visit.  Whoever shows a user's password there is sent back to the
+client with `token`, which logs on once; whoever gives up, with `error` (an APIError).  These names
+are the sandbox's own, as is all of this page: the interface shows none of it.
 """
 
-from html import escape
-from urllib.parse import parse_qs, urlencode, urlsplit
+from typing import Literal
+from urllib.parse import parse_qs, urlencode
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
-from zonedrive.sandbox import intake
-from zonedrive.sandbox.errors import ApiError, bad_argument
+from zonedrive.sandbox import intake, passwords, signon_page
+from zonedrive.sandbox.deployment import Deployment
+from zonedrive.sandbox.errors import bad_argument
 from zonedrive.sandbox.routes.access import deployment
+from zonedrive.sandbox.signons import MOST_FAILURES, Visit, may_return_to, origin
 
-PAGE = """<!doctype html><meta charset="utf-8"><title>Sandbox sign-on</title>
-<h1>{title}</h1><p>This sandbox believes whoever you say you are.</p>
-<form method="post"><label>User <input name="username" autofocus></label> <button>Sign on</button>
-</form>"""
-# A form post to the client, for clients that asked for no fragment.
-FORWARD = """<!doctype html><meta charset="utf-8"><title>Signed on</title>
-<form method="post" action="{target}"><input type="hidden" name="token" value="{token}">
-<button>Back to the program</button></form><script>document.forms[0].submit()</script>"""
-LARGEST_FORM = 4096
+LARGEST_FORM = 8192
+WRONG = "Unknown user or wrong password."
+_NOBODY = passwords.digest("")  # checked where the user is unknown, so that it takes as long
 
 
 async def page(request: Request) -> Response:
-    """GET /api/sandbox/signon: the form."""
-    _redirect(request)
-    title = f"{deployment(request).organization.name}: {request.query_params.get('name', '')}"
-    return HTMLResponse(PAGE.format(title=escape(title)))
+    """GET /api/sandbox/signon: the form.
+
+    An address that came with the answer to a logon takes the way back as `redirect`, once.
+    """
+    visit = deployment(request).signons.find(intake.text(request, "id"))
+    if visit is None:
+        return _over()
+    redirect = request.query_params.get("redirect", "")
+    if redirect and not visit.redirect:
+        if not may_return_to(redirect):
+            raise bad_argument("redirect must be https, or http to the caller's own machine")
+        visit.redirect = redirect
+    return _form(deployment(request), visit, visit.username, "")
 
 
 async def sign_on(request: Request) -> Response:
-    """POST /api/sandbox/signon: back to the client with a token."""
-    target = _redirect(request)
+    """POST /api/sandbox/signon: back to the client, or once more the form."""
+    visit_id = intake.text(request, "id")
+    service = deployment(request)
+    visit = service.signons.find(visit_id)
+    sent = await _fields(request)
+    if visit is None:
+        return _over()
+    if sent.get("do") == "cancel":
+        service.signons.end(visit_id)
+        return _back(visit, {"error": "CANCELLED"})
+    username, password = sent.get("username", "").strip(), sent.get("password", "")
+    user = service.users.find(username)
+    stored = _NOBODY if user is None else user.password
+    if not await run_in_threadpool(passwords.matches, password, stored) or user is None:
+        visit.failures += 1
+        if visit.failures < MOST_FAILURES:
+            return _form(service, visit, username, WRONG)
+        service.signons.end(visit_id)
+        return _back(visit, {"error": "AUTHORIZATION_FAILED"})
+    service.signons.end(visit_id)
+    return _back(visit, {"token": service.signons.issue(user.id)})
+
+
+def _form(service: Deployment, visit: Visit, username: str, wrong: str) -> Response:
+    organization = service.organization
+    kinds: dict[Literal["idp", "personal-id"], str] = {
+        "idp": "Your password here is that of your sandbox account.",
+        "personal-id": "In place of a card and its PIN: the password of your sandbox account.",
+    }
+    known = [*organization.identity_providers, *organization.personal_id]
+    described = {one.name: one.description for one in known if one.description}
+    return signon_page.form(
+        organization=organization.name,
+        title=described.get(visit.name, visit.name),
+        hint=kinds[visit.kind],
+        username=username,
+        wrong=wrong,
+        back=origin(visit.redirect) if visit.redirect else "",
+    )
+
+
+def _back(visit: Visit, fields: dict[str, str]) -> Response:
+    """To where the visit came from, in the form that was asked for."""
+    if not visit.redirect:
+        return signon_page.end(
+            "Nobody waits for this sign-on", "The program named no way back.", 200
+        )
+    if visit.fragment:
+        return RedirectResponse(
+            f"{visit.redirect}#{urlencode(fields)}",
+            status_code=303,
+            headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"},
+        )
+    return signon_page.forward(visit.redirect, fields, origin(visit.redirect))
+
+
+def _over() -> Response:
+    return signon_page.end(
+        "This sign-on is over", "Begin again in the program that sent you here.", 404
+    )
+
+
+async def _fields(request: Request) -> dict[str, str]:
     form = bytearray()
     async for chunk in request.stream():
         form += chunk
         if len(form) > LARGEST_FORM:
             raise bad_argument("The form is too large")
-    username = parse_qs(form.decode("utf-8", "replace")).get("username", [""])[0]
-    service = deployment(request)
-    user = service.users.find(username)
-    if user is None:
-        raise ApiError(401, "AUTHORIZATION_FAILED", "There is no such user")
-    token = service.signons.issue(user.id)
-    if intake.boolean(request, "fragment", default=True):
-        return RedirectResponse(f"{target}#{urlencode({'token': token})}", status_code=303)
-    return HTMLResponse(FORWARD.format(target=escape(target), token=escape(token)))
-
-
-def _redirect(request: Request) -> str:
-    """Where the browser goes afterwards; raises ApiError where no such sign-on is set up."""
-    organization = deployment(request).organization
-    kinds = {"idp": organization.identity_providers, "personal-id": organization.personal_id}
-    known = kinds.get(intake.text(request, "kind"), [])
-    if intake.text(request, "name") not in [one.name for one in known]:
-        raise ApiError(404, "NOT_FOUND", "This organization has no such sign-on")
-    target = intake.text(request, "redirect")
-    if urlsplit(target).scheme not in ("http", "https"):
-        raise bad_argument("The redirect address must be http or https")
-    return target
+    try:
+        found = parse_qs(form.decode("utf-8", "replace"), max_num_fields=20)
+    except ValueError:
+        raise bad_argument("The form has too many fields") from None
+    return {name: values[0] for name, values in found.items()}

@@ -16,7 +16,7 @@ Brings tree, content and outbox together, which do not know each other:
     pins         what is kept on this machine, with all that appears in it
     delivery     the outbox's carrier: content by `uploads`, names by `placement`,
                  two versions of one file by `conflicts`, requests without an answer by
-                 `resolution`
+                 `resolution`, which lets `comparison` look at the bytes
     unsent       what of an inode the service does not know yet, for a listing's merge
     recovery     what a daemon that was killed left behind
     losses       what a damaged database no longer names

@@ -15,13 +15,13 @@ from contextlib import contextmanager, nullcontext
 import msgspec
 import trio
 
-from zonedrive.content.file import ContentFile
-from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreachable
+from zonedrive.errors import BadAnswer, NotFound, Unavailable, Unreachable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent, due_in
 from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.comparison import Comparison
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.identity import claim
@@ -41,6 +41,7 @@ class Resolution:
     def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core
         self._folders = folders
+        self.comparison = Comparison(core)
         self._under_way: dict[tuple[str, str], trio.Event] = {}  # by folder id and name
 
     # ---- one request to one place at a time ----
@@ -173,7 +174,7 @@ class Resolution:
             return None
         if inode.is_folder:
             return found
-        same = found.size == doubt.size and await self._is_what_was_sent(doubt, found.id)
+        same = found.size == doubt.size and await self.comparison.is_what_was_sent(doubt, found.id)
         return found if same else None
 
     async def _is_below_another(self, inode: Inode, doubt: Doubt) -> bool:
@@ -197,7 +198,7 @@ class Resolution:
             return False
         for version in versions[1:LOOK_BACK]:
             ours = version.modified_by == core.user and version.size == doubt.size
-            if ours and await self._is_what_was_sent(doubt, found.id, version.version):
+            if ours and await self.comparison.is_what_was_sent(doubt, found.id, version.version):
                 self._give_way_to(inode, doubt, found)
                 return True
         return False
@@ -213,40 +214,6 @@ class Resolution:
             core.follow(inode, found)
         core.resolved(doubt)
         core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
-
-    async def _is_what_was_sent(
-        self, doubt: Doubt, file_id: str, version: str | None = None
-    ) -> bool:
-        try:
-            file = self._core.spool.open(doubt.bytes_ino, doubt.generation)
-        except (FileNotFoundError, Damaged):
-            return False
-        try:
-            return await self.same_bytes(file, doubt.zone, file_id, version)
-        except Damaged:
-            return False
-        finally:
-            file.close()
-
-    async def same_bytes(
-        self, file: ContentFile, zone: str, file_id: str, version: str | None = None
-    ) -> bool:
-        """Whether a version of the service, the present one, is exactly the content of `file`."""
-        transfer = self._core.service.transfer
-
-        def pieces() -> Iterator[bytes | memoryview]:
-            with transfer.download(zone, file_id, version=version) as download:
-                yield from download
-
-        def compare() -> bool:
-            offset = 0
-            for piece in pieces():
-                if file.pread(offset, len(piece)) != piece:
-                    return False
-                offset += len(piece)
-            return offset == file.size
-
-        return await trio.to_thread.run_sync(compare)
 
     # ---- noting ----
 

@@ -116,7 +116,7 @@ class Uploads:
         reached(Place.UPLOAD_JUDGED)
         if verdict is Verdict.COMPARE:
             assert found is not None
-            same = await self._resolution.same_bytes(file, doubt.zone, found.id)
+            same = await self._resolution.comparison.same_bytes(file, doubt.zone, found.id)
             if self._decided_anew(intent):
                 return
             if same:

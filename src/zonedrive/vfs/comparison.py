@@ -1,0 +1,55 @@
+"""Whether the service has the very bytes that are here: they are fetched again and compared.
+
+Sizes and authors alone prove nothing: two versions of one size by one user may differ.
+"""
+
+from collections.abc import Iterator
+
+import trio
+
+from zonedrive.content.file import ContentFile
+from zonedrive.errors import Damaged
+from zonedrive.outbox.doubts import Doubt
+from zonedrive.vfs.core import Core
+
+
+class Comparison:
+    """Compares what the service has with bytes of the spool."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def is_what_was_sent(
+        self, doubt: Doubt, file_id: str, version: str | None = None
+    ) -> bool:
+        """Whether a version of the service is what a request of ours carried."""
+        try:
+            file = self._core.spool.open(doubt.bytes_ino, doubt.generation)
+        except (FileNotFoundError, Damaged):
+            return False
+        try:
+            return await self.same_bytes(file, doubt.zone, file_id, version)
+        except Damaged:
+            return False
+        finally:
+            file.close()
+
+    async def same_bytes(
+        self, file: ContentFile, zone: str, file_id: str, version: str | None = None
+    ) -> bool:
+        """Whether a version of the service, the present one, is exactly the content of `file`."""
+        transfer = self._core.service.transfer
+
+        def pieces() -> Iterator[bytes | memoryview]:
+            with transfer.download(zone, file_id, version=version) as download:
+                yield from download
+
+        def compare() -> bool:
+            offset = 0
+            for piece in pieces():
+                if file.pread(offset, len(piece)) != piece:
+                    return False
+                offset += len(piece)
+            return offset == file.size
+
+        return await trio.to_thread.run_sync(compare)

@@ -1,10 +1,11 @@
-"""What the service keeps, as values: zones, entries and versions, free of any wire format.
+"""What the service keeps, as values: zones, entries, versions, groups and tokens, free of any wire.
 
 Knows nothing of HTTP, SQL, inodes or the kernel; every other package may import it.
 Times are nanoseconds since the epoch, sizes are bytes.
 """
 
-from typing import NewType
+from collections.abc import Mapping
+from typing import Any, Literal, NewType
 
 import msgspec
 
@@ -66,3 +67,63 @@ class Version(msgspec.Struct, frozen=True):
     size: int
     modified_ns: int
     modified_by: str
+
+
+Level = Literal["Manage", "Access", "None"]
+"""What a member may do in a group; "None" takes a member out."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One member of a group: a user, or another group."""
+
+    id: str
+    type: str  # User or Group
+    name: str = ""
+    level: str = ""  # Manage or Access
+    authorization: str = ""  # of users; Administrator and Internal occur
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Some users of the organization; `id` has the form `group.<uuid>@<domain>`."""
+
+    id: str
+    name: str
+    description: str = ""
+    members: tuple[Member, ...] = ()
+    created_ns: int = 0
+    created_by: str = ""
+    administrator_managed: bool = False  # no manager of its own: any administrator manages it
+    open: bool = False  # every user may see its members
+    may_assign_rights: bool = False
+
+
+class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What limits a token beyond the rights of its user."""
+
+    name: str = ""  # SCIM: users and groups alone
+    description: str = ""
+    clients: tuple[str, ...] = ()
+    permissions: Mapping[str, Mapping[str, bool]] = {}  # by resource: all, create, list, get, …
+    limitations: Mapping[str, Any] = {}
+    extensions: Mapping[str, Any] = {}
+
+
+class Token(msgspec.Struct, frozen=True):
+    """One token of the list, as much as is known of it; never its secret."""
+
+    id: str  # "" where the service does not say, as in the other fields
+    name: str
+    expires_ns: int  # 0: the service does not say
+    record: Mapping[str, Any]  # everything that the service says of it
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token as it was made.  This is the only time that anybody sees the secret."""
+
+    id: str
+    secret: str
+    expires_ns: int  # 0: the service does not say
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return f"NewToken(id={self.id!r}, expires_ns={self.expires_ns})"

@@ -41,6 +41,11 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
         "trash": ("zonedrive.cli.files", "trash", "List what was deleted."),
         "restore": ("zonedrive.cli.files", "restore", "Bring back what was deleted."),
     },
+    "The organization": {
+        "tokens": ("zonedrive.cli.tokens", "tokens", "List and make tokens for programs."),
+        "users": ("zonedrive.cli.users", "users", "List the users."),
+        "groups": ("zonedrive.cli.groups", "groups", "Make, change and delete groups."),
+    },
     "Finding faults": {
         "doctor": ("zonedrive.cli.doctor", "doctor", "Check what a mount needs."),
     },

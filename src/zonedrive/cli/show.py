@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -52,6 +52,14 @@ def when(text: str) -> str:
     return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def moment(ns: int) -> str | None:
+    """Nanoseconds since the epoch as ISO 8601 in UTC; None for 0, or a year that has no name."""
+    try:
+        return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds") if ns else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def width() -> int:
     """Columns of the terminal; into a file or a pipe, nothing is folded."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
@@ -86,9 +94,28 @@ def table(
     _console().print(shown)
 
 
+def records(items: Sequence[Mapping[str, object]]) -> None:
+    """Objects of any shape: a column for each field that one of them has, in order.
+
+    As blocks of lines where that is wider than the terminal.
+    """
+    columns = list(dict.fromkeys(name for item in items for name in item))
+    shown = [name for name in columns if any(_cell(item.get(name)) for item in items)] or columns
+    rows = [[_cell(item.get(name)) for name in shown] for item in items]
+    if _natural_width([shown, *rows]) > width():
+        _blocks(shown, rows)
+    else:
+        table(shown, rows)
+
+
 def line(text: str, style: str = "") -> None:
     """One line (folded where the terminal is narrow); `style` is rich's, for terminals only."""
     _console().print(_printable(text), style=style, soft_wrap=width() == UNFOLDED)
+
+
+def remark(text: str) -> None:
+    """As `complain`, of what is no trouble."""
+    complain(text)
 
 
 def complain(text: str) -> None:
@@ -127,6 +154,26 @@ class Progress:
             columns = shutil.get_terminal_size((80, 24)).columns
             click.echo(f"\r\x1b[K{_printable(text)[: columns - 1]}", nl=False, err=True)
             self._last = text
+
+
+def _cell(value: object) -> str:
+    """A value of somebody else's JSON on one line."""
+    if value is None or value in ("", [], {}):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _natural_width(rows: Sequence[Sequence[str]]) -> int:
+    """Columns that a table of these rows takes where nothing is folded."""
+    from rich.cells import cell_len
+
+    columns = zip(*rows, strict=True)
+    widths = [max(cell_len(_printable(cell)) for cell in column) for column in columns]
+    return sum(widths) + 3 * len(widths)
 
 
 def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -20,6 +20,7 @@ from zonedrive.remote import calls, lines, tls, wire
 from zonedrive.remote.address import base_url, fill_path
 from zonedrive.remote.calls import Calls
 from zonedrive.remote.direct import Direct
+from zonedrive.remote.directory import Directory
 from zonedrive.remote.link import Link, State
 from zonedrive.remote.listing import Pagination, Reader
 from zonedrive.remote.multipart import MultipartBody
@@ -77,6 +78,7 @@ class Service:
         self._calls = requests
         self._profile = profile
         self._pagination = {kind: Pagination() for kind in ("zones", "folder", *OPERATIONS)}
+        self.directory = Directory(requests)
         self.transfer = transfer
         self.link = link
 

@@ -1,0 +1,101 @@
+"""The options that limit a token: `--scope`, `--permission`, `--client` and the rest of a scope.
+
+Must not know what the service makes of them, which is not published beyond SCIM.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from zonedrive.model import Scope
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
+
+
+def scope_options(command: Decorated) -> Decorated:
+    """All of them."""
+    for option in reversed(
+        (
+            click.option(
+                "--scope", metavar="NAME", help="Limit it by this scope; SCIM is predefined."
+            ),
+            click.option(
+                "--permission",
+                "permissions",
+                metavar="RESOURCE=ACTION[,ACTION...]",
+                multiple=True,
+                help=f"Limit it to these actions ({', '.join(ACTIONS)}) on a resource; repeatable.",
+            ),
+            click.option(
+                "--client",
+                "clients",
+                metavar="NAME",
+                multiple=True,
+                help="Limit it to this client, for example ServiceSSI; repeatable.",
+            ),
+            click.option(
+                "--scope-file",
+                metavar="JSON",
+                type=click.Path(),
+                help="Take the scope from this file: an object with name, description, clients,"
+                " permissions, limitations and extensions, any of them.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def scope_of(
+    scope: str | None,
+    permissions: tuple[str, ...],
+    clients: tuple[str, ...],
+    scope_file: str | None,
+) -> "Scope | None":
+    """The scope that was asked for, None for none.  Raises click.UsageError."""
+    if scope_file is not None:
+        if scope is not None or permissions or clients:
+            raise click.UsageError("--scope-file stands alone: put everything into the file.")
+        return _read(Path(scope_file))
+    if scope is None and not permissions and not clients:
+        return None
+    from zonedrive.model import Scope
+
+    return Scope(name=scope or "", clients=clients, permissions=_permissions(permissions))
+
+
+def _permissions(given: tuple[str, ...]) -> dict[str, dict[str, bool]]:
+    found: dict[str, dict[str, bool]] = {}
+    for each in given:
+        resource, _, actions = each.partition("=")
+        for action in actions.split(","):
+            if not resource or action not in ACTIONS:
+                raise click.UsageError(
+                    f"--permission {each}: write RESOURCE=ACTION, the actions being"
+                    f" {', '.join(ACTIONS)}."
+                )
+            found.setdefault(resource, {})[action] = True
+    return found
+
+
+def _read(path: Path) -> "Scope":
+    import msgspec
+
+    from zonedrive.errors import ConfigError
+    from zonedrive.model import Scope
+
+    try:
+        value = json.loads(path.read_bytes())
+        unknown = set(value) - set(Scope.__struct_fields__) if isinstance(value, dict) else set()
+        if unknown:
+            raise ValueError(f"unknown field {min(unknown)!r}")
+        return msgspec.convert(value, Scope)
+    except OSError as wrong:
+        raise ConfigError(f"{path} cannot be read ({wrong.strerror})") from wrong
+    except (ValueError, RecursionError, msgspec.ValidationError) as wrong:
+        raise ConfigError(f"{path} is not a scope ({wrong})", remedy="mend the file") from wrong

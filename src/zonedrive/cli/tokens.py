@@ -1,0 +1,169 @@
+"""`zonedrive tokens list` and `create`: what else may act as the user.
+
+Must not know how the service is asked.
+
+INVARIANT: a token's secret is written once, to the standard output, and nowhere else.
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zonedrive.cli import show
+from zonedrive.cli.asking import ask_directory
+from zonedrive.cli.options import account_option, json_option
+from zonedrive.cli.scope import scope_of, scope_options
+
+if TYPE_CHECKING:
+    from zonedrive.model import NewToken, Scope, Token
+
+DAY = 86_400
+DAYS = 90
+KNOWN = ("id", "tokenName", "expiry")
+
+
+@click.group()
+def tokens() -> None:
+    """List your tokens, make new ones.
+
+    A token is a secret that acts as you, within its scope, until it expires.  Programs use it
+    instead of a password.  The interface has no way to end one early.
+    """
+
+
+@tokens.command("list")
+@account_option
+@json_option
+def list_tokens(account: str, as_json: bool) -> None:
+    """List your tokens, also the ones that have expired.
+
+    How the list looks is not part of the published interface: beside id, name and expiry, the
+    table shows what this deployment says of each token, under its own names.
+
+    \b
+    --json: an array of {"id", "name", "expires", "expired", "record"}
+      id, name  text, null where the deployment does not say
+      expires   a moment such as 2026-11-21T14:03:07+00:00, or null
+      expired   whether that is past, or null
+      record    the token as the deployment describes it
+    """
+    found = ask_directory(account, lambda directory: directory.tokens())
+    now_ns = time.time_ns()
+    objects = [_object(token, now_ns) for token in found]
+    if as_json:
+        show.as_json(objects)
+        return
+    if not objects:
+        show.line("there are no tokens")
+        return
+    show.records([_row(each) for each in objects])
+
+
+@tokens.command()
+@click.argument("name")
+@account_option
+@click.option(
+    "--days",
+    type=click.IntRange(1, 36500),
+    metavar="N",
+    help=f"How long it shall be valid.  [default: {DAYS}]",
+)
+@click.option(
+    "--seconds", type=click.IntRange(1), metavar="N", help="The same in seconds, for short lives."
+)
+@scope_options
+@click.option(
+    "--password-stdin",
+    is_flag=True,
+    help="Read your password as one line from the standard input.",
+)
+@json_option
+def create(
+    name: str,
+    account: str,
+    days: int | None,
+    seconds: int | None,
+    password_stdin: bool,
+    as_json: bool,
+    **scope: Any,
+) -> None:
+    """Make a token called NAME and print its secret, which nobody can see again.
+
+    The service wants your password for it.  The secret alone goes to the standard output, so that
+    token=$(zonedrive tokens create NAME) works; what else there is to say goes to stderr.
+
+    Without a scope the token may do all that you may.  With --scope SCIM, which is for
+    administrators, it reaches users and groups only.
+
+    \b
+    --json: {"id", "name", "token", "expires"}; token is the secret
+    """
+    from zonedrive.cli.logon import Terminal
+
+    if days is not None and seconds is not None:
+        raise click.UsageError("--days and --seconds exclude each other.")
+    limits = scope_of(**scope)
+    if not name.strip():
+        raise click.UsageError("NAME is empty.")
+    if not password_stdin and not _somebody_there():
+        raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
+    life = seconds or (days or DAYS) * DAY
+    made = _made(account, name, life, limits, Terminal(password_stdin, None))
+    if as_json:
+        show.as_json(
+            {
+                "id": made.id or None,
+                "name": name,
+                "token": made.secret,
+                "expires": show.moment(made.expires_ns),
+            }
+        )
+        return
+    click.echo(made.secret)
+    until = show.moment(made.expires_ns)
+    show.remark(
+        f"made the token {name}"
+        + (f" ({made.id})" if made.id else "")
+        + (f", valid until {show.when(until)}" if until else "")
+        + "; this was the only time that its secret is shown"
+    )
+
+
+def _made(account: str, name: str, life: int, scope: "Scope | None", terminal: Any) -> "NewToken":
+    """The token.  Whether there is a logon is found out before anybody types a password."""
+    from zonedrive.logon.account import Account
+    from zonedrive.paths import AccountPaths
+
+    Account.load(AccountPaths(account))
+    password = terminal.password()
+    return ask_directory(
+        account, lambda directory: directory.create_token(name, life, password.reveal(), scope)
+    )
+
+
+def _somebody_there() -> bool:
+    import sys
+
+    return sys.stdin.isatty()
+
+
+def _object(token: "Token", now_ns: int) -> dict[str, Any]:
+    return {
+        "id": token.id or None,
+        "name": token.name or None,
+        "expires": show.moment(token.expires_ns),
+        "expired": token.expires_ns <= now_ns if token.expires_ns else None,
+        "record": dict(token.record),
+    }
+
+
+def _row(shown: dict[str, Any]) -> dict[str, Any]:
+    """For the table: what is known first, then the rest under the deployment's names."""
+    row: dict[str, Any] = {"name": shown["name"]}
+    if shown["expires"]:
+        row["expires"] = show.when(shown["expires"]) + (" (expired)" if shown["expired"] else "")
+    elif "expiry" in shown["record"]:
+        row["expires"] = shown["record"]["expiry"]
+    rest = {key: value for key, value in shown["record"].items() if key not in KNOWN}
+    return row | {"id": shown["id"]} | {key: rest[key] for key in rest if key not in row}

@@ -1,0 +1,28 @@
+"""The credentials of an account that was logged on with the command, for a program.
+
+Must not know what the program does with them.  Nothing is asked of the service here.
+"""
+
+from zonedrive import config
+from zonedrive.logon.account import Account
+from zonedrive.logon.secrets import open_store
+from zonedrive.logon.session import BearerAuth
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, config_file
+from zonedrive.remote.client import Credentials
+
+
+def stored(account: str = DEFAULT_ACCOUNT) -> Credentials:
+    """Those of `account`, with the settings of config.toml.
+
+    Raises NotLoggedOn where there was no logon, ConfigError for what cannot be used.
+    """
+    paths = AccountPaths(account)
+    found = Account.load(paths)
+    settings = config.load(config_file(), account)
+    return Credentials(
+        base_url=found.base_url,
+        auth=BearerAuth(open_store(paths)),
+        ca_file=found.ca_file,
+        profile=settings.profile or found.profile,
+        settings=settings,
+    )

@@ -1,0 +1,171 @@
+"""Users, groups and tokens of the organization, as typed verbs.
+
+Must not know zones, files or how answers look.  There is no endpoint that lists groups or shows
+one: a group is known by the id that came when it was made.
+
+INVARIANT: each change is one request, sent once; a password goes into a request's body and
+nowhere else.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from zonedrive.errors import (
+    BadAnswer,
+    CredentialsRefused,
+    Forbidden,
+    NotFound,
+    RemoteError,
+)
+from zonedrive.model import Group, Level, NewToken, Scope, Token
+from zonedrive.remote import records
+from zonedrive.remote.address import fill_path
+from zonedrive.remote.calls import Calls
+from zonedrive.remote.listing import Pagination, Reader
+from zonedrive.remote.records import Record
+
+TOKENS = "/api/tokens"
+USERS = "/api/users"
+GROUPS = "/api/groups"
+GROUP = "/api/groups/{group}"
+MEMBER = "/api/groups/{group}/members/{member}"
+
+MOST_PAGES = 1000
+"""Of one list; a service that has more of them does not end."""
+
+_WRONG_PASSWORD = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE"})
+
+
+class Directory:
+    """The organization's users, groups and tokens, as one user may see and change them.
+
+    Every verb raises subclasses of errors.RemoteError.
+    """
+
+    def __init__(self, requests: Calls) -> None:
+        self._calls = requests
+        self._pagination = {path: Pagination() for path in (TOKENS, USERS)}
+
+    async def users(self) -> list[Mapping[str, Any]]:
+        """All users, each with the fields that this deployment gives; none are published."""
+        with _advice("ask an administrator of the organization for the right to see its users"):
+            return [record.fields for record in await self._list(USERS, "listing the users")]
+
+    async def tokens(self) -> list[Token]:
+        """All tokens of the user, expired ones included."""
+        with _advice(_TOKEN_ADVICE):
+            found = await self._list(TOKENS, "listing the tokens")
+        return [records.token(record) for record in found]
+
+    async def create_token(
+        self, name: str, seconds: int, password: str, scope: Scope | None = None
+    ) -> NewToken:
+        """A new token of the user, who has `password`; without a scope it may all that he may.
+
+        Raises CredentialsRefused for a wrong password.
+        """
+        doing = "making a token"
+        body = records.token_wanted(name, seconds, password, scope)
+        try:
+            with _advice(_TOKEN_ADVICE):
+                answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
+        except RemoteError as refused:
+            if refused.code not in _WRONG_PASSWORD:
+                raise
+            raise CredentialsRefused(
+                f"{doing}: the password is wrong",
+                remedy="try again with the password of the user who is logged on",
+                status=refused.status,
+                code=refused.code,
+            ) from refused
+        return records.new_token(answer, doing, time.time_ns())
+
+    async def create_group(
+        self, name: str, description: str = "", members: Mapping[str, Level] | None = None
+    ) -> Group:
+        """A new group; `members` are ids of users and groups with the level of each."""
+        doing = "making a group"
+        body = {
+            "name": name,
+            "description": description,
+            "members": records.members_wanted(members or {}),
+        }
+        return _done(await self._changed("POST", GROUPS, doing, body=body), doing)
+
+    async def update_group(
+        self, group_id: str, members: Mapping[str, Level], *, relative: bool = True
+    ) -> Group:
+        """Give `members` their levels; not `relative`: and take everybody else out.
+
+        Relative without members changes nothing, and gives the group as it is.
+        """
+        doing = "changing a group"
+        path = fill_path(GROUP, {"group": group_id})
+        query = {"relative": "true" if relative else "false"}
+        body = {"members": records.members_wanted(members)}
+        return _done(await self._changed("PUT", path, doing, query=query, body=body), doing)
+
+    async def set_member(self, group_id: str, member_id: str, level: Level) -> None:
+        """Give one member a level; "None" takes it out."""
+        path = fill_path(MEMBER, {"group": group_id, "member": member_id})
+        query = {"accesslevel": level}
+        await self._changed("PUT", path, "changing a member of a group", query=query)
+
+    async def delete_group(self, group_id: str) -> None:
+        """Delete a group.  Its members lose the access to zones that they have through it."""
+        path = fill_path(GROUP, {"group": group_id})
+        await self._changed("DELETE", path, "deleting a group")
+
+    async def _changed(
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+    ) -> bytes:
+        try:
+            with _advice("ask a manager of the group, or an administrator"):
+                return await self._calls.change(method, path, query, body, doing=doing)
+        except NotFound as missing:
+            missing.remedy = (
+                "check the ids: that of a group is group.UUID@DOMAIN, as it was printed when the"
+                " group was made"
+            )
+            raise
+
+    async def _list(self, path: str, doing: str) -> list[Record]:
+        pages = 0
+
+        async def fetch(query: Mapping[str, str]) -> list[Record]:
+            nonlocal pages
+            pages += 1
+            if pages > MOST_PAGES:
+                raise BadAnswer(f"{doing}: the list does not end after {MOST_PAGES} pages")
+            return records.records(await self._calls.read(path, query, doing=doing), doing)
+
+        return await Reader(fetch, self._pagination[path]).read()
+
+
+_TOKEN_ADVICE = "this logon may be limited; tokens of scope SCIM are for administrators"  # noqa: S105
+
+
+def _done(body: bytes, doing: str) -> Group:
+    try:
+        return records.group(body, doing)
+    except BadAnswer as wrong:
+        wrong.remedy = "the service took it all the same; do not repeat it without a look"
+        raise
+
+
+@contextmanager
+def _advice(remedy: str) -> Iterator[None]:
+    """What to do about missing rights: the usual words are about zones."""
+    try:
+        yield
+    except Forbidden as refused:
+        refused.remedy = remedy
+        raise

@@ -1,0 +1,138 @@
+"""The JSON of tokens, users and groups, read tolerantly.
+
+Knows the wire's names of these, and `wire` those of zones and entries.  Must not know requests.
+
+How a list of users or tokens looks is not published.  So the list is found wherever it stands,
+what stands in it is handed on as it came, and only names that the interface publishes for a
+token elsewhere mean something here.
+
+INVARIANT: the secret of a token comes out of `new_token` and of nothing else.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from zonedrive.errors import BadAnswer
+from zonedrive.model import Group, Member, NewToken, Scope, Token
+from zonedrive.remote.wire import count, moment, parse, text
+
+_LARGEST = (1 << 63) - 1
+_MILLISECOND = 10**6  # in nanoseconds
+# An expiry is in milliseconds; whether since the epoch or from now on is not published.  No
+# duration reaches this (31 years), and no moment of our time is below it (2001).
+_MOMENTS_FROM = 10**12
+_SECRETS = frozenset({"token", "password"})
+
+
+class Record(msgspec.Struct):
+    """One item of a list as it came, without secrets."""
+
+    id: str  # the same whenever the same item comes again
+    fields: dict[str, Any]
+
+
+def records(body: bytes, doing: str) -> list[Record]:
+    """The items of a list that comes as an array, or as the only array in an object.
+
+    Raises BadAnswer where there is no such thing.
+    """
+    found = parse(body, doing)
+    if isinstance(found, dict):
+        arrays = [value for value in found.values() if isinstance(value, list)]
+        found = arrays[0] if len(arrays) == 1 else None
+    if not isinstance(found, list):
+        raise BadAnswer(f"{doing}: the answer holds no list")
+    return [_record(item) for item in found]
+
+
+def _record(item: object) -> Record:
+    fields = item if isinstance(item, dict) else {"value": item}
+    fields = {name: value for name, value in fields.items() if name not in _SECRETS}
+    return Record(text(fields.get("id")) or repr(sorted(fields.items())), fields)
+
+
+def token(record: Record) -> Token:
+    """One item of the list of tokens."""
+    fields = record.fields
+    expiry = count(fields.get("expiry"))
+    return Token(
+        id=text(fields.get("id")),
+        name=text(fields.get("tokenName")),
+        # A duration says nothing here: from when on is unknown.
+        expires_ns=_nanoseconds(expiry) if expiry >= _MOMENTS_FROM else 0,
+        record=fields,
+    )
+
+
+def new_token(body: bytes, doing: str, now_ns: int) -> NewToken:
+    """The token that was made.  Raises BadAnswer where none is in the answer, or none of use."""
+    found = _object(body, doing)
+    secret = text(found.get("token"))
+    if not secret or not all("!" <= char <= "~" for char in secret):
+        raise BadAnswer(f"{doing}: the answer holds no token that could stand in a request")
+    expiry = count(found.get("expiry"))
+    if 0 < expiry < _MOMENTS_FROM:
+        expiry += now_ns // _MILLISECOND
+    return NewToken(text(found.get("id")), secret, _nanoseconds(expiry))
+
+
+def group(body: bytes, doing: str) -> Group:
+    """The group of an answer.  Raises BadAnswer where it is none."""
+    found = _object(body, doing)
+    about = found.get("properties")
+    if not isinstance(about, dict) or not text(about.get("groupId")):
+        raise BadAnswer(f"{doing}: the answer is not a group with an id")
+    actions, members = about.get("zoneActions"), found.get("members")
+    return Group(
+        id=text(about.get("groupId")),
+        name=text(about.get("name")),
+        description=text(about.get("description")),
+        members=tuple(_members(members if isinstance(members, list) else [])),
+        created_ns=moment(about.get("createdAt")),
+        created_by=text(about.get("createdBy")),
+        administrator_managed=about.get("administratorManaged") is True,
+        open=about.get("open") is True,
+        may_assign_rights=isinstance(actions, dict) and actions.get("assignAccessRights") is True,
+    )
+
+
+def _members(items: list[Any]) -> Iterable[Member]:
+    for item in items:
+        if isinstance(item, dict) and (member_id := text(item.get("memberId"))):
+            yield Member(
+                id=member_id,
+                type=text(item.get("memberType")),
+                name=text(item.get("displayName")),
+                level=text(item.get("accessLevel")),
+                authorization=text(item.get("authorization")),
+            )
+
+
+def members_wanted(levels: Mapping[str, str]) -> list[dict[str, str]]:
+    """For a request: members by id, and the level that each is to have."""
+    return [{"accessLevel": level, "memberId": member} for member, level in levels.items()]
+
+
+def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) -> dict[str, object]:
+    """For a request: a token of that name; the password goes as an array of characters."""
+    body: dict[str, object] = {
+        "tokenName": name,
+        "validity": seconds,
+        "password": list(password),
+    }
+    if scope is not None:
+        body["scope"] = scope
+    return body
+
+
+def _nanoseconds(milliseconds: int) -> int:
+    return min(milliseconds * _MILLISECOND, _LARGEST)
+
+
+def _object(body: bytes, doing: str) -> dict[str, Any]:
+    found = parse(body, doing)
+    if not isinstance(found, dict):
+        raise BadAnswer(f"{doing}: the answer is not an object")
+    return found

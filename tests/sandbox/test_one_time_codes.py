@@ -69,7 +69,7 @@ def test_a_password_first_then_a_code(start: Callable[..., Service]) -> None:
     assert early.json()["state"] == "PASSWORDPENDING"
     assert go_on(service, early, password=list(PASSWORDS[BOB])).status_code == 200
     ended = go_on(service, early, password=list(PASSWORDS[BOB]))
-    assert refusal(ended) == (400, "INVALID_SESSIONID")
+    assert refusal(ended) == (403, "ALREADY_LOGGED_ON")
 
 
 def test_a_failed_step_ends_the_flow_for_good(start: Callable[..., Service]) -> None:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from zonedrive.sandbox import limits
 from zonedrive.sandbox.deployment import Deployment
 from zonedrive.sandbox.errors import (
     ApiError,
@@ -21,7 +22,17 @@ from zonedrive.sandbox.errors import (
     must_change_password,
 )
 from zonedrive.sandbox.identity import Caller, Doorkeeper
-from zonedrive.sandbox.routes import access, groups, logon, own, signon, tokens, uploads, users
+from zonedrive.sandbox.routes import (
+    access,
+    groups,
+    logon,
+    own,
+    shares,
+    signon,
+    tokens,
+    uploads,
+    users,
+)
 from zonedrive.sandbox.routes import zones as zone_routes
 
 Open = Callable[[Request], Awaitable[Response]]
@@ -35,6 +46,8 @@ _OPEN: list[tuple[str, str, Open]] = [
     ("POST", "/api/access/logon", logon.logon),
     ("POST", "/api/access/newcredentials", access.new_credentials),
     ("POST", "/api/access/revalidate", access.revalidate),
+    ("GET", "/share/{sharekey}/token", shares.token),
+    ("POST", "/share/{sharekey}/token", shares.token),
     ("GET", "/api/sandbox/signon", signon.page),
     ("POST", "/api/sandbox/signon", signon.sign_on),
 ]
@@ -61,6 +74,8 @@ _GUARDED: list[tuple[str, str, Guarded, str, str]] = [
     ("DELETE", _OWN + "/entries/{entry_id}", own.delete, "files", "delete"),
     ("POST", _OWN + "/entries/{entry_id}/restore", own.restore, "files", "modify"),
     ("DELETE", _OWN + "/entries/{entry_id}/purge", own.purge, "files", "delete"),
+    ("PUT", _OWN + "/entries/{entry_id}/attributes", own.set_attributes, "files", "modify"),
+    ("POST", _OWN + "/entries/{entry_id}/share", shares.share, "files", "access"),
     ("GET", _OWN + "/files/{file_id}/versions", own.versions, "files", "list"),
     (
         "GET",
@@ -70,6 +85,7 @@ _GUARDED: list[tuple[str, str, Guarded, str, str]] = [
         "access",
     ),
     ("GET", _OWN + "/deleted", own.deleted, "files", "list"),
+    ("GET", _OWN + "/log", own.zone_log, "log", "list"),
     ("PUT", _OWN + "/members/{member_id}", own.set_member, "zones", "modify"),
     ("POST", "/api/sandbox/password", own.change_password, "password", "modify"),
 ]
@@ -82,7 +98,9 @@ def build(deployment: Deployment) -> Starlette:
     for method, path, endpoint in _OPEN:
         endpoints.setdefault(path, {})[method] = endpoint
     for method, path, guarded, resource, action in _GUARDED:
-        endpoints.setdefault(path, {})[method] = _guard(doorkeeper, guarded, resource, action)
+        endpoints.setdefault(path, {})[method] = _guard(
+            deployment, doorkeeper, guarded, resource, action
+        )
     app = Starlette(
         routes=[_route(path, by_method) for path, by_method in endpoints.items()],
         exception_handlers={
@@ -106,13 +124,17 @@ def _route(path: str, by_method: dict[str, Open]) -> Route:
     return route
 
 
-def _guard(doorkeeper: Doorkeeper, endpoint: Guarded, resource: str, action: str) -> Open:
+def _guard(
+    deployment: Deployment, doorkeeper: Doorkeeper, endpoint: Guarded, resource: str, action: str
+) -> Open:
     async def guarded(request: Request) -> Response:
         caller = await doorkeeper.identify(request)
         if caller.user.change_required and resource != "password":
             raise must_change_password()
-        if caller.scope is not None and not caller.scope.allows(resource, action):
-            raise ApiError(403, "NOT_ALLOWED", "The scope of this session or token forbids this")
+        if caller.scope is not None:
+            limits.refuse_beyond(
+                caller.scope, resource, action, request.path_params, deployment.entries
+            )
         return await endpoint(request, caller)
 
     return guarded

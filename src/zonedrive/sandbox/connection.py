@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from zonedrive.sandbox.errors import error_body
 
 FLUSH_SECONDS = 2.0
+LARGEST_HEAD = 64 * 1024
 
 
 class Connection(HttpToolsProtocol):
@@ -24,6 +25,7 @@ class Connection(HttpToolsProtocol):
         """Begin a connection, its TLS handshake done."""
         super().connection_made(transport)
         self._lost = asyncio.Event()
+        self._in_head, self._head_bytes = False, 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, by whosever doing."""
@@ -33,7 +35,22 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
         self.scope["extensions"] = {"zonedrive.connection": {"itself": self}}
+
+    def on_headers_complete(self) -> None:
+        """The head of a request is whole."""
+        self._in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in; a head without end is refused, for it is kept in memory."""
+        super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > LARGEST_HEAD:
+                self._in_head = False
+                self.send_400_response(f"The head is larger than {LARGEST_HEAD} bytes")
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, with the error body that every error has."""

@@ -50,6 +50,8 @@ class Control:
             "mail": self._mail,
             "group": self._group,
             "stats": self._stats_command,
+            "attempts": self._attempts,
+            "unblock": self._unblock,
             "plant": self._plant,
             "protect": self._protect,
         }
@@ -124,6 +126,18 @@ class Control:
         if value == "reset":
             self._stats.reset()
         return answer
+
+    async def _attempts(self, value: Any) -> dict[str, Any]:
+        user = None if value is True else msgspec.convert(value, str)
+        answer: dict[str, Any] = {"attempts": self._deployment.attempts.wire(user)}
+        if user is not None:
+            answer["blocked"] = self._deployment.attempts.blocked(user)
+        return answer
+
+    async def _unblock(self, value: Any) -> dict[str, Any]:
+        if not self._deployment.attempts.unblock(msgspec.convert(value, str)):
+            raise LookupError(f"{value} is not blocked")
+        return {"ok": True}
 
     async def _plant(self, value: Any) -> dict[str, Any]:
         return plant(self._deployment, msgspec.convert(value, Plant))

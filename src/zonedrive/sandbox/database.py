@@ -33,12 +33,19 @@ class Database:
             (found,) = self._connection.execute("PRAGMA user_version").fetchone()
             if found == 0:
                 self._connection.executescript(
-                    f"BEGIN IMMEDIATE; {schema.TABLES}"
+                    f"BEGIN IMMEDIATE; {schema.TABLES}{schema.SINCE_2}"
                     f"PRAGMA user_version = {schema.VERSION}; COMMIT;"
                 )
+                found = schema.VERSION
+            while found in schema.UPGRADES:
+                self._connection.executescript(
+                    f"BEGIN IMMEDIATE; {schema.UPGRADES[found]}"
+                    f"PRAGMA user_version = {found + 1}; COMMIT;"
+                )
+                found += 1
         except (sqlite3.DatabaseError, OSError) as wrong:
             raise SandboxError(f"{path} is not a sandbox's database ({wrong})") from wrong
-        if found not in (0, schema.VERSION):
+        if found != schema.VERSION:
             raise SandboxError(f"{path} has schema {found}, this sandbox knows {schema.VERSION}")
         self._depth = 0
 

@@ -12,6 +12,7 @@ from zonedrive.sandbox.blobs import Blobs, new_id
 from zonedrive.sandbox.clock import iso, now_us
 from zonedrive.sandbox.database import Database, Row
 from zonedrive.sandbox.errors import ApiError
+from zonedrive.sandbox.zone_log import Event, ZoneLog
 
 ATTRIBUTES = {
     "executable": "executable",
@@ -82,8 +83,9 @@ def wire(row: Row) -> dict[str, Any]:
 class Entries:
     """The entries and versions tables, and the content files behind them."""
 
-    def __init__(self, database: Database, blobs: Blobs) -> None:
+    def __init__(self, database: Database, blobs: Blobs, log: ZoneLog) -> None:
         self._database = database
+        self._log = log
         self.blobs = blobs
 
     # Looking
@@ -121,6 +123,12 @@ class Entries:
         if row["folder"]:
             raise ApiError(400, "NOT_A_FILE", "This is a folder", file_id)
         return row
+
+    def write_protected(self, entry_id: str) -> bool:
+        """Whether an entry, present or not, is write-protected."""
+        return bool(
+            self._database.scalar("SELECT write_protected FROM entries WHERE id = ?", entry_id)
+        )
 
     def children(self, folder_id: str, limit: int = -1, offset: int = 0) -> list[Row]:
         """What is present in a folder, in order of creation."""
@@ -171,7 +179,12 @@ class Entries:
 
     def add_folder(self, zone_id: str, parent_id: str, name: str, user_id: str) -> str:
         """A new folder, whatever names are there already; returns its id."""
-        return self._insert(zone_id, parent_id, name, user_id, entry_id=new_id(), folder=True)
+        with self._database.transaction():
+            entry_id = self._insert(
+                zone_id, parent_id, name, user_id, entry_id=new_id(), folder=True
+            )
+            self._log.add(zone_id, user_id, "FolderAdded", f"Folder {name} was added", entry_id)
+        return entry_id
 
     def add_file(self, zone_id: str, parent_id: str, name: str, user_id: str, source: Path) -> str:
         """A new file with `source` as its first version, whatever names are there already."""
@@ -214,16 +227,20 @@ class Entries:
                 user_id,
                 entry_id,
             )
+            self._log_version(entry_id, user_id, number)
             self.blobs.publish(source, version_id)
 
-    def set_attributes(self, entry_id: str, attributes: dict[str, bool]) -> None:
+    def set_attributes(self, row: Row, attributes: dict[str, bool], user_id: str) -> None:
         """Set attributes by their wire names."""
-        for name, value in attributes.items():
-            self._database.run(
-                f"UPDATE entries SET {ATTRIBUTES[name]} = ? WHERE id = ?",  # noqa: S608 our names
-                value,
-                entry_id,
-            )
+        with self._database.transaction():
+            for name, value in attributes.items():
+                self._database.run(
+                    f"UPDATE entries SET {ATTRIBUTES[name]} = ? WHERE id = ?",  # noqa: S608 our names
+                    value,
+                    row["id"],
+                )
+            said = ", ".join(f"{name} {value}" for name, value in attributes.items())
+            self._tell(row, user_id, "AttributesChanged", f"{row['name']} is now {said}")
 
     # Changing
 
@@ -232,32 +249,42 @@ class Entries:
 
         Raises ApiError 409 for a taken name, 400 for a folder moved into itself.
         """
-        if self._is_inside(parent_id, row["id"]):
+        if self.is_inside(parent_id, row["id"]):
             raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", row["id"])
         self.refuse_taken(parent_id, name, but=row["id"])
-        self._database.run(
-            "UPDATE entries SET parent_id = ?, name = ? WHERE id = ?", parent_id, name, row["id"]
-        )
-        if row["folder"]:
+        with self._database.transaction():
             self._database.run(
-                "UPDATE entries SET modified_us = ?, modified_by = ? WHERE id = ?",
-                max(now_us(), row["modified_us"] + 1),
-                user_id,
+                "UPDATE entries SET parent_id = ?, name = ? WHERE id = ?",
+                parent_id,
+                name,
                 row["id"],
             )
+            if row["folder"]:
+                self._database.run(
+                    "UPDATE entries SET modified_us = ?, modified_by = ? WHERE id = ?",
+                    max(now_us(), row["modified_us"] + 1),
+                    user_id,
+                    row["id"],
+                )
+            if name != row["name"]:
+                self._tell(row, user_id, "Renamed", f"{row['name']} is now named {name}")
+            if parent_id != row["parent_id"]:
+                self._tell(row, user_id, "Moved", f"{name} was moved to another folder")
 
-    def delete(self, entry_id: str) -> None:
+    def delete(self, row: Row, user_id: str) -> None:
         """To the trash, together with everything present below."""
-        self._database.run(
-            """WITH RECURSIVE below(id) AS (
-                 SELECT ?1 UNION ALL
-                 SELECT e.id FROM entries e JOIN below ON e.parent_id = below.id
-                 WHERE e.trash_id IS NULL
-               ) UPDATE entries SET trash_id = ?1 WHERE id IN (SELECT id FROM below)""",
-            entry_id,
-        )
+        with self._database.transaction():
+            self._database.run(
+                """WITH RECURSIVE below(id) AS (
+                     SELECT ?1 UNION ALL
+                     SELECT e.id FROM entries e JOIN below ON e.parent_id = below.id
+                     WHERE e.trash_id IS NULL
+                   ) UPDATE entries SET trash_id = ?1 WHERE id IN (SELECT id FROM below)""",
+                row["id"],
+            )
+            self._tell(row, user_id, "Deleted", f"{row['name']} was deleted")
 
-    def restore(self, row: Row) -> None:
+    def restore(self, row: Row, user_id: str) -> None:
         """Out of the trash, with what went along.
 
         Raises ApiError 409 where the name is taken meanwhile or the folder it lay in is deleted.
@@ -268,19 +295,22 @@ class Entries:
         if parent is None or parent["trash_id"] is not None:
             raise ApiError(409, "WRONG_STATE", "The folder it was in is deleted", row["parent_id"])
         self.refuse_taken(row["parent_id"], row["name"])
-        self._database.run("UPDATE entries SET trash_id = NULL WHERE trash_id = ?", row["id"])
+        with self._database.transaction():
+            self._database.run("UPDATE entries SET trash_id = NULL WHERE trash_id = ?", row["id"])
+            self._tell(row, user_id, "Restored", f"{row['name']} was restored")
 
-    def purge(self, entry_id: str) -> None:
+    def purge(self, row: Row, user_id: str) -> None:
         """Remove a deleted entry and all below it for good."""
         with self._database.transaction():
             versions = self._database.all(
                 BELOW + "SELECT id FROM versions WHERE entry_id IN (SELECT id FROM below)",  # noqa: S608
-                entry_id,
+                row["id"],
             )
             self._database.run(
                 BELOW + "DELETE FROM entries WHERE id IN (SELECT id FROM below)",  # noqa: S608
-                entry_id,
+                row["id"],
             )
+            self._tell(row, user_id, "Removed", f"{row['name']} was removed for good")
         for version in versions:
             self.blobs.delete(version["id"])
 
@@ -295,7 +325,7 @@ class Entries:
         known = {row["id"] for row in self._database.all("SELECT id FROM versions")}
         return self.blobs.sweep(known)
 
-    def _is_inside(self, entry_id: str, folder_id: str) -> bool:
+    def is_inside(self, entry_id: str, folder_id: str) -> bool:
         """Whether an entry is the folder or lies anywhere below it."""
         step: str | None = entry_id
         while step is not None:
@@ -303,6 +333,17 @@ class Entries:
                 return True
             step = self._database.scalar("SELECT parent_id FROM entries WHERE id = ?", step)
         return False
+
+    def _log_version(self, entry_id: str, user_id: str, number: int) -> None:
+        row = self._database.one("SELECT * FROM entries WHERE id = ?", entry_id)
+        assert row is not None, "a version belongs to an entry"
+        if number == 1:
+            self._tell(row, user_id, "FileAdded", f"{row['name']} was added")
+        else:
+            self._tell(row, user_id, "FileModified", f"{row['name']} has the version {number}")
+
+    def _tell(self, row: Row, user_id: str, event: Event, message: str) -> None:
+        self._log.add(row["zone_id"], user_id, event, message, row["id"])
 
     def _insert(
         self,

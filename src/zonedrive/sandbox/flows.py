@@ -1,6 +1,6 @@
 """Logon flows under way: what was shown so far by someone who logs on in several steps.
 
-Must not know passwords.  INVARIANT: a flow that ended, well or badly, is gone for good.  Flows do
+Must not know passwords.  INVARIANT: a flow that ended, well or badly, is over for good.  Flows do
 not outlive a restart.
 """
 
@@ -8,10 +8,27 @@ import secrets
 import time
 from typing import Literal, NamedTuple
 
+from zonedrive.sandbox.sessions import Scope
+
 State = Literal["PASSWORDPENDING", "VERIFICATIONCODEPENDING"]
 
 LIFE_SECONDS = 300
 MOST = 10_000
+
+
+class Wishes(NamedTuple):
+    """What the session is to be like, once there is one; None: whatever is usual."""
+
+    scope: Scope | None = None
+    set_cookie: bool | None = None
+    same_site_policy: str | None = None
+    timeout: int | None = None
+    timeout_in_seconds: int | None = None
+
+    def or_else(self, others: "Wishes") -> "Wishes":
+        """These wishes, and others' where there is none."""
+        mine = {name: wish for name, wish in self._asdict().items() if wish is not None}
+        return others._replace(**mine)
 
 
 class Flow(NamedTuple):
@@ -20,6 +37,7 @@ class Flow(NamedTuple):
     username: str
     state: State
     code: str | None  # a code that came before the password
+    wishes: Wishes
     begun: float
 
 
@@ -28,14 +46,20 @@ class Flows:
 
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}
+        self._done: dict[str, float] = {}  # those that ended in a session, and when
 
     def begin(
-        self, username: str, state: State, code: str | None = None, flow_id: str | None = None
+        self,
+        username: str,
+        state: State,
+        wishes: Wishes,
+        code: str | None = None,
+        flow_id: str | None = None,
     ) -> str:
         """Start a flow, or its next state; returns what the client sends as logonSessionId."""
         self._forget_old()
         flow_id = flow_id or secrets.token_urlsafe(24)
-        self._flows[flow_id] = Flow(username, state, code, time.monotonic())
+        self._flows[flow_id] = Flow(username, state, code, wishes, time.monotonic())
         return flow_id
 
     def find(self, flow_id: str) -> Flow | None:
@@ -43,14 +67,27 @@ class Flows:
         self._forget_old()
         return self._flows.get(flow_id)
 
+    def ended_well(self, flow_id: str) -> bool:
+        """Whether this flow ended in a session, not long ago."""
+        self._forget_old()
+        return flow_id in self._done
+
     def end(self, flow_id: str) -> None:
-        """The flow is over."""
+        """The flow is over, badly unless `succeed` follows."""
         self._flows.pop(flow_id, None)
+
+    def succeed(self, flow_id: str) -> None:
+        """The flow ended in a session."""
+        self._done[flow_id] = time.monotonic()
 
     def _forget_old(self) -> None:
         oldest = time.monotonic() - LIFE_SECONDS
-        # Flows are kept in order of their beginning.
+        # Both are kept in order of time.
         for flow_id, flow in list(self._flows.items()):
             if flow.begun > oldest and len(self._flows) < MOST:
                 break
             del self._flows[flow_id]
+        for flow_id, since in list(self._done.items()):
+            if since > oldest and len(self._done) < MOST:
+                break
+            del self._done[flow_id]

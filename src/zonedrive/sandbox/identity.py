@@ -9,14 +9,14 @@ import binascii
 import hashlib
 from dataclasses import dataclass
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from zonedrive.sandbox import passwords
+from zonedrive.sandbox import intake
 from zonedrive.sandbox.deployment import Deployment
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.sessions import Scope
 from zonedrive.sandbox.users import User
+from zonedrive.sandbox.verification import Blocked
 
 COOKIE = "auth_token"
 MOST_REMEMBERED = 1000
@@ -61,7 +61,7 @@ class Doorkeeper:
         """The caller; raises ApiError 401 where nobody, or nobody valid, is shown."""
         header = request.headers.get("authorization", "").strip()
         if header[:6].lower() == "basic ":
-            return Caller(await self._by_password(header[6:].strip()), None)
+            return Caller(await self._by_password(header[6:].strip(), intake.peer(request)), None)
         secret = presented_secret(request)
         if secret is None:
             raise ApiError(401, "AUTHORIZATION_FAILED", "No credentials were provided")
@@ -71,31 +71,45 @@ class Doorkeeper:
             raise ApiError(401, "AUTHORIZATION_FAILED", "The session or token is not valid")
         return Caller(user, grant.scope)
 
-    async def _by_password(self, encoded: str) -> User:
+    async def _by_password(self, encoded: str, peer: str) -> User:
         """HTTP Basic: a known user part must fit its password; else the password alone decides."""
         refusal = ApiError(401, "AUTHORIZATION_FAILED", "Unknown user or wrong password")
         if self._deployment.codes.required():
             raise ApiError(401, "AUTHORIZATION_FAILED", "A password alone does not log on here")
         key = hashlib.sha256(encoded.encode("utf-8", "surrogateescape")).digest()
-        users = {user.id: user for user in self._deployment.users.all()}
         user_id, version = self._basic.get(key, ("", 0))
-        if user_id in users and users[user_id].password_version == version:
-            return users[user_id]
+        known = self._deployment.users.find(user_id)
+        if known is not None and known.password_version == version:
+            return self._unless_blocked(known)
         try:
             text = base64.b64decode(encoded, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError, ValueError):
             raise refusal from None
         user_part, colon, password = text.partition(":")
-        named = self._deployment.users.find(user_part)
-        candidates = [named] if named is not None else list(users.values())
-        fitting = [
-            user
-            for user in candidates
-            if await run_in_threadpool(passwords.matches, password, user.password)
-        ]
-        if not colon or len(fitting) != 1:
+        if not colon:
+            raise refusal
+        user = await self._checked(user_part, password, peer)
+        if user is None:
             raise refusal
         if len(self._basic) >= MOST_REMEMBERED:
             self._basic.clear()
-        self._basic[key] = (fitting[0].id, fitting[0].password_version)
-        return fitting[0]
+        self._basic[key] = (user.id, user.password_version)
+        return user
+
+    async def _checked(self, user_part: str, password: str, peer: str) -> User | None:
+        verification = self._deployment.verification
+        try:
+            if self._deployment.users.find(user_part) is not None:
+                return await verification.password(user_part, password)
+            return await verification.anybodys_password(password, f"from {peer}")
+        except Blocked:
+            raise _blocked() from None
+
+    def _unless_blocked(self, user: User) -> User:
+        if self._deployment.attempts.blocked(user.id):
+            raise _blocked()
+        return user
+
+
+def _blocked() -> ApiError:
+    return ApiError(401, "TEMPORARILY_BLOCKED", "Too many failures: blocked for a while")

@@ -11,7 +11,6 @@ import msgspec
 from starlette.requests import Request
 
 from zonedrive.sandbox.errors import ApiError, bad_argument
-from zonedrive.sandbox.sessions import ACTIONS, Scope
 
 LARGEST_BODY = 1 << 20
 
@@ -96,13 +95,14 @@ def entry_name(name: str) -> str:
     return name
 
 
-def known_permissions(scope: Scope | None) -> None:
-    """Raises ApiError 400 for a scope with a permission that there is not."""
-    if scope is not None and (unknown := scope.unknown_actions()):
-        raise bad_argument(
-            f"The scope has unknown permissions: {', '.join(unknown)}; there are"
-            f" {', '.join(ACTIONS)}"
-        )
+def address(request: Request) -> str:
+    """Where a request comes from: X-Real-Ip as it is, where a proxy says so, else the peer."""
+    return request.headers.get("x-real-ip") or peer(request)
+
+
+def peer(request: Request) -> str:
+    """The address at the other end of the connection."""
+    return request.client.host if request.client is not None else ""
 
 
 def characters(password: list[str] | None, *, code: str = "ILLEGAL_ARGUMENT") -> str | None:

@@ -59,7 +59,7 @@ def protect(deployment: Deployment, order: Protection) -> dict[str, Any]:
         for name, value in msgspec.to_builtins(order).items()
         if name in entries.ATTRIBUTES
     }
-    deployment.entries.set_attributes(row["id"], chosen)
+    deployment.entries.set_attributes(row, chosen, zone["created_by"])
     return entries.wire(deployment.entries.find(zone["id"], row["id"]))
 
 

@@ -4,7 +4,7 @@ Times are microseconds since the epoch (`_us`).  Secrets of sessions and tokens 
 SHA-256 only.  Levels in a zone: 0 None, 1 Add, 2 Modify, 3 Manage.
 """
 
-VERSION = 1
+VERSION = 2
 
 TABLES = """
 CREATE TABLE settings (
@@ -111,3 +111,29 @@ CREATE TABLE tokens (
     password_version INTEGER NOT NULL     -- users.password_version when it was made
 );
 """
+
+# What the second version added; a database of the first one gets it at its next start.
+SINCE_2 = """
+CREATE TABLE zone_log (
+    serial   INTEGER PRIMARY KEY,         -- order of the messages
+    id       TEXT NOT NULL UNIQUE,        -- UUID
+    zone_id  TEXT NOT NULL REFERENCES zones(id) ON DELETE CASCADE,
+    at_us    INTEGER NOT NULL,
+    user_id  TEXT NOT NULL,               -- who did it
+    event    TEXT NOT NULL,               -- one of zone_log.Event
+    entry_id TEXT,                        -- what it was done to, present or not
+    message  TEXT NOT NULL                -- a sentence for people
+);
+CREATE INDEX zone_log_by_zone ON zone_log (zone_id, serial);
+
+CREATE TABLE shares (
+    secret     BLOB PRIMARY KEY,          -- SHA-256 of the share key
+    zone_id    TEXT NOT NULL REFERENCES zones(id) ON DELETE CASCADE,
+    entry_id   TEXT NOT NULL REFERENCES entries(id) ON DELETE CASCADE,
+    user_id    TEXT NOT NULL REFERENCES users(id) ON DELETE CASCADE,  -- whose rights count
+    created_us INTEGER NOT NULL
+);
+CREATE INDEX shares_by_entry ON shares (entry_id);
+"""
+
+UPGRADES = {1: SINCE_2}  # from a version to the next one

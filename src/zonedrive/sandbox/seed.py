@@ -80,6 +80,7 @@ def _zone(deployment: Deployment, world: World, zone: WorldZone) -> None:
         allow_external_sharing=zone.allow_external_sharing,
         accessible=zone.accessible,
     )
+    deployment.log.add(zone_id, manager, "ZoneCreated", f"{zone.name} was made")
     for member in zone.members:
         level = Level.parse(member.access)
         member_id = _member(deployment, member.id, member.group)
@@ -131,4 +132,5 @@ class _Copy:
             self._zone_id, folder_id, path.name, self._user_id, target
         )
         if path.stat().st_mode & 0o100:
-            self._entries.set_attributes(entry_id, {"executable": True})
+            row = self._entries.find(self._zone_id, entry_id)
+            self._entries.set_attributes(row, {"executable": True}, self._user_id)

@@ -17,6 +17,9 @@ from zonedrive.sandbox.database import Database, Row
 # What a permission can be about; `all` stands for the others.
 ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
 
+# The name under which a scope's `clients` know this interface.
+CLIENT = "ServiceSSI"
+
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     """A limit on what a session or token may do."""
@@ -40,11 +43,14 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     def allows(self, resource: str, action: str) -> bool:
         """Whether the scope lets through `action` (create, list, get, …) on a resource.
 
-        SCIM is user management: users and groups, nothing else.  Any other scope limits by its
-        permissions where it has some: a resource it does not name is closed.
+        Each part limits further.  `clients`, where there are some, must name this interface.
+        SCIM is user management: users and groups, nothing else.  Permissions, where there are
+        some, close every resource they do not name.
         """
-        if self.name == "SCIM":
-            return resource in ("users", "groups")
+        if self.clients and CLIENT not in self.clients:
+            return False
+        if self.name == "SCIM" and resource not in ("users", "groups"):
+            return False
         if not self.permissions:
             return True
         flags = self.permissions.get(resource, {})

@@ -17,6 +17,8 @@ from zonedrive.sandbox.codes import hotp
 from zonedrive.sandbox.errors import SandboxError
 from zonedrive.sandbox.settings import Named, Organization
 
+LONGEST_BLOCK_SECONDS = 86_400
+
 
 class WorldOrganization(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table [organization]."""
@@ -27,6 +29,8 @@ class WorldOrganization(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     session_seconds: int = 3600
     page_listings: bool = False
     ranges: bool = True
+    block_after: int = 10  # failures in a row
+    block_seconds: float = 60
     identity_providers: list[Named] = []
     personal_id: list[Named] = []
     idp_required: bool = False
@@ -172,6 +176,10 @@ class _Check:
         organization = self._world.organization
         if organization.session_seconds <= 0:
             self._wrong("organization.session_seconds", "must be more than 0")
+        if organization.block_after <= 0:
+            self._wrong("organization.block_after", "must be more than 0")
+        if not 0 <= organization.block_seconds <= LONGEST_BLOCK_SECONDS:
+            self._wrong("organization.block_seconds", "must be from 0 to a day (86400)")
         if not organization.name or not organization.domain:
             self._wrong("organization", "name and domain must not be empty")
         self._sign_on(organization)

@@ -135,6 +135,12 @@ class Zones:
             )
         return zone
 
+    def shares_outside(self, zone_id: str) -> bool:
+        """Whether the zone's content may be shared with parties outside."""
+        return bool(
+            self._database.scalar("SELECT allow_external_sharing FROM zones WHERE id = ?", zone_id)
+        )
+
     def visible(self, user_id: str) -> list[dict[str, Any]]:
         """The zones a user is a member of, in order of creation, as the API lists them."""
         rows = self._database.all("SELECT * FROM zones ORDER BY rowid")

@@ -16,9 +16,10 @@ from zonedrive.sandbox.errors import (
     error_response,
     must_change_password,
 )
-from zonedrive.sandbox.identity import COOKIE, presented_secret
+from zonedrive.sandbox.identity import COOKIE, Caller, presented_secret
 from zonedrive.sandbox.settings import Named
 from zonedrive.sandbox.signons import Visit, may_return_to
+from zonedrive.sandbox.verification import Blocked
 
 FORGET_COOKIE = f"{COOKIE}=; Path=/; HttpOnly; Secure; Max-Age=0"
 
@@ -127,6 +128,17 @@ async def revalidate(request: Request) -> Response:
     """POST /api/access/revalidate: its body and answer are not published."""
     await intake.no_body(request)
     raise ApiError(400, "NOT_SUPPORTED", "The sandbox does not offer revalidation")
+
+
+async def own_password(request: Request, caller: Caller, password: str) -> None:
+    """Raises ApiError 403 unless it is the caller's, also where too many were wrong lately."""
+    try:
+        user = await deployment(request).verification.password(caller.id, password)
+    except Blocked:
+        text = "Too many failures: blocked for a while"
+        raise ApiError(403, "TEMPORARILY_BLOCKED", text) from None
+    if user is None:
+        raise ApiError(403, "WRONG_PASSWORD", "The password is wrong")
 
 
 def deployment(request: Request) -> Deployment:

@@ -1,31 +1,27 @@
 """Logon: password and one-time code, at once or in a flow of several requests.
 
 States of a flow: PASSWORDPENDING until a password came, VERIFICATIONCODEPENDING until a code came.
-INVARIANT: a failed request of a flow ends that flow for good.
+INVARIANT: a failed request of a flow ends that flow for good; what the first request asked of the
+session (its scope, its life, a cookie) holds for the whole flow, the later ones only add to it.
 """
 
-from typing import Literal
-
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zonedrive.sandbox import intake, passwords
+from zonedrive.sandbox import intake, limits
 from zonedrive.sandbox.answers import json_response
 from zonedrive.sandbox.deployment import Deployment
 from zonedrive.sandbox.errors import ApiError, bad_argument
-from zonedrive.sandbox.flows import Flow
+from zonedrive.sandbox.flows import Flow, State, Wishes
 from zonedrive.sandbox.identity import COOKIE
 from zonedrive.sandbox.routes.access import belongs, deployment, sign_on_address
 from zonedrive.sandbox.sessions import Scope
 from zonedrive.sandbox.signons import Visit
 from zonedrive.sandbox.users import User
+from zonedrive.sandbox.verification import Blocked
 
 SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
-
-# Checked where the user is unknown, so that the answer takes as long.
-_NOBODY = passwords.digest("")
 
 
 class LogonRequest(msgspec.Struct, rename="camel"):
@@ -53,7 +49,18 @@ async def logon(request: Request) -> Response:
     body = await intake.json_body(request, LogonRequest, code="INVALID_DATA")
     if not body.token and (provider := _provider(request, body)):
         return provider
-    return await Attempt(deployment(request), body).answer()
+    attempt = Attempt(deployment(request), body)
+    try:
+        answer = await attempt.answer()
+    except Blocked:
+        refusal = ApiError(401, "TEMPORARY_BLOCKED", "Too many failures: blocked for a while")
+        attempt.keep(intake.address(request), refusal.code)
+        raise refusal from None
+    except ApiError as refusal:
+        attempt.keep(intake.address(request), refusal.code)
+        raise
+    attempt.keep(intake.address(request), "OK" if answer.status_code == 200 else "PENDING")
+    return answer
 
 
 def _provider(request: Request, body: LogonRequest) -> Response | None:
@@ -76,8 +83,17 @@ class Attempt:
         """Raises ApiError 400 for what cannot be meant, before anything is looked up."""
         self._service = service
         self._body = body
-        self._life_ms = self._life()
-        intake.known_permissions(body.scope)
+        self._wishes = Wishes(
+            body.scope,
+            body.set_cookie,
+            body.same_site_policy,
+            body.timeout,
+            body.timeout_in_seconds,
+        )
+        self._flow_id: str | None = None
+        self._user = body.username or ""
+        self._life()
+        limits.check(body.scope)
         self._password = intake.characters(body.password, code="INVALID_DATA")
         if body.password_as_string is not None:
             if self._password not in (None, body.password_as_string):
@@ -87,8 +103,15 @@ class Attempt:
         if policy is not None and policy.lower() not in SAME_SITE:
             raise bad_argument("sameSitePolicy must be Strict, Lax or None")
 
+    def keep(self, address: str, outcome: str) -> None:
+        """Note how this ended, for whoever asks over the control socket."""
+        self._service.attempts.keep(self._user, address, outcome)
+
     async def answer(self) -> Response:
-        """200 with a session, 202 with a pending state; raises ApiError 400, 401 or 403."""
+        """200 with a session, 202 with a pending state.
+
+        Raises ApiError 400, 401 or 403, and Blocked.
+        """
         self._check_organization()
         if self._body.logon_session_id:
             return await self._go_on(self._body.logon_session_id)
@@ -102,58 +125,57 @@ class Attempt:
         in_steps = bool(self._body.accept_sessions)
         if self._password is None:
             if in_steps:
-                flow_id = self._service.flows.begin(
-                    username, "PASSWORDPENDING", self._body.verification_code
-                )
-                return _pending("PASSWORDPENDING", flow_id, username)
+                return self._pending("PASSWORDPENDING", username, self._body.verification_code)
             raise ApiError(401, "AUTHORIZATION_FAILED", "Unknown user or wrong password")
-        user = await self._check_password(username, self._password)
+        user = await self._service.verification.password(username, self._password)
         if user is None:
             raise ApiError(401, "AUTHORIZATION_FAILED", "Unknown user or wrong password")
         if not self._service.codes.required():
             return self._logged_on(user)
         if self._body.verification_code:
-            if self._service.codes.accept(user.id, self._body.verification_code):
+            if self._service.verification.code(user.id, self._body.verification_code):
                 return self._logged_on(user)
             raise ApiError(401, "AUTHORIZATION_FAILED", "The one-time code is wrong")
         self._service.codes.mail(user.id)
         if in_steps:
-            flow_id = self._service.flows.begin(user.id, "VERIFICATIONCODEPENDING")
-            return _pending("VERIFICATIONCODEPENDING", flow_id, user.id)
+            return self._pending("VERIFICATIONCODEPENDING", user.id)
         raise ApiError(401, "AUTHORIZATION_FAILED", "A one-time code is required")
 
     async def _go_on(self, flow_id: str) -> Response:
         flow = self._service.flows.find(flow_id)
         if flow is None:
+            if self._service.flows.ended_well(flow_id):
+                raise ApiError(403, "ALREADY_LOGGED_ON", "This logon has led to a session already")
             raise ApiError(400, "INVALID_SESSIONID", "There is no such logon under way")
-        # Whatever fails from here on, the flow is over; only `begin` takes it up again.
+        # Whatever fails from here on, the flow is over; only `_pending` takes it up again.
         self._service.flows.end(flow_id)
+        self._flow_id, self._user = flow_id, flow.username
+        self._wishes = flow.wishes.or_else(self._wishes)
         if self._body.username and self._body.username.lower() != flow.username.lower():
             raise ApiError(401, "AUTHORIZATION_FAILED", "This logon was begun by another user")
         if flow.state == "PASSWORDPENDING":
-            return await self._password_came(flow_id, flow)
+            return await self._password_came(flow)
         user = self._service.users.find(flow.username)
         code = self._body.verification_code
-        if user is None or not code or not self._service.codes.accept(user.id, code):
+        if user is None or not code or not self._service.verification.code(user.id, code):
             raise ApiError(401, "VERIFICATIONCODE_FAILURE", "The one-time code is wrong")
         return self._logged_on(user)
 
-    async def _password_came(self, flow_id: str, flow: Flow) -> Response:
+    async def _password_came(self, flow: Flow) -> Response:
         user = None
         if self._password is not None:
-            user = await self._check_password(flow.username, self._password)
+            user = await self._service.verification.password(flow.username, self._password)
         if user is None:
             raise ApiError(401, "PASSWORD_FAILURE", "Unknown user or wrong password")
         if not self._service.codes.required():
             return self._logged_on(user)
         code = self._body.verification_code or flow.code
         if code:
-            if self._service.codes.accept(user.id, code):
+            if self._service.verification.code(user.id, code):
                 return self._logged_on(user)
             raise ApiError(401, "VERIFICATIONCODE_FAILURE", "The one-time code is wrong")
         self._service.codes.mail(user.id)
-        self._service.flows.begin(user.id, "VERIFICATIONCODEPENDING", flow_id=flow_id)
-        return _pending("VERIFICATIONCODEPENDING", flow_id, user.id)
+        return self._pending("VERIFICATIONCODEPENDING", user.id)
 
     def _by_sign_on(self, token: str) -> Response:
         user_id = self._service.signons.redeem(token)
@@ -162,12 +184,6 @@ class Attempt:
             raise ApiError(401, "AUTHORIZATION_FAILED", "The sign-on token is not valid")
         return self._logged_on(user)
 
-    async def _check_password(self, username: str, password: str) -> User | None:
-        user = self._service.users.find(username)
-        stored = _NOBODY if user is None else user.password
-        fits = await run_in_threadpool(passwords.matches, password, stored)
-        return user if fits else None
-
     def _check_organization(self) -> None:
         given, organization = self._body.organization_name, self._service.organization
         if given and not belongs(given, organization.name, organization.domain):
@@ -175,27 +191,30 @@ class Attempt:
 
     def _life(self) -> int:
         """Milliseconds: the shortest of what is asked for and what the organization allows."""
-        body, lives = self._body, [self._service.organization.session_seconds * 1000]
-        if body.timeout is not None:
-            lives.append(body.timeout)
-        if body.timeout_in_seconds is not None:
-            lives.append(body.timeout_in_seconds * 1000)
+        wishes, lives = self._wishes, [self._service.organization.session_seconds * 1000]
+        if wishes.timeout is not None:
+            lives.append(wishes.timeout)
+        if wishes.timeout_in_seconds is not None:
+            lives.append(wishes.timeout_in_seconds * 1000)
         if min(lives) <= 0:
             raise bad_argument("A session's life must be longer than nothing")
         return min(lives)
 
     def _logged_on(self, user: User) -> Response:
-        body, life = self._body, self._life_ms
-        if body.scope is not None and body.scope.name == "SCIM" and not user.administrator:
+        wishes, life = self._wishes, self._life()
+        self._user = user.id
+        if wishes.scope is not None and wishes.scope.name == "SCIM" and not user.administrator:
             raise ApiError(403, "NOT_ALLOWED", "The scope SCIM is for administrators")
-        session_id = self._service.sessions.begin(user.id, life, body.scope)
+        session_id = self._service.sessions.begin(user.id, life, wishes.scope)
+        if self._flow_id is not None:
+            self._service.flows.succeed(self._flow_id)
         headers = {}
-        if body.set_cookie:
+        if wishes.set_cookie:
             headers["Set-Cookie"] = (
                 f"{COOKIE}={session_id}; Path=/; HttpOnly; Secure; Max-Age=" + str(life // 1000)
             )
-            if body.same_site_policy is not None:
-                headers["Set-Cookie"] += f"; SameSite={SAME_SITE[body.same_site_policy.lower()]}"
+            if wishes.same_site_policy is not None:
+                headers["Set-Cookie"] += f"; SameSite={SAME_SITE[wishes.same_site_policy.lower()]}"
         answer = {
             "logonOK": True,
             "sessionId": session_id,
@@ -205,9 +224,8 @@ class Attempt:
         }
         return json_response(answer, headers=headers)
 
-
-def _pending(
-    state: Literal["PASSWORDPENDING", "VERIFICATIONCODEPENDING"], flow_id: str, username: str
-) -> Response:
-    answer = {"state": state, "sessionId": flow_id, "userId": {"name": username}}
-    return json_response(answer, 202)
+    def _pending(self, state: State, username: str, code: str | None = None) -> Response:
+        """202: the flow waits for what `state` says."""
+        flow_id = self._service.flows.begin(username, state, self._wishes, code, self._flow_id)
+        answer = {"state": state, "sessionId": flow_id, "userId": {"name": username}}
+        return json_response(answer, 202)

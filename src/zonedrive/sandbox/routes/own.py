@@ -1,19 +1,20 @@
 """What the sandbox offers on its own paths, below /api/sandbox, because none are published.
 
-Folders, renaming and moving, deleting, restoring, removing for good, versions, deleted entries,
-members of zones, changing a password.
+Folders, renaming and moving, deleting, restoring, removing for good, attributes, versions, deleted
+entries, members of zones and their log, changing a password.
 """
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zonedrive.sandbox import entries, intake, passwords
+from zonedrive.sandbox import entries, intake
 from zonedrive.sandbox.answers import json_response
+from zonedrive.sandbox.database import Row
+from zonedrive.sandbox.entries import Entries
 from zonedrive.sandbox.errors import ApiError, bad_argument
 from zonedrive.sandbox.identity import Caller
-from zonedrive.sandbox.routes.access import deployment
+from zonedrive.sandbox.routes.access import deployment, own_password
 from zonedrive.sandbox.routes.uploads import refuse_write
 from zonedrive.sandbox.routes.zones import content_of, enter, refuse_read
 from zonedrive.sandbox.zones import Level
@@ -31,6 +32,15 @@ class Place(msgspec.Struct, rename="camel"):
 
     name: str | None = None
     parent_id: str | None = None
+
+
+class Attributes(msgspec.Struct, rename="camel"):
+    """The body that sets attributes; what is not named stays."""
+
+    executable: bool | None = None
+    hidden: bool | None = None
+    read_protected: bool | None = None
+    write_protected: bool | None = None
 
 
 class NewPassword(msgspec.Struct, rename="camel"):
@@ -61,7 +71,7 @@ async def move(request: Request, caller: Caller) -> Response:
     row = store.find(zone_id, request.path_params["entry_id"])
     if row["parent_id"] is None:
         raise ApiError(403, "NOT_ALLOWED", "A zone's root folder stays where it is", row["id"])
-    refuse_write(row["write_protected"], row["id"])
+    refuse_change(store, row)
     name = row["name"] if body.name is None else intake.entry_name(body.name)
     parent_id = row["parent_id"]
     if body.parent_id is not None:
@@ -80,8 +90,8 @@ async def delete(request: Request, caller: Caller) -> Response:
     row = store.find(zone_id, request.path_params["entry_id"])
     if row["parent_id"] is None:
         raise ApiError(403, "NOT_ALLOWED", "A zone's root folder cannot be deleted", row["id"])
-    refuse_write(row["write_protected"], row["id"])
-    store.delete(row["id"])
+    refuse_change(store, row)
+    store.delete(row, caller.id)
     return Response(status_code=204)
 
 
@@ -91,7 +101,8 @@ async def restore(request: Request, caller: Caller) -> Response:
     zone_id = enter(request, caller, Level.MODIFY)
     store = deployment(request).entries
     row = store.find_in_trash(zone_id, request.path_params["entry_id"])
-    store.restore(row)
+    refuse_change(store, row)
+    store.restore(row, caller.id)
     return json_response(entries.wire(store.find(zone_id, row["id"])))
 
 
@@ -100,8 +111,30 @@ async def purge(request: Request, caller: Caller) -> Response:
     zone_id = enter(request, caller, Level.MANAGE)
     store = deployment(request).entries
     entry_id = request.path_params["entry_id"]
-    store.purge(store.find_in_trash(zone_id, entry_id)["id"])
+    store.purge(store.find_in_trash(zone_id, entry_id), caller.id)
     return Response(status_code=204)
+
+
+async def set_attributes(request: Request, caller: Caller) -> Response:
+    """PUT …/entries/<id>/attributes: 200 with the entry; the protections need Manage."""
+    body = await intake.json_body(request, Attributes)
+    chosen = {name: value for name, value in msgspec.to_builtins(body).items() if value is not None}
+    guarding = "readProtected" in chosen or "writeProtected" in chosen
+    zone_id = enter(request, caller, Level.MANAGE if guarding else Level.MODIFY)
+    store = deployment(request).entries
+    row = store.find(zone_id, request.path_params["entry_id"])
+    if not guarding:
+        refuse_write(row["write_protected"], row["id"])
+    if chosen:
+        store.set_attributes(row, chosen, caller.id)
+    return json_response(entries.wire(store.find(zone_id, row["id"])))
+
+
+async def zone_log(request: Request, caller: Caller) -> Response:
+    """GET …/log: what happened in the zone, newest first, in pages."""
+    zone_id = enter(request, caller, Level.ADD)
+    limit, offset = intake.page(request)
+    return json_response(deployment(request).log.messages(zone_id, limit, offset))
 
 
 async def versions(request: Request, caller: Caller) -> Response:
@@ -139,18 +172,25 @@ async def set_member(request: Request, caller: Caller) -> Response:
     user = service.users.find(member_id)
     if user is None and not service.groups.exists(member_id):
         raise ApiError(404, "USER_UNKNOWN", f"There is no member {member_id!r}", member_id)
-    service.zones.set_member(
-        zone_id, member_id if user is None else user.id, level, is_group=user is None
-    )
+    member_id = member_id if user is None else user.id
+    with service.database.transaction():
+        service.zones.set_member(zone_id, member_id, level, is_group=user is None)
+        said = f"{member_id} has the level {level.name.capitalize()}"
+        service.log.add(zone_id, caller.id, "MemberChanged", said)
     return Response(status_code=204)
+
+
+def refuse_change(store: Entries, row: Row) -> None:
+    """Raise ApiError 403 where an entry, or the folder it lies in, is write-protected."""
+    refuse_write(row["write_protected"], row["id"])
+    refuse_write(store.write_protected(row["parent_id"]), row["parent_id"])
 
 
 async def change_password(request: Request, caller: Caller) -> Response:
     """POST /api/sandbox/password: 204; tokens made under the old password stop working."""
     body = await intake.json_body(request, NewPassword)
     old, new = intake.characters(body.password), intake.characters(body.new_password)
-    if not await run_in_threadpool(passwords.matches, old or "", caller.user.password):
-        raise ApiError(403, "WRONG_PASSWORD", "The password is wrong")
+    await own_password(request, caller, old or "")
     if not new or new == old:
         raise ApiError(400, "ILLEGAL_PASSWORD", "The new password is empty or the old one")
     deployment(request).users.change_password(caller.id, new)

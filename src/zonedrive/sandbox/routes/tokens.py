@@ -1,15 +1,14 @@
 """Token management: making tokens and listing them."""
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zonedrive.sandbox import intake, passwords
+from zonedrive.sandbox import intake, limits
 from zonedrive.sandbox.answers import json_response
 from zonedrive.sandbox.errors import ApiError, bad_argument
 from zonedrive.sandbox.identity import Caller
-from zonedrive.sandbox.routes.access import deployment
+from zonedrive.sandbox.routes.access import deployment, own_password
 from zonedrive.sandbox.sessions import Scope
 
 LONGEST_SECONDS = 100 * 365 * 24 * 3600
@@ -31,10 +30,8 @@ async def create(request: Request, caller: Caller) -> Response:
         raise bad_argument("tokenName is empty")
     if not 0 < body.validity <= LONGEST_SECONDS:
         raise bad_argument(f"validity must be from 1 to {LONGEST_SECONDS} seconds")
-    intake.known_permissions(body.scope)
-    password = intake.characters(body.password) or ""
-    if not await run_in_threadpool(passwords.matches, password, caller.user.password):
-        raise ApiError(403, "WRONG_PASSWORD", "The password is wrong")
+    limits.check(body.scope)
+    await own_password(request, caller, intake.characters(body.password) or "")
     scope = body.scope
     if caller.scope is not None:
         if scope not in (None, caller.scope):

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zonedrive.sandbox import entries, intake
+from zonedrive.sandbox import entries, intake, limits
 from zonedrive.sandbox.answers import json_response
 from zonedrive.sandbox.clock import http_date
 from zonedrive.sandbox.content import FileContent
@@ -31,6 +31,9 @@ async def listed(request: Request, caller: Caller) -> Response:
     """GET /api/zones: the zones the caller is a member of."""
     service = deployment(request)
     zones = service.zones.visible(caller.id)
+    only = limits.zones(caller.scope)
+    if only is not None:
+        zones = [zone for zone in zones if zone["id"] in only]
     if service.organization.page_listings:
         limit, offset = intake.page(request)
         zones = zones[offset : offset + limit]

@@ -1,0 +1,62 @@
+"""What the limitations of a scope forbid, beyond its permissions.
+
+Must not know who is calling.  The names and meanings of limitations are the sandbox's own:
+`zones`, only those zones; `entries`, reading those entries and what is below them, nothing else.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from zonedrive.sandbox.entries import Entries
+from zonedrive.sandbox.errors import ApiError, bad_argument
+from zonedrive.sandbox.sessions import ACTIONS, Scope
+
+LIMITATIONS = ("zones", "entries")
+READING = ("list", "get", "access")
+OF_ENTRIES = ("file_id", "folder_id", "entry_id")  # names in the paths of endpoints
+
+
+def check(scope: Scope | None) -> None:
+    """Raises ApiError 400 for a scope with a permission or limitation that there is not.
+
+    A limit that nobody understands must not be taken for one that is kept.
+    """
+    if scope is None:
+        return
+    if unknown := scope.unknown_actions():
+        raise bad_argument(
+            f"The scope has unknown permissions: {', '.join(unknown)}; there are"
+            f" {', '.join(ACTIONS)}"
+        )
+    for name, value in scope.limitations.items():
+        if name not in LIMITATIONS:
+            raise bad_argument(f"The scope has an unknown limitation, {name}")
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise bad_argument(f"The limitation {name} is an array of identifiers")
+
+
+def zones(scope: Scope | None) -> list[str] | None:
+    """The zones that a scope leaves; None: all."""
+    return None if scope is None else scope.limitations.get("zones")
+
+
+def refuse_beyond(
+    scope: Scope, resource: str, action: str, place: Mapping[str, Any], entries: Entries
+) -> None:
+    """Raises ApiError 403 for an endpoint beyond a scope; `place` are the names in its path."""
+    refusal = ApiError(403, "NOT_ALLOWED", "The scope of this session or token forbids this")
+    if not scope.allows(resource, action):
+        raise refusal
+    only_zones = zones(scope)
+    if only_zones is not None and place.get("zone_id", "") not in ["", *only_zones]:
+        raise refusal
+    roots = scope.limitations.get("entries")
+    if roots is not None and resource == "files":
+        inside = any(
+            entries.is_inside(place[name], root)
+            for name in OF_ENTRIES
+            if name in place
+            for root in roots
+        )
+        if action not in READING or not inside:
+            raise refusal

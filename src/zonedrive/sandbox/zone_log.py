@@ -1,0 +1,72 @@
+"""The log of each zone: a message for everything that happens in it.
+
+Must not know who may read it.  INVARIANT: a message is written in the transaction of what it tells
+of, so that neither is ever there without the other.  Kinds and fields are the sandbox's own.
+"""
+
+import uuid
+from typing import Any, Literal
+
+from zonedrive.sandbox.clock import iso, now_us
+from zonedrive.sandbox.database import Database, Row
+
+Event = Literal[
+    "ZoneCreated",
+    "MemberChanged",
+    "FolderAdded",
+    "FileAdded",
+    "FileModified",
+    "Renamed",
+    "Moved",
+    "AttributesChanged",
+    "Deleted",
+    "Restored",
+    "Removed",
+]
+
+
+class ZoneLog:
+    """The zone_log table."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self, zone_id: str, user_id: str, event: Event, message: str, entry_id: str | None = None
+    ) -> None:
+        """Write one message; call it inside the transaction of the change."""
+        self._database.run(
+            "INSERT INTO zone_log (id, zone_id, at_us, user_id, event, entry_id, message)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            str(uuid.uuid4()),
+            zone_id,
+            now_us(),
+            user_id,
+            event,
+            entry_id,
+            message,
+        )
+
+    def messages(self, zone_id: str, limit: int, offset: int) -> list[dict[str, Any]]:
+        """Some of a zone's messages, newest first."""
+        rows = self._database.all(
+            "SELECT * FROM zone_log WHERE zone_id = ? ORDER BY serial DESC LIMIT ? OFFSET ?",
+            zone_id,
+            limit,
+            offset,
+        )
+        return [_wire(row) for row in rows]
+
+
+def _wire(row: Row) -> dict[str, Any]:
+    answer = {
+        "id": row["id"],
+        "zoneId": row["zone_id"],
+        "timestamp": iso(row["at_us"]),
+        "userId": row["user_id"],
+        "event": row["event"],
+        "message": row["message"],
+    }
+    if row["entry_id"] is not None:
+        answer["entryId"] = row["entry_id"]
+    return answer

@@ -112,7 +112,7 @@ class Commands:
         chosen = [_choose(str(name), deleted) for name in wanted]
         restored = []
         for zone, entry in chosen:
-            back = await self._parts.service.restore(zone.id, entry.id)
+            back = await self._parts.service.restore(zone.id, entry.id, folder=entry.folder)
             restored.append(await self._parts.files.report.appear(back))
         return {"restored": restored}
 

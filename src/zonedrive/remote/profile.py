@@ -1,121 +1,43 @@
-"""Deployment profiles: operations that the published interface does not show, as checked data.
+"""Profile files: found, read, and checked, so that a mistake is told with its line.
 
-Must not know connections; what it gives out is a request in parts.  The file's format is
-explained in `profiles/published.toml`.
+Must not know what a request is sent with, nor who uses an operation.
 
-INVARIANT: a request made from a profile goes below `/api/` of the deployment's own host, or
-below its root for a path without a leading slash, whatever the values put into it.
+INVARIANT: what comes out holds nothing but known operations, keys and placeholders, and no path
+that leads to another host or out of its folder.
 """
 
+import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import unicodedata
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from zonedrive.errors import NotSupported, ProfileError
-from zonedrive.remote.address import PLACEHOLDER, fill_path
-
-METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
-_KEYS: Final = ("method", "path", "query", "body", "answer")
-_ENTRY: Final = frozenset({"entry", "file"})
-_PARENT: Final = frozenset({"parent", "folder"})
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """What an operation may and must say."""
-
-    may: frozenset[str]  # placeholders
-    must: tuple[frozenset[str], ...]  # of each set at least one, else the wrong thing is hit
-    reads: bool = False  # changes nothing, so it may be asked again
-
-
-def _kind(*must: frozenset[str] | str, reads: bool = False) -> _Kind:
-    sets = tuple(frozenset({one}) if isinstance(one, str) else one for one in must)
-    return _Kind(frozenset({"zone"}).union(*sets), sets, reads)
-
-
-OPERATIONS: Final[Mapping[str, _Kind]] = MappingProxyType(
-    {
-        "make_folder": _kind(_PARENT, "name"),
-        "move": _kind(_ENTRY, _PARENT, "name"),
-        "delete": _kind(_ENTRY),
-        "restore": _kind(_ENTRY),
-        "purge": _kind(_ENTRY),
-        "versions": _kind(_ENTRY, reads=True),
-        "version_content": _kind(_ENTRY, "version", reads=True),
-        "deleted": _kind("zone", reads=True),
-    }
+from zonedrive.errors import ProfileError
+from zonedrive.remote.address import PLACEHOLDER
+from zonedrive.remote.operations import (
+    CHARACTERS,
+    KINDS,
+    OPERATIONS,
+    VERSION_FIELDS,
+    Kind,
+    Operation,
+    Profile,
+    texts,
+    used,
 )
 
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+LONGEST: Final = 65_536  # bytes; a profile is a page of text
+_KEYS: Final = ("method", "path", "query", "body", "answer")
+_PATH = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]+", re.ASCII)
 
-@dataclass(frozen=True)
-class Request:
-    """One request in parts: `path` is encoded, `body` is to be sent as JSON (None: nothing)."""
+__all__ = ["OPERATIONS", "Operation", "Profile", "load_profile", "packaged", "parse_profile"]
 
-    method: str
-    path: str
-    query: Mapping[str, str]
-    body: object
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One table of a profile, checked."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    body: object
-    answer: str
-
-    def request(self, values: Mapping[str, str]) -> Request:
-        """The request for `values`, a text for each placeholder that the operation may use.
-
-        Raises Rejected for a value that cannot be part of a path.
-        """
-        return Request(
-            self.method,
-            fill_path(self.path, values),
-            {key: _fill(text, values) for key, text in self.query.items()},
-            _fill_json(self.body, values),
-        )
-
-    def located(self, answer: object) -> object:
-        """The part of a parsed answer that `answer` points at; None where it is not there."""
-        if self.answer in ("entry", "none"):
-            return answer
-        for member in self.answer.split("."):
-            answer = answer.get(member) if isinstance(answer, dict) else None
-        return answer
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The operations that a deployment offers beyond the published ones."""
-
-    name: str
-    description: str
-    operations: Mapping[str, Operation]
-
-    def can(self, operation: str) -> bool:
-        """Whether there is an endpoint for `operation`, one of OPERATIONS."""
-        if operation not in OPERATIONS:
-            raise ValueError(f"there is no operation {operation!r}")
-        return operation in self.operations
-
-    def operation(self, name: str) -> Operation:
-        """The operation.  Raises NotSupported where the profile has none of that name."""
-        if found := self.operations.get(name):
-            return found
-        raise NotSupported(
-            f"the profile {self.name!r} has no endpoint for {name}",
-            remedy="log on with a --profile that has it",
-        )
+Where = tuple[str, ...]
+"""A place in a document: the names of tables and keys that lead there."""
 
 
 def load_profile(name_or_path: str) -> Profile:
@@ -125,11 +47,7 @@ def load_profile(name_or_path: str) -> Profile:
     """
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         path = Path(name_or_path).expanduser()
-        try:
-            return parse_profile(path.read_text("utf-8"), path.stem, str(path))
-        except (OSError, UnicodeDecodeError) as wrong:
-            reason = getattr(wrong, "strerror", None) or wrong
-            raise ProfileError(f"the profile {path} cannot be read ({reason})") from wrong
+        return parse_profile(_read(path), path.stem, str(path))
     known = packaged()
     if name_or_path not in known:
         raise ProfileError(
@@ -146,23 +64,40 @@ def packaged() -> list[str]:
     return sorted(file.name[:-5] for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LONGEST + 1)
+        if len(data) > LONGEST:
+            raise ProfileError(
+                f"the profile {path} is longer than {LONGEST} bytes", remedy="is it the right file?"
+            )
+        return data.decode("utf-8").replace("\r\n", "\n")
+    except (OSError, UnicodeDecodeError) as wrong:
+        reason = getattr(wrong, "strerror", None) or wrong
+        raise ProfileError(f"the profile {path} cannot be read ({reason})") from wrong
+
+
 def parse_profile(text: str, name: str, source: str) -> Profile:
     """The profile that `text` holds; `source` is the file's name for errors."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as wrong:
+    except (tomllib.TOMLDecodeError, RecursionError) as wrong:
         raise ProfileError(f"{source} is not TOML: {wrong}", remedy="mend the file") from wrong
     check = _Check(source, text)
     description = document.pop("description", "")
     if not isinstance(description, str):
-        raise check.error("description must be a text", "", "description")
-    operations = {}
+        raise check.error("description must be a text", ("description",))
+    sign_on = document.pop("sign_on", None)
+    if sign_on is not None and not isinstance(sign_on, dict):
+        raise check.error("sign_on must be a table such as [sign_on]", ("sign_on",))
+    operations: dict[str, Operation] = {}
     for operation, table in document.items():
         if operation not in OPERATIONS:
-            raise check.error(f"unknown operation {operation!r}", operation, operation,
+            raise check.error(f"unknown operation {operation!r}", (operation,),
                               remedy=f"the operations are {', '.join(OPERATIONS)}")  # fmt: skip
-        operations[operation] = check.operation(operation, table)
-    return Profile(name, description, MappingProxyType(operations))
+        operations |= check.operation(operation, table)
+    return Profile(name, description, MappingProxyType(operations), sign_on)
 
 
 class _Check:
@@ -170,121 +105,196 @@ class _Check:
 
     def __init__(self, source: str, text: str) -> None:
         self._source = source
-        self._lines = text.splitlines()
+        self._text = text
 
-    def operation(self, name: str, table: object) -> Operation:
+    def operation(self, name: str, table: object) -> dict[str, Operation]:
+        """The table of an operation, and those in it for files or folders alone."""
         if not isinstance(table, dict):
-            raise self.error(f"{name} must be a table such as [{name}]", name, name)
+            raise self.error(f"{name} must be a table such as [{name}]", (name,))
+        special = {}
+        if OPERATIONS[name].split:
+            special = {kind: table.pop(kind) for kind in KINDS if kind in table}
+        found = {}
+        if table or not special:
+            found[name] = self._table((name,), table)
+        for kind, inner in special.items():
+            where = (name, kind)
+            if not isinstance(inner, dict):
+                raise self.error(f"{name}.{kind} must be a table", where)
+            found[f"{name}.{kind}"] = self._table(where, inner)
+        return found
+
+    def _table(self, where: Where, table: dict[str, Any]) -> Operation:
+        name, kind = ".".join(where), OPERATIONS[where[0]]
+        keys = (*_KEYS, "fields") if where[0] == "versions" else _KEYS
         for key in table:
-            if key not in _KEYS:
-                raise self.error(f"{name}: unknown key {key!r}", name, key,
-                                 remedy=f"the keys are {', '.join(_KEYS)}")  # fmt: skip
-        kind = OPERATIONS[name]
+            if key not in keys:
+                raise self.error(f"{name}: unknown key {key!r}", (*where, key),
+                                 remedy=f"the keys are {', '.join(keys)}")  # fmt: skip
         method = table.get("method", "GET" if kind.reads else None)
         if method not in METHODS or (name == "version_content" and method != "GET"):
             allowed = "GET" if name == "version_content" else ", ".join(METHODS)
-            raise self.error(f"{name}: method must be one of {allowed}", name, "method")
-        query = table.get("query", {})
-        if not isinstance(query, dict) or not all(isinstance(v, str) for v in query.values()):
-            raise self.error(f"{name}: query must be a table of texts", name, "query")
-        body = table.get("body")
-        if body is not None and (not isinstance(body, dict | list) or method == "GET"):
-            raise self.error(
-                f"{name}: body must be a table or array, and GET takes none", name, "body"
-            )
-        answer = table.get("answer", "entry")
-        if not isinstance(answer, str) or not all(answer.split(".")):
-            raise self.error(
-                f'{name}: answer must be "entry", "none" or a dotted path', name, "answer"
-            )
-        path = self._path(name, table.get("path"))
-        found = Operation(method, path, MappingProxyType(dict(query)), body, answer)
-        self._placeholders(name, kind, found)
+            raise self.error(f"{name}: method must be one of {allowed}", (*where, "method"))
+        found = Operation(
+            method,
+            self._path(where, table.get("path")),
+            MappingProxyType(self._query(where, table.get("query", {}))),
+            self._body(where, table.get("body"), method),
+            self._dotted((*where, "answer"), table.get("answer", "entry")),
+            MappingProxyType(self._fields(where, table.get("fields", {}))),
+        )
+        self._placeholders(where, kind, found)
         return found
 
-    def _path(self, name: str, path: object) -> str:
+    def _path(self, where: Where, path: object) -> str:
+        name, there = ".".join(where), (*where, "path")
         if not isinstance(path, str) or not path:
-            raise self.error(f"{name}: path is missing", name, "path")
+            raise self.error(f"{name}: path is missing", there)
         bare = PLACEHOLDER.sub("x", path)
         if "://" in path or bare.startswith("//") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path):
-            raise self.error(f"{name}: path leads to another host", name, "path",
+            raise self.error(f"{name}: path leads to another host", there,
                              remedy="give a path below /api/")  # fmt: skip
+        if not _PATH.fullmatch(bare):
+            raise self.error(
+                f"{name}: path has characters that do not belong there",
+                there,
+                remedy="what follows a ? goes into query",
+            )
         segments = bare.removeprefix("/").split("/")
-        if not re.fullmatch(r"[A-Za-z0-9._~!$&'()*+,;=:@/%-]+", bare) or "%" in bare:
-            raise self.error(f"{name}: path has characters that do not belong there", name, "path")
         if any(segment in ("", ".", "..") for segment in segments):
-            raise self.error(f"{name}: path has an empty segment, . or ..", name, "path")
+            raise self.error(f"{name}: path has an empty segment, . or ..", there)
         if bare.startswith("/") and segments[0] != "api":
-            raise self.error(f"{name}: path must begin with /api/", name, "path",
+            raise self.error(f"{name}: path must begin with /api/", there,
                              remedy="or have no slash before it, to begin at the host")  # fmt: skip
+        if "@" in segments[0]:
+            raise self.error(f"{name}: path begins as an address of a user", there)
         return path if path.startswith("/") else f"/{path}"
 
-    def _placeholders(self, name: str, kind: _Kind, found: Operation) -> None:
-        used: set[str] = set()
-        for key, text in (
-            ("path", found.path),
-            *(("query", text) for text in found.query.values()),
-            *(("body", text) for text in _texts(found.body)),
+    def _query(self, where: Where, query: object) -> dict[str, str]:
+        name, there = ".".join(where), (*where, "query")
+        if not isinstance(query, dict):
+            raise self.error(f"{name}: query must be a table of texts", there)
+        for key, value in query.items():
+            if not isinstance(value, str):
+                raise self.error(f"{name}: query must be a table of texts", (*there, key),
+                                 remedy=f'write {key} = "…"')  # fmt: skip
+            self._plain((*there, key), key, value)
+        return query
+
+    def _body(self, where: Where, body: object, method: str) -> object:
+        there = (*where, "body")
+        if body is not None and (not isinstance(body, dict | list) or method == "GET"):
+            name = ".".join(where)
+            raise self.error(f"{name}: body must be a table or array, and GET takes none", there)
+        self._json(there, body)
+        return body
+
+    def _json(self, there: Where, value: object) -> None:
+        """Refuse what JSON has no form for."""
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                self._plain((*there, key), key)
+                self._json((*there, key), inner)
+        elif isinstance(value, list):
+            for inner in value:
+                self._json(there, inner)
+        elif not (value is None or isinstance(value, str | int)) and not (
+            isinstance(value, float) and math.isfinite(value)
         ):
+            raise self.error(f"{there[0]}: body holds what JSON cannot hold ({value})", there)
+
+    def _plain(self, there: Where, key: str, value: str = "") -> None:
+        if set(key) & set("{}"):
+            raise self.error(f"{there[0]}: a placeholder stands in a value, not in a name", there)
+        if any(unicodedata.category(char) in ("Cc", "Cs") for char in key + value):
+            raise self.error(f"{there[0]}: line breaks and control characters have no place", there)
+
+    def _dotted(self, there: Where, path: object) -> str:
+        if isinstance(path, str) and all(path.split(".")):
+            return path
+        right = '"entry", "none" or a dotted path' if there[-1] == "answer" else "a dotted path"
+        raise self.error(f"{'.'.join(there[:-1])}: {there[-1]} must be {right}", there)
+
+    def _fields(self, where: Where, fields: object) -> dict[str, str]:
+        there = (*where, "fields")
+        if not isinstance(fields, dict):
+            raise self.error(f"{where[0]}: fields must be a table of texts", there)
+        for key, value in fields.items():
+            if key not in VERSION_FIELDS:
+                raise self.error(f"{where[0]}: unknown field {key!r}", (*there, key),
+                                 remedy=f"the fields are {', '.join(VERSION_FIELDS)}")  # fmt: skip
+            self._dotted((*there, key), value)
+        return {**VERSION_FIELDS, **fields}
+
+    def _placeholders(self, where: Where, kind: Kind, found: Operation) -> None:
+        self._known(where, kind, "path", [found.path])
+        self._known(where, kind, "query", list(found.query.values()))
+        self._known(where, kind, "body", texts(found.body))
+        for needed in kind.must:
+            if not used(found.path, found.query, found.body) & needed:
+                one = " or ".join(f"{{{placeholder}}}" for placeholder in sorted(needed))
+                raise self.error(f"{'.'.join(where)}: {one} is used nowhere", (*where, "path"))
+
+    def _known(self, where: Where, kind: Kind, key: str, values: list[str]) -> None:
+        name = ".".join(where)
+        for text in values:
+            if key == "body" and text.endswith(f"{CHARACTERS}}}"):
+                text = text.removesuffix(f"{CHARACTERS}}}") + "}"
+                if not PLACEHOLDER.fullmatch(text):
+                    raise self.error(f"{name}: {CHARACTERS} has nothing beside it", (*where, key))
             for placeholder in PLACEHOLDER.findall(text):
+                there = f"{{{placeholder}"
                 if placeholder not in kind.may:
                     may = ", ".join(f"{{{one}}}" for one in sorted(kind.may))
-                    raise self.error(f"{name}: unknown placeholder {{{placeholder}}}", name, key,
-                                     remedy=f"{name} has {may}")  # fmt: skip
-                used.add(placeholder)
+                    raise self.error(f"{name}: unknown placeholder {{{placeholder}}}",
+                                     (*where, key), there, remedy=f"{name} has {may}")  # fmt: skip
+                if placeholder in kind.secret and key != "body":
+                    raise self.error(f"{name}: {{{placeholder}}} belongs into the body alone",
+                                     (*where, key), there)  # fmt: skip
             if re.search(r"[{}]", PLACEHOLDER.sub("", text)):
-                raise self.error(f"{name}: a brace without its other half", name, key)
-        for needed in kind.must:
-            if not used & needed:
-                one = " or ".join(f"{{{placeholder}}}" for placeholder in sorted(needed))
-                raise self.error(f"{name}: {one} is used nowhere", name, "path")
+                raise self.error(f"{name}: a brace without its other half", (*where, key))
 
-    def error(self, what: str, table: str, key: str, *, remedy: str = "") -> ProfileError:
-        return ProfileError(
-            f"{self._source}, line {self._line(table, key)}: {what}", remedy=remedy or "mend it"
-        )
-
-    def _line(self, table: str, key: str) -> int:
-        """Where `key` of `table` stands, else where the table begins, else 1."""
-        current, begin = "", 0
-        for number, line in enumerate(self._lines, 1):
-            if header := re.match(r"\s*\[+\s*[\"']?([^\"'\].\s]+)(?:[\"']?\s*\.\s*(\w+))?", line):
-                current = header[1]
-                if current == table and (not begin or header[2] == key):
-                    begin = number
-                    if header[2] == key:
-                        return number
-                continue
-            assigned = re.match(r"\s*[\"']?([^\"'=.\s]+)[\"']?\s*(?:\.\s*(\w+)\s*)?=", line)
-            if assigned is None:
-                continue
-            if current == table and assigned[1] == key:
-                return number
-            if not current and assigned[1] == table and (not begin or assigned[2] == key):
-                begin = number
-        return begin or 1
+    def error(self, what: str, where: Where, needle: str = "", *, remedy: str = "") -> ProfileError:
+        """What is wrong, with the line where `where` is defined; there `needle`, if it has many."""
+        line = line_of(self._text, where, needle)
+        return ProfileError(f"{self._source}, line {line}: {what}", remedy=remedy or "mend it")
 
 
-def _texts(body: object) -> Iterator[str]:
-    if isinstance(body, str):
-        yield body
-    elif isinstance(body, dict):
-        for value in body.values():
-            yield from _texts(value)
-    elif isinstance(body, list):
-        for value in body:
-            yield from _texts(value)
+def line_of(text: str, where: Where, needle: str = "") -> int:
+    """The line (from 1) where `where` is defined in a TOML text, else where its table is.
+
+    The parser itself finds it, so that every way of writing TOML will do: it is the statement
+    after which a document that ends there has it.
+    """
+    while where and not _has(tomllib.loads(text), where):
+        where = where[:-1]
+    lines = text.split("\n")
+    # The document without what follows line `low` lacks it, the one that ends at `found` has it.
+    low, ahead, found = 0, len(lines), len(lines)
+    while ahead - low > 1:
+        middle = (low + ahead) // 2
+        at, begin = _whole(lines, middle, ahead)
+        if begin is None or _has(begin, where):
+            ahead, found = middle, (found if begin is None else at)
+        else:
+            low = at
+    statement = range(low, found)
+    return next((number for number in statement if needle and needle in lines[number]), low) + 1
 
 
-def _fill(text: str, values: Mapping[str, str]) -> str:
-    return PLACEHOLDER.sub(lambda match: values[match[1]], text)
+def _whole(lines: list[str], first: int, beyond: int) -> tuple[int, dict[str, Any] | None]:
+    """The first number of lines, from `first` on, that are a document."""
+    for number in range(first, beyond):
+        try:
+            return number, tomllib.loads("\n".join(lines[:number]))
+        except tomllib.TOMLDecodeError:
+            continue
+    return beyond, None
 
 
-def _fill_json(body: Any, values: Mapping[str, str]) -> object:
-    if isinstance(body, str):
-        return _fill(body, values)
-    if isinstance(body, dict):
-        return {key: _fill_json(value, values) for key, value in body.items()}
-    if isinstance(body, list):
-        return [_fill_json(value, values) for value in body]
-    return body
+def _has(document: object, where: Where) -> bool:
+    for name in where:
+        if not isinstance(document, dict) or name not in document:
+            return False
+        document = document[name]
+    return True

@@ -6,7 +6,7 @@ stand here; all others come from the profile.
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 import httpx
@@ -22,7 +22,8 @@ from zonedrive.remote.calls import Calls
 from zonedrive.remote.direct import Direct
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.link import Link, State
-from zonedrive.remote.listing import Pagination, Reader
+from zonedrive.remote.listing import Item, Pagination, Reader
+from zonedrive.remote.moving import Mover
 from zonedrive.remote.multipart import MultipartBody
 from zonedrive.remote.pace import Pace
 from zonedrive.remote.profile import OPERATIONS, Profile
@@ -43,6 +44,7 @@ AS_IT_IS = {"Accept": "*/*", "Accept-Encoding": "identity"}
 USER_AGENT = f"zonedrive/{__version__}"
 KEEPALIVE_SECONDS = 300.0
 LARGE = 1_000_000  # bytes of an answer that would keep the loop for too long
+ItemT = TypeVar("ItemT", bound=Item)
 ShapeT = TypeVar("ShapeT", wire.WireEntry, wire.WireZone, wire.WireVersion)
 
 
@@ -88,9 +90,16 @@ class Service:
         await self._calls.drop_direct()
         await self._client.aclose()
 
-    def can(self, operation: str) -> bool:
-        """Whether the profile knows how to do `operation`, one of profile.OPERATIONS."""
-        return self._profile.can(operation)
+    def can(self, operation: str, *, folder: bool | None = None) -> bool:
+        """Whether the profile knows how to do `operation`, one of profile.OPERATIONS.
+
+        For a file or a folder; None: for one of them at least.
+        """
+        return self._profile.can(operation, folder=folder)
+
+    def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
+        """Whether `move` can give an entry another name, another parent, or both."""
+        return self._profile.can_place(folder, renamed=renamed, moved=moved)
 
     @property
     def places(self) -> int:
@@ -166,37 +175,70 @@ class Service:
                     return entry
             raise NotFound(f"{doing}: the service took it, but does not list it") from None
 
-    async def move(self, zone_id: str, entry_id: str, parent_id: str, name: str) -> Entry:
-        """Rename, move, or both, inside one zone: `parent_id` and `name` are the new ones."""
-        doing = "renaming or moving"
+    async def move(
+        self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None
+    ) -> Entry:
+        """Rename, move, or both, inside one zone: `parent_id` and `name` are the new ones.
+
+        Here and below, `folder` tells whether the entry is one, for profiles that distinguish.
+        """
         values = _of_entry(zone_id, entry_id) | {
             "parent": parent_id, "folder": parent_id, "name": name,
         }  # fmt: skip
-        return await self._changed_entry("move", values, doing)
 
-    async def delete(self, zone_id: str, entry_id: str) -> None:
+        async def change(operation: str) -> Entry:
+            return await self._changed_entry(operation, values, "renaming or moving", folder)
+
+        async def present() -> Entry:
+            return await self.entry(zone_id, entry_id)
+
+        mover = Mover(self._profile, change, present)
+        return await mover.bring(parent_id, name, folder)
+
+    async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """Into the service's trash; a folder takes what is in it along."""
-        await self._change("delete", _of_entry(zone_id, entry_id), "deleting")
+        await self._change("delete", _of_entry(zone_id, entry_id), "deleting", folder)
 
-    async def restore(self, zone_id: str, entry_id: str) -> Entry:
+    async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
         """Out of the trash."""
-        return await self._changed_entry("restore", _of_entry(zone_id, entry_id), "restoring")
+        values = _of_entry(zone_id, entry_id)
+        return await self._changed_entry("restore", values, "restoring", folder)
 
-    async def purge(self, zone_id: str, entry_id: str) -> None:
+    async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """Remove for good."""
-        await self._change("purge", _of_entry(zone_id, entry_id), "removing for good")
+        await self._change("purge", _of_entry(zone_id, entry_id), "removing for good", folder)
 
     async def versions(self, zone_id: str, file_id: str) -> list[Version]:
         """All versions of a file, the newest first."""
         doing = "listing versions"
-        found = await self._known("versions", _of_entry(zone_id, file_id), wire.WireVersion, doing)
-        return wire.versions(found, doing)
+        fields = self._profile.operation("versions").fields
+
+        def items(value: object) -> list[wire.WireVersion]:
+            return wire.version_items(value, fields, doing)
+
+        return wire.versions(
+            await self._known("versions", _of_entry(zone_id, file_id), items, doing), doing
+        )
 
     async def deleted(self, zone_id: str) -> list[Entry]:
         """What is in a zone's trash."""
         doing = "listing deleted entries"
-        found = await self._known("deleted", {"zone": zone_id}, wire.WireEntry, doing)
+
+        def items(value: object) -> list[wire.WireEntry]:
+            return wire.items_of(value, wire.WireEntry, doing)
+
+        found = await self._known("deleted", {"zone": zone_id}, items, doing)
         return wire.entries(found, doing, zone_id=zone_id)
+
+    async def zone_log(self, zone_id: str) -> list[dict[str, object]]:
+        """The messages of a zone's log as they come: their fields are not published."""
+        doing = "reading the zone log"
+
+        def items(value: object) -> list[wire.WireMessage]:
+            return wire.message_items(value, doing)
+
+        found = await self._known("zone_log", {"zone": zone_id}, items, doing)
+        return [message.said for message in found]
 
     async def probe(self, state: State) -> None:
         """Ask something harmless, to see whether `state` has ended.  See Link.run."""
@@ -214,13 +256,17 @@ class Service:
         return await Reader(fetch, self._pagination[kind]).read()
 
     async def _known(
-        self, name: str, values: Mapping[str, str], shape: type[ShapeT], doing: str
-    ) -> list[ShapeT]:
+        self,
+        name: str,
+        values: Mapping[str, str],
+        items: Callable[[object], list[ItemT]],
+        doing: str,
+    ) -> list[ItemT]:
         """The items of a listing that the profile describes."""
         operation = self._profile.operation(name)
         request = operation.request(values)
 
-        async def fetch(query: Mapping[str, str]) -> list[ShapeT]:
+        async def fetch(query: Mapping[str, str]) -> list[ItemT]:
             body = await self._calls.read(
                 request.path,
                 {**request.query, **query},
@@ -228,13 +274,15 @@ class Service:
                 method=request.method,
                 body=request.body,
             )
-            return wire.items_of(operation.located(wire.parse(body, doing)), shape, doing)
+            return items(operation.located(wire.parse(body, doing)))
 
         return await Reader(fetch, self._pagination[name]).read()
 
-    async def _change(self, name: str, values: Mapping[str, str], doing: str) -> object:
+    async def _change(
+        self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None
+    ) -> object:
         """Do an operation of the profile: what the answer says of the entry, None for nothing."""
-        operation = self._profile.operation(name)
+        operation = self._profile.operation(name, folder=folder)
         request = operation.request(values)
         body = await self._calls.change(
             request.method, request.path, request.query, request.body, doing=doing
@@ -247,9 +295,11 @@ class Service:
             # It is done; what the service said about it can be looked up.
             return None
 
-    async def _changed_entry(self, name: str, values: Mapping[str, str], doing: str) -> Entry:
+    async def _changed_entry(
+        self, name: str, values: Mapping[str, str], doing: str, folder: bool | None
+    ) -> Entry:
         """As `_change`, and the entry afterwards, asked for where the answer does not tell it."""
-        answer = await self._change(name, values, doing)
+        answer = await self._change(name, values, doing, folder)
         try:
             return wire.one_entry(answer, doing, zone_id=values["zone"])
         except BadAnswer:

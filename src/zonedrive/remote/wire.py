@@ -11,28 +11,19 @@ INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has
 import itertools
 import json
 import logging
-import math
-import re
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta, timezone
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Attributes, Entry, Revision, Version, Zone
+from zonedrive.remote.members import count as count
+from zonedrive.remote.members import known
+from zonedrive.remote.members import moment as moment
+from zonedrive.remote.members import text as text
 
 logger = logging.getLogger(__name__)
-
-_LARGEST = (1 << 63) - 1
-_MOMENT = re.compile(
-    r"\s*(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,](\d+))?)?)?"
-    r"\s*(Z|z|[+-]\d\d(?::?\d\d)?)?(?:\[[^\]]*\])?\s*",
-    re.ASCII,
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 # Members are `object`: an odd value in one of them must not cost the whole listing.
@@ -76,6 +67,13 @@ class WireVersion(msgspec.Struct):
     lastModifiedBy: object = None  # noqa: N815
 
 
+class WireMessage(msgspec.Struct):
+    """A message of a zone log as it comes: which members it has is not published."""
+
+    id: object
+    said: dict[str, object]
+
+
 class RawEntry(msgspec.Struct, gc=False):
     """A file or folder entry as it comes, unread but for its id; see `Listed`."""
 
@@ -116,6 +114,41 @@ def items_of(value: object, kind: type[WireT], doing: str) -> list[WireT]:
     if not isinstance(value, list):
         raise BadAnswer(f"{doing}: the answer is not an array")
     return [msgspec.convert(item, kind) if isinstance(item, dict) else kind() for item in value]
+
+
+def version_items(value: object, fields: Mapping[str, str], doing: str) -> list[WireVersion]:
+    """As `items_of`, of versions, whose members are where `fields` says (dotted paths).
+
+    `fields` has what a Version tells.
+    """
+    if not isinstance(value, list):
+        raise BadAnswer(f"{doing}: the answer is not an array")
+    return [
+        WireVersion(**{_VERSION[name]: _member(item, path) for name, path in fields.items()})
+        for item in value
+    ]
+
+
+def message_items(value: object, doing: str) -> list[WireMessage]:
+    """As `items_of`, of messages of a zone log; what is not an object is left out."""
+    if not isinstance(value, list):
+        raise BadAnswer(f"{doing}: the answer is not an array")
+    return [WireMessage(item.get("id"), item) for item in value if isinstance(item, dict)]
+
+
+_VERSION = {
+    "version": "version",
+    "id": "id",
+    "size": "size",
+    "modified": "lastModified",
+    "modified_by": "lastModifiedBy",
+}
+
+
+def _member(value: object, path: str) -> object:
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def raw_items(body: bytes, doing: str) -> list[RawEntry]:
@@ -249,8 +282,8 @@ def zones(wires: list[WireZone], doing: str) -> list[Zone]:
                 root_id=root,
                 description=text(wire.description),
                 accessible=bool(root) and wire.ssiAccessible is not False,
-                size=_known(wire.currentSize),
-                users=_known(wire.numberOfUsers),
+                size=known(wire.currentSize),
+                users=known(wire.numberOfUsers),
                 created_ns=moment(wire.createdAt),
             )
             if zone_id and name
@@ -276,88 +309,6 @@ def versions(wires: list[WireVersion], doing: str) -> list[Version]:
             else None
         )
     return sorted(_kept(found, "id", doing), key=lambda version: version.modified_ns, reverse=True)
-
-
-def text(value: object) -> str:
-    """`value` as text: numbers are written out, half characters replaced, all else is ""."""
-    if isinstance(value, str):
-        return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return ""
-
-
-def count(value: object) -> int:
-    """`value` as a number from 0 to 2**63 - 1; 0 for anything odd."""
-    if isinstance(value, bool):
-        return 0
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
-        value = int(value)
-    if isinstance(value, float) and math.isfinite(value):
-        value = int(value)
-    return min(max(value, 0), _LARGEST) if isinstance(value, int) else 0
-
-
-def moment(value: object) -> int:
-    """An ISO 8601 moment as nanoseconds since the epoch; 0 for anything odd or before it.
-
-    Any number of fractional digits, any spelling of the offset; without one it is UTC.
-    """
-    if not isinstance(value, str):
-        return 0
-    # The usual spelling, ten thousand times in a large listing; no digit is cut off at this length.
-    if len(value) >= 19 and not value[26:27].isdigit():
-        try:
-            return _nanoseconds(datetime.fromisoformat(value), 0)
-        except (ValueError, OverflowError):
-            pass
-    return _moment_at_length(value)
-
-
-def _moment_at_length(value: str) -> int:
-    match = _MOMENT.fullmatch(value)
-    if match is None:
-        return 0
-    year, month, day, hour, minute, second, fraction, offset = match.groups()
-    # A leap second (60) flows over into the next minute.
-    beyond = int(second or 0) * 10**9 + int(f"{fraction or 0:0<9}"[:9])
-    try:
-        day_begins = datetime(int(year), int(month), int(day), tzinfo=_zone(offset))
-        when = day_begins + timedelta(hours=_below(24, hour), minutes=_below(60, minute))
-        return _nanoseconds(when, beyond)
-    except (ValueError, OverflowError):
-        return 0
-
-
-def _below(limit: int, digits: str | None) -> int:
-    number = int(digits or 0)
-    if number >= limit:
-        raise ValueError(number)
-    return number
-
-
-def _nanoseconds(when: datetime, beyond: int) -> int:
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    nanoseconds = (when - _EPOCH) // _MICROSECOND * 1000 + beyond
-    return min(max(nanoseconds, 0), _LARGEST)
-
-
-def _zone(offset: str | None) -> timezone:
-    if offset is None or offset in "Zz":
-        return UTC
-    digits = offset[1:].replace(":", "").ljust(4, "0")
-    difference = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-difference if offset[0] == "-" else difference)
-
-
-def _known(value: object) -> int | None:
-    """A count that may be untold; the service writes -1 for that."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if isinstance(value, int | float) and not value >= 0:
-        return None
-    return count(value)
 
 
 def _attributes(value: object) -> Attributes:

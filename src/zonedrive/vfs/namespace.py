@@ -258,7 +258,8 @@ class Namespace:
         Where it is too late the file is the service's, and what follows is refused.
         """
         core = self._core
-        if not inode.is_new or core.service.can(operation) or not core.in_flight(inode.ino):
+        able = core.service.can(operation, folder=inode.is_folder)
+        if not inode.is_new or able or not core.in_flight(inode.ino):
             return
         core.called_back.add(inode.ino)
         try:
@@ -331,7 +332,7 @@ class Namespace:
 
     def require_removable(self, inode: Inode) -> None:
         """Raises NotSupported for what the service has and the profile cannot delete."""
-        if not inode.is_new and not self._core.service.can("delete"):
+        if not inode.is_new and not self._core.service.can("delete", folder=inode.is_folder):
             raise NotSupported("the deployment's profile cannot delete")
 
     async def require_empty(self, folder: Inode) -> None:

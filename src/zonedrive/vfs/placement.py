@@ -136,7 +136,9 @@ class Placement:
         resolution, remote_id = self._resolution, inode.remote_id or ""
         doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
         with resolution.sending(doubt), resolution.asking(doubt):
-            entry = await self._core.service.move(inode.zone, remote_id, folder, name)
+            entry = await self._core.service.move(
+                inode.zone, remote_id, folder, name, folder=inode.is_folder
+            )
         return doubt, msgspec.structs.replace(entry, name=entry.name or name)
 
     def _whose(self, sent: Doubt | None) -> Inode | None:
@@ -210,7 +212,7 @@ class Placement:
             return
         reached(Place.DELETE_ASKED)
         with contextlib.suppress(NotFound):
-            await core.service.delete(inode.zone, inode.remote_id or "")
+            await core.service.delete(inode.zone, inode.remote_id or "", folder=inode.is_folder)
         reached(Place.DELETE_DONE)
         core.tree.settle(inode.zone, inode.remote_id or "")
         with core.transaction():

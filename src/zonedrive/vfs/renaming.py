@@ -46,11 +46,11 @@ class Renaming:
         require_writable(old_folder, new_folder, inode, *([target] if target else []))
         if flags & EXCHANGE:
             assert target is not None
-            self._require_movable(inode, new_folder, wanted)
-            self._require_movable(target, old_folder, source)
+            self._require_movable(inode, new_folder, wanted, aside=True)
+            self._require_movable(target, old_folder, source, aside=True)
             self._exchange(inode, target)
         elif target is not inode:
-            await self._names.call_back(inode, "move")
+            await self._names.call_back(inode, "rename" if old_folder is new_folder else "move")
             self._require_movable(inode, new_folder, wanted)
             former = target or self._succession.former(new_folder, wanted)
             if target is not None:
@@ -201,7 +201,10 @@ class Renaming:
 
     # ---- refusals ----
 
-    def _require_movable(self, inode: Inode, folder: Inode, name: str) -> None:
+    def _require_movable(
+        self, inode: Inode, folder: Inode, name: str, *, aside: bool = False
+    ) -> None:
+        """`aside`: on its way it needs a name that is free."""
         core = self._core
         if inode.kind is Kind.ZONE or folder.ino == ROOT:
             raise PermissionError(errno.EPERM, "zones stay where they are")
@@ -211,8 +214,11 @@ class Renaming:
         stays = core.stays_local(folder, name)
         if inode.is_folder and stays and not inode.local:
             raise OSError(errno.EXDEV, "a name that stays on this machine")
-        if not inode.is_new and not core.service.can("move"):
-            raise NotSupported("the deployment's profile cannot rename or move")
+        if not inode.is_new:
+            renamed = aside or name != inode.name or core.remote_name(inode) != inode.remote_name
+            moved = folder.remote_id != inode.remote_parent
+            if not core.service.can_place(folder=inode.is_folder, renamed=renamed, moved=moved):
+                raise NotSupported("the deployment's profile cannot rename or move this")
         if inode.is_folder and inode.is_new and not (stays or core.service.can("make_folder")):
             raise OSError(errno.EXDEV, "the deployment's profile cannot make folders")
         above = folder

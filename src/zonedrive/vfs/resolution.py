@@ -258,7 +258,7 @@ class Resolution:
         opened = core.opened.get(inode.ino)
         if opened is not None and opened.session is not None:
             opened.session.base = entry.revision
-        if inode.parent == NOWHERE and not core.service.can("delete"):
+        if inode.parent == NOWHERE and not core.service.can("delete", folder=inode.is_folder):
             self._let_go(inode)
         if bytes_go:
             await self._to_cache(doubt, inode, entry, taken)

@@ -84,7 +84,7 @@ class Service:
         assert zone_id == "z1"
         return [Entry(f"e{n}", "z1", "r1", name, False) for n, name in enumerate("abb")]
 
-    async def restore(self, zone_id: str, entry_id: str) -> Entry:
+    async def restore(self, zone_id: str, entry_id: str, *, folder: bool) -> Entry:
         self.restored.append(entry_id)
         return Entry(entry_id, zone_id, "r1", f"name of {entry_id}", False)
 

@@ -92,3 +92,21 @@ def test_what_is_no_http(service: Service, request_bytes: bytes) -> None:
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"content-type: application/json" in head
     assert json.loads(body)["error"] == "ILLEGAL_ARGUMENT"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        b"GET /api/zones HTTP/1.1\r\nX: " + b"a" * 200_000,
+        b"GET /" + b"a" * 200_000,
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 30_000,
+    ],
+    ids=["one header", "the path", "many headers"],
+)
+def test_a_head_without_end_is_refused(service: Service, endless: bytes) -> None:
+    """It is kept in memory, so it must not grow for ever."""
+    with service.connect() as connection:
+        connection.sendall(endless)
+        head, _, body = receive_all(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"] == "ILLEGAL_ARGUMENT"

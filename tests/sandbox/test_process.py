@@ -1,8 +1,10 @@
 """The sandbox as a process: start, stop, restart, crash, mistakes in the world file."""
 
+import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import ssl
 import stat
 import subprocess
@@ -142,6 +144,24 @@ def test_a_restart_keeps_everything(start: Start, number: int) -> None:
     assert service.client(Authorization=f"Bearer {token}").get("/api/zones").status_code == 200
 
 
+def test_a_folder_of_the_first_version_goes_on(start: Start) -> None:
+    """What a sandbox kept before there were logs and shares is served, and has them from now on."""
+    service = start(world())
+    zone = service.person().zone()
+    file = zone.file("a", b"one")
+    service.stop()
+    with contextlib.closing(sqlite3.connect(service.data / "sandbox.db")) as database:
+        database.executescript("DROP TABLE zone_log; DROP TABLE shares; PRAGMA user_version = 1;")
+    service.start()
+    zone = zone.by(service.person())
+    assert zone.content(file["id"]).content == b"one"
+    zone.file("a", b"two")
+    told = zone.person.get(f"{zone.own}/log").json()
+    assert [message["event"] for message in told] == ["FileModified"]
+    service.stop()
+    service.start()
+
+
 @pytest.mark.parametrize("then", ["broken", None])
 def test_the_world_is_read_once(start: Start, then: str | None) -> None:
     """A world file that changed, is broken or gone does not matter to a restart."""
@@ -257,6 +277,8 @@ MISTAKES = [
     (HEAD + 'otp = "SMS"\n' + USER, "line 1, organization.otp"),
     (HEAD + "colour = 1\n" + USER, "colour"),
     (HEAD + "session_seconds = 0\n" + USER, "organization.session_seconds"),
+    (HEAD + "block_after = 0\n" + USER, "organization.block_after"),
+    (HEAD + "block_seconds = 1e9\n" + USER, "organization.block_seconds"),
     (HEAD + USER + "administrator = 5\n", "line 4, users[0].administrator"),
     (HEAD + USER + USER, "line 8, users[1]: 'u' is there twice"),
     (HEAD + USER + 'otp_secret = "189"\n', "users[0].otp_secret"),

@@ -1,0 +1,126 @@
+"""Whoever fails too often is blocked for a while, whatever is shown then."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.sandbox.running import PASSWORDS, SECRET, Service, eventually, logon, refusal, world
+from zonedrive.sandbox.codes import hotp
+
+ALICE, BOB = "alice@acme.example", "bob@acme.example"
+THREE = "block_after = 3\nblock_seconds = 3600"
+
+
+def fail(service: Service, user: str, times: int) -> list[tuple[int, str]]:
+    """Wrong passwords in a row."""
+    return [refusal(logon(service.client(), user, "wrong")) for _ in range(times)]
+
+
+def right(service: Service, user: str = ALICE) -> httpx.Response:
+    """A logon with the right password."""
+    return logon(service.client(), user, PASSWORDS[user])
+
+
+def test_too_many_failures_block_a_user(start: Callable[..., Service]) -> None:
+    """The right password is refused as well, until the block is lifted; others are not touched."""
+    service = start(world(THREE))
+    holder = service.person()
+    assert fail(service, ALICE.upper(), 3) == [(401, "AUTHORIZATION_FAILED")] * 3
+    assert refusal(right(service)) == (401, "TEMPORARY_BLOCKED")
+    steps = logon(service.client(), ALICE, PASSWORDS[ALICE], acceptSessions=True)
+    assert refusal(steps) == (401, "TEMPORARY_BLOCKED")
+    assert right(service, BOB).status_code == 200
+    assert holder.get("/api/zones").status_code == 200
+
+    asked = {"tokenName": "t", "validity": 60, "password": list(PASSWORDS[ALICE])}
+    assert refusal(holder.post("/api/tokens", json=asked)) == (403, "TEMPORARILY_BLOCKED")
+    basic = service.client()
+    for user in (ALICE, ""):
+        basic.auth = httpx.BasicAuth(user, PASSWORDS[ALICE])
+        assert basic.get("/api/zones").status_code == 401
+
+    assert service.tell({"unblock": ALICE}) == {"ok": True}
+    assert right(service).status_code == 200
+    assert "error" in service.tell({"unblock": ALICE})
+
+
+def test_a_success_in_between_starts_the_count_anew(start: Callable[..., Service]) -> None:
+    """Only failures in a row count."""
+    service = start(world(THREE))
+    for _ in range(3):
+        fail(service, ALICE, 2)
+        assert right(service).status_code == 200
+
+
+def test_a_block_ends_by_time(start: Callable[..., Service]) -> None:
+    """After its seconds one logs on again."""
+    service = start(world("block_after = 1\nblock_seconds = 0.5"))
+    fail(service, ALICE, 1)
+    assert refusal(right(service)) == (401, "TEMPORARY_BLOCKED")
+    eventually(lambda: right(service).status_code == 200, "the block ends")
+
+
+def test_nobody_learns_from_a_block_who_exists(start: Callable[..., Service]) -> None:
+    """A name that there is not is blocked like one that there is."""
+    service = start(world(THREE))
+    expected = [(401, "AUTHORIZATION_FAILED")] * 3 + [(401, "TEMPORARY_BLOCKED")]
+    assert fail(service, "nobody@acme.example", 4) == expected
+    assert fail(service, BOB, 4) == expected
+
+
+def test_wrong_codes_block_too(start: Callable[..., Service]) -> None:
+    """Otherwise a stolen password would leave a million codes to try, in flows too."""
+    service = start(world(THREE + '\notp = "HOTP"'))
+
+    def attempt(code: str) -> tuple[int, str]:
+        client = service.client()
+        first = logon(client, ALICE, PASSWORDS[ALICE], acceptSessions=True)
+        if first.status_code != 202:
+            return refusal(first)
+        body = {"logonSessionId": first.json()["sessionId"], "verificationCode": code}
+        return refusal(client.post("/api/access/logon", json=body))
+
+    assert [attempt("x") for _ in range(3)] == [(401, "VERIFICATIONCODE_FAILURE")] * 3
+    assert attempt(hotp(SECRET, 0)) == (401, "TEMPORARY_BLOCKED")
+
+
+def test_passwords_without_a_name_are_counted_for_the_machine_they_come_from(
+    start: Callable[..., Service],
+) -> None:
+    """Basic with an empty user part is no way around the block."""
+    service = start(world(THREE))
+    client = service.client()
+    client.auth = httpx.BasicAuth("", "wrong")
+    for _ in range(3):
+        assert refusal(client.get("/api/zones")) == (401, "AUTHORIZATION_FAILED")
+    client.auth = httpx.BasicAuth("", PASSWORDS[ALICE])
+    assert refusal(client.get("/api/zones")) == (401, "TEMPORARILY_BLOCKED")
+    assert right(service).status_code == 200
+
+
+def test_attempts_are_kept_with_where_they_came_from(start: Callable[..., Service]) -> None:
+    """Over the control socket one sees who tried, how it ended, and X-Real-Ip behind a proxy."""
+    service = start(world(THREE))
+    fail(service, ALICE, 1)
+    proxied = service.client(**{"X-Real-Ip": "203.0.113.7"})
+    assert logon(proxied, ALICE, PASSWORDS[ALICE]).status_code == 200
+    assert logon(proxied, BOB, None, acceptSessions=True).status_code == 202
+    answer = service.tell({"attempts": ALICE})
+    assert answer["blocked"] is False
+    kept = [(one["user"], one["address"], one["outcome"]) for one in answer["attempts"]]
+    assert kept == [
+        (ALICE, "127.0.0.1", "AUTHORIZATION_FAILED"),
+        (ALICE, "203.0.113.7", "OK"),
+    ]
+    everybody = service.tell({"attempts": True})["attempts"]
+    assert [one["outcome"] for one in everybody] == ["AUTHORIZATION_FAILED", "OK", "PENDING"]
+    for path in ("newcredentials", "revalidate"):
+        assert proxied.post(f"/api/access/{path}", json={"name": BOB}).status_code in (200, 400)
+
+
+@pytest.mark.parametrize("value", [5, None, False, {"user": ALICE}])
+def test_the_commands_say_what_they_take(service: Service, value: object) -> None:
+    """A wrong value is an answer, not a crash."""
+    assert "error" in service.tell({"attempts": value})
+    assert "error" in service.tell({"unblock": value})

@@ -1,0 +1,117 @@
+"""Scopes restrict, each part further, and never give more than the user has."""
+
+from typing import Any
+
+import pytest
+
+from tests.sandbox.running import PASSWORDS, Person, Service, Zone, logon, refusal
+
+
+def limited(service: Service, person: Person, **scope: Any) -> Person:
+    """The same user under a scope."""
+    answer = logon(service.client(), person.id, PASSWORDS[person.id], scope=scope)
+    assert answer.status_code == 200, answer.text
+    client = service.client(Authorization=f"Bearer {answer.json()['sessionId']}")
+    return Person(service, client, person.id)
+
+
+def test_a_scope_without_content_is_the_user(service: Service, alice: Person) -> None:
+    """An empty scope, as none, leaves everything."""
+    assert limited(service, alice).zones() == alice.zones()
+
+
+def test_clients_name_who_may_use_it(service: Service, alice: Person) -> None:
+    """What is for another client than this interface opens nothing here, but can be ended."""
+    named = limited(service, alice, clients=["Desktop", "ServiceSSI"])
+    assert named.get("/api/zones").status_code == 200
+    other = limited(service, alice, clients=["Desktop"])
+    for path in ("/api/zones", "/api/users", "/api/tokens"):
+        assert refusal(other.get(path)) == (403, "NOT_ALLOWED")
+    assert other.get("/api/access/logoff").status_code == 204
+
+
+def test_permissions_restrict_scim_further(service: Service, alice: Person) -> None:
+    """SCIM with permissions is what both allow; zones never are."""
+    scope = {"users": {"list": True}, "zones": {"all": True}, "files": {"all": True}}
+    scim = limited(service, alice, name="SCIM", permissions=scope)
+    assert scim.get("/api/users").status_code == 200
+    assert refusal(scim.post("/api/groups", json={"name": "No"})) == (403, "NOT_ALLOWED")
+    assert refusal(scim.get("/api/zones")) == (403, "NOT_ALLOWED")
+    zone = alice.zone()
+    assert refusal(scim.get(f"{zone.own}/log")) == (403, "NOT_ALLOWED")
+
+
+def test_permissions_never_exceed_the_user(service: Service, bob: Person, zone: Zone) -> None:
+    """Whatever a scope allows, the user's own level still counts."""
+    every = {name: {"all": True} for name in ("zones", "files", "groups", "users", "log")}
+    mighty = limited(service, bob, permissions=every)
+    path = f"{zone.own}/members/erin@acme.example"
+    answer = mighty.put(path, params={"accesslevel": "Add"})
+    assert refusal(answer) == (403, "NOT_ALLOWED")
+    private = service.regular("alice").zone("Alice alone")
+    answer = mighty.get(f"{private.url}/folder/{private.root}")
+    assert refusal(answer) == (403, "INVALID_ACCESS")
+    assert "Alice alone" not in mighty.zones()
+
+
+def test_a_limitation_to_zones(service: Service, alice: Person, zone: Zone) -> None:
+    """Other zones are neither listed nor open."""
+    there = zone.record["id"]
+    inside = limited(service, alice, limitations={"zones": [there]})
+    assert list(inside.zones()) == ["Project X"]
+    assert isinstance(zone.by(inside).listing(), list)
+    other = alice.zone("Alice alone").by(inside)
+    assert refusal(inside.get(f"{other.url}/folder/{other.root}")) == (403, "NOT_ALLOWED")
+    assert refusal(other.upload("no.txt")) == (403, "NOT_ALLOWED")
+    none = limited(service, alice, limitations={"zones": []})
+    assert none.zones() == {}
+
+
+def test_a_limitation_to_entries(service: Service, alice: Person, zone: Zone, folder: str) -> None:
+    """Those and what is below can be read; nothing else, and nothing is changed."""
+    file, outside = zone.file("in", b"1", folder), zone.file("out", b"2")
+    reader = zone.by(limited(service, alice, limitations={"entries": [folder]}))
+    assert reader.names(folder) == ["in"]
+    assert reader.content(file["id"]).content == b"1"
+    assert refusal(reader.content(outside["id"])) == (403, "NOT_ALLOWED")
+    for path in (f"{zone.url}/folder/{zone.root}", f"{zone.own}/deleted"):
+        assert refusal(reader.person.get(path)) == (403, "NOT_ALLOWED")
+    assert refusal(reader.upload("new", b"", folder)) == (403, "NOT_ALLOWED")
+    own = f"{zone.own}/entries/{file['id']}"
+    assert refusal(reader.person.delete(own)) == (403, "NOT_ALLOWED")
+
+
+@pytest.mark.parametrize(
+    "limitations", [{"until": 5}, {"zones": "all"}, {"entries": [5]}, {"zones": None}]
+)
+def test_a_limit_that_nobody_understands_is_refused(
+    service: Service, alice: Person, limitations: dict[str, Any]
+) -> None:
+    """It must not be taken for one that is kept."""
+    scope = {"limitations": limitations}
+    answer = logon(service.client(), alice.id, PASSWORDS[alice.id], scope=scope)
+    assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+
+
+def test_the_scope_of_the_first_step_holds_for_the_whole_flow(
+    service: Service, alice: Person
+) -> None:
+    """A flow that began limited does not end unlimited; its life and cookie stay asked for."""
+    wishes = {
+        "scope": {"permissions": {"users": {"list": True}}},
+        "timeout": 5000,
+        "setCookie": True,
+        "sameSitePolicy": "lax",
+    }
+    first = logon(service.client(), alice.id, None, acceptSessions=True, **wishes)
+    body = {
+        "logonSessionId": first.json()["sessionId"],
+        "password": list(PASSWORDS[alice.id]),
+        "scope": {"name": "everything"},
+    }
+    answer = service.client().post("/api/access/logon", json=body)
+    assert answer.json()["expiresInMillis"] == 5000
+    assert "SameSite=Lax" in answer.headers["set-cookie"]
+    holder = service.client(Authorization=f"Bearer {answer.json()['sessionId']}")
+    assert holder.get("/api/users").status_code == 200
+    assert refusal(holder.get("/api/zones")) == (403, "NOT_ALLOWED")

@@ -1,0 +1,172 @@
+"""What zones offer on the sandbox's own paths: their log, attributes, and shares."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.sandbox.running import Person, Service, Zone, refusal
+from tests.sandbox.test_own_paths import entry_url
+
+
+def log(zone: Zone, **query: Any) -> list[dict[str, Any]]:
+    """Messages of the zone, newest first."""
+    answer = zone.person.get(f"{zone.own}/log", params=query)
+    assert answer.status_code == 200, answer.text
+    messages: list[dict[str, Any]] = answer.json()
+    return messages
+
+
+def test_everything_that_happens_stands_in_the_log(zone: Zone, folder: str) -> None:
+    """One message for each change: who, when, what, to which entry, and a sentence."""
+    file = zone.file("a.txt", b"1", folder)
+    zone.file("a.txt", b"2", folder)
+    url = entry_url(zone, file["id"])
+    inner = zone.folder("inner", folder)
+    zone.person.put(url, json={"name": "b.txt", "parentId": inner})
+    zone.person.put(url + "/attributes", json={"executable": True})
+    zone.person.delete(url)
+    zone.person.post(url + "/restore")
+    zone.person.delete(url)
+    zone.person.delete(url + "/purge")
+    zone.person.put(f"{zone.own}/members/erin@acme.example", params={"accesslevel": "Add"})
+    zone.person.put(f"{zone.own}/members/erin@acme.example", params={"accesslevel": "None"})
+    newest = log(zone, pageSize=13)
+    assert [message["event"] for message in reversed(newest)] == [
+        "FolderAdded", "FileAdded", "FileModified", "FolderAdded", "Renamed", "Moved",
+        "AttributesChanged", "Deleted", "Restored", "Deleted", "Removed", "MemberChanged",
+        "MemberChanged",
+    ]  # fmt: skip
+    modified = newest[10]
+    assert modified["entryId"] == file["id"]
+    assert modified["zoneId"] == zone.record["id"]
+    assert modified["userId"] == zone.person.id
+    assert modified["message"] == "a.txt has the version 2"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", modified["timestamp"])
+    assert log(zone, page=2, pageSize=2) == newest[2:4]
+    assert log(zone, page=999_999) == []
+    assert log(zone.by(zone.person), pageSize=1)[0] == newest[0]
+
+
+def test_a_refused_change_is_not_in_the_log(zone: Zone, folder: str) -> None:
+    """Nothing happened, so nothing is told."""
+    before = log(zone, pageSize=1)
+    body = {"parentId": zone.root, "name": zone.names()[0]}
+    refusal(zone.person.post(f"{zone.own}/folders", json=body))
+    refusal(zone.upload("a/b", b"", folder))
+    zone.person.put(entry_url(zone, folder), json={})
+    assert log(zone, pageSize=1) == before
+
+
+@pytest.mark.parametrize("query", [{"page": 0}, {"pageSize": 0}, {"page": "x"}, {"pageSize": -1}])
+def test_impossible_pages_of_the_log(zone: Zone, query: dict[str, Any]) -> None:
+    """400, as everywhere where there are pages."""
+    answer = zone.person.get(f"{zone.own}/log", params=query)
+    assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+
+
+def test_the_log_is_for_members(service: Service, alice: Person) -> None:
+    """Who is not in the zone does not learn what happens there."""
+    private = alice.zone("Alice alone")
+    assert refusal(service.person("erin").get(f"{private.own}/log")) == (403, "INVALID_ACCESS")
+    assert log(private)[-1]["event"] == "ZoneCreated"
+
+
+def test_attributes_are_set_and_enforced(zone: Zone, folder: str, bob: Person) -> None:
+    """What is protected refuses: content, versions, names, and what lies in a protected folder."""
+    file = zone.file("a", b"1", folder)
+    url = entry_url(zone, file["id"])
+
+    def set_(entry: str, **attributes: bool) -> dict[str, bool]:
+        answer = zone.person.put(entry_url(zone, entry) + "/attributes", json=attributes)
+        assert answer.status_code == 200, answer.text
+        shown: dict[str, bool] = answer.json()["attributes"]
+        return shown
+
+    assert set_(file["id"], hidden=True, executable=True) == {
+        "executable": True,
+        "hidden": True,
+        "readProtected": False,
+        "synchronize": False,
+        "writeProtected": False,
+    }
+    set_(file["id"], readProtected=True)
+    assert refusal(zone.content(file["id"])) == (403, "NOT_ALLOWED")
+    shared = zone.person.post(url + "/share")
+    assert refusal(shared) == (403, "NOT_ALLOWED")
+    set_(file["id"], readProtected=False, writeProtected=True)
+    assert refusal(zone.upload("a", b"2", folder)) == (403, "NOT_ALLOWED")
+    by_bob = bob.put(url + "/attributes", json={"hidden": False})
+    assert refusal(by_bob) == (403, "NOT_ALLOWED")
+    by_bob = bob.put(url + "/attributes", json={"writeProtected": False})
+    assert refusal(by_bob) == (403, "NOT_ALLOWED")
+    set_(file["id"], writeProtected=False)
+
+    gone = zone.file("gone", b"", folder)
+    zone.person.delete(entry_url(zone, gone["id"]))
+    set_(folder, writeProtected=True)
+    inside = [
+        zone.person.delete(url),
+        zone.person.put(url, json={"name": "b"}),
+        zone.person.put(url, json={"parentId": zone.root}),
+        zone.person.post(entry_url(zone, gone["id"]) + "/restore"),
+        zone.person.post(f"{zone.own}/folders", json={"parentId": folder, "name": "new"}),
+        zone.upload("new", b"", folder),
+    ]
+    assert [refusal(answer) for answer in inside] == [(403, "NOT_ALLOWED")] * 6
+    assert zone.upload("a", b"2", folder).status_code == 200
+    set_(folder, writeProtected=False, readProtected=True)
+    answer = zone.person.get(f"{zone.url}/folder/{folder}")
+    assert refusal(answer) == (403, "NOT_ALLOWED")
+    wrong = zone.person.put(url + "/attributes", json={"hidden": "yes"})
+    assert refusal(wrong) == (400, "ILLEGAL_ARGUMENT")
+
+
+def test_a_share_key_gives_a_token_that_reads_what_was_shared(
+    service: Service, zone: Zone, folder: str
+) -> None:
+    """Somebody without an account reads the folder and what is in it, and no more."""
+    file, other = zone.file("in", b"shared", folder), zone.file("secret", b"")
+    made = zone.person.post(entry_url(zone, folder) + "/share")
+    assert made.status_code == 201
+    nobody, path = service.client(), f"/share/{made.json()['sharekey']}/token"
+    answers = [nobody.get(path), nobody.post(path)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert 0 < answers[0].json()["expiresInMillis"] <= 300_000
+    guest = Person(service, service.client(), "guest")
+    guest.client.headers["Authorization"] = f"Bearer {answers[0].json()['token']}"
+    seen = zone.by(guest)
+    assert seen.names(folder) == ["in"]
+    assert seen.content(file["id"]).content == b"shared"
+    assert refusal(seen.content(other["id"])) == (403, "NOT_ALLOWED")
+    assert refusal(seen.upload("mine", b"", folder)) == (403, "NOT_ALLOWED")
+    for elsewhere in ("/api/zones", "/api/users", "/api/tokens", f"{zone.own}/log"):
+        assert refusal(guest.get(elsewhere)) == (403, "NOT_ALLOWED")
+    assert zone.person.delete(entry_url(zone, folder)).status_code == 204
+    assert refusal(nobody.get(path)) == (404, "NOT_FOUND")
+    assert refusal(seen.content(file["id"])) == (404, "UNKNOWN_FILE")
+
+
+def test_sharing_needs_the_zones_leave(alice: Person, carol: Person, zone: Zone) -> None:
+    """A zone that does not allow it, a level that is too low, and unknown keys are refused."""
+    closed = alice.zone("Alice alone")
+    answer = alice.post(entry_url(closed, closed.root) + "/share")
+    assert refusal(answer) == (403, "NOT_ALLOWED")
+    assert refusal(carol.post(entry_url(zone, zone.root) + "/share")) == (403, "NOT_ALLOWED")
+    assert refusal(alice.post("/share/made-up/token")) == (404, "NOT_FOUND")
+
+
+def test_a_share_is_worth_what_its_maker_may_do(
+    service: Service, alice: Person, zone: Zone, folder: str
+) -> None:
+    """When the one who shared loses the zone, so does whoever has the key."""
+    erin_in = f"{zone.own}/members/erin@acme.example"
+    alice.put(erin_in, params={"accesslevel": "Modify"})
+    erin = service.person("erin")
+    key = erin.post(entry_url(zone, folder) + "/share").json()["sharekey"]
+    token = service.client().post(f"/share/{key}/token").json()["token"]
+    guest = service.client(Authorization=f"Bearer {token}")
+    listing = f"{zone.url}/folder/{folder}"
+    assert guest.get(listing).status_code == 200
+    alice.put(erin_in, params={"accesslevel": "None"})
+    assert refusal(guest.get(listing)) == (403, "INVALID_ACCESS")

@@ -5,7 +5,7 @@ Must not ask a person anything, nor keep anything.  Each verb is one request, se
 INVARIANT: a password and a code go into a request's body and nowhere else.
 """
 
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -15,7 +15,7 @@ from zonedrive.errors import NotFound
 from zonedrive.logon import wire
 from zonedrive.logon.clock import Clock
 from zonedrive.logon.secrets import Secret
-from zonedrive.logon.wire import NewToken, Outcome, Requirements
+from zonedrive.logon.wire import NewToken, Offer, Outcome, Requirements
 from zonedrive.remote import tls
 from zonedrive.remote.address import base_url
 from zonedrive.remote.calls import Calls
@@ -25,6 +25,8 @@ from zonedrive.remote.service import REQUIREMENTS, ZONES, metadata_client
 LOGON: Final = "/api/access/logon"
 LOGOFF: Final = "/api/access/logoff"
 TOKENS: Final = "/api/tokens"
+IDP: Final = "/api/access/idpsignonuri"
+PERSONAL_ID: Final = "/api/access/personalid-signonuri"
 
 
 class _Given(httpx.Auth):
@@ -71,7 +73,8 @@ class Access:
         seconds: int | None = None,
     ) -> Outcome:
         """One step of a logon; `flow` is the session id of a step before, `seconds` a wish."""
-        body: dict[str, object] = {"username": username, "acceptSessions": True}
+        body: dict[str, object] = {"username": username} if username else {}
+        body["acceptSessions"] = True
         if password is not None:
             body["password"] = list(password.reveal())
         if code is not None:
@@ -80,8 +83,32 @@ class Access:
             body["logonSessionId"] = flow.reveal()
         if seconds is not None:
             body["timeoutInSeconds"] = seconds
+        return await self._logon(body)
+
+    async def logon_by(self, fields: Mapping[str, str | bool]) -> Outcome:
+        """A logon by what a sign-on in a browser brought back."""
+        return await self._logon({**fields, "acceptSessions": True})
+
+    async def _logon(self, body: Mapping[str, object]) -> Outcome:
         doing = "logging on"
         return wire.outcome(await self._calls.change("POST", LOGON, body=body, doing=doing), doing)
+
+    async def sign_on_uri(
+        self, offer: Offer, organization: str, redirect: str, *, fragment: bool
+    ) -> str:
+        """The address at which a browser signs on, and from which it goes to `redirect`.
+
+        `fragment` is the form of what it then carries; personal identification has one form.
+        """
+        query = {"organization": organization, "redirectURI": redirect}
+        doing = f"asking where to sign on with {offer.name}"
+        if offer.kind == "idp":
+            query |= {"idpName": offer.name, "fragmentResponse": "true" if fragment else "false"}
+            path = IDP
+        else:
+            query["authentication-type"] = offer.name
+            path = PERSONAL_ID
+        return wire.sign_on_uri(await self._calls.read(path, query, doing=doing), doing)
 
     async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
         """A token for the user whose bearer is carried."""

@@ -2,6 +2,9 @@
 
 Must not know terminals, files or keyrings: who wants to be asked implements `Ask`.
 
+A sign-on in a browser is a step like the others: what it brings back goes to the service in
+place of user name and password.
+
     START ──200──▶ LOGGED_ON
       │ └──202──▶ PENDING ──200──▶ LOGGED_ON
       │            │  └──202──▶ PENDING (the other credential)
@@ -26,12 +29,14 @@ from zonedrive.errors import (
     RemoteError,
 )
 from zonedrive.logon.access import Access
+from zonedrive.logon.browser import Browser, Fields
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.session import Bearer, fits_header
-from zonedrive.logon.wire import Outcome, Requirements
+from zonedrive.logon.wire import Offer, Outcome, Requirements
 
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"
+BROWSER: Final = "browser"  # our own word
 MAILED: Final = "ServiceMail"
 
 # The codes of an account that lets nobody in for a while, whatever the password.
@@ -82,8 +87,18 @@ class LoggedOn(msgspec.Struct, frozen=True):
 class Flow:
     """One logon, run once."""
 
-    def __init__(self, access: Access, username: str, needs: Requirements, ask: Ask) -> None:
+    def __init__(
+        self,
+        access: Access,
+        username: str,
+        needs: Requirements,
+        ask: Ask,
+        browser: Browser | None = None,
+    ) -> None:
+        """`username` may be "": then it is asked for where it is needed.  Without `browser`
+        nobody signs on in one."""
         self.state = State.START
+        self._browser = browser
         self._access, self._username, self._needs, self._ask = access, username, needs, ask
         self._sent: set[str] = set()
         self._password: Secret | None = None
@@ -97,14 +112,22 @@ class Flow:
         if self.state is not State.START:
             raise RuntimeError("a logon flow runs once")
         try:
-            password = self._ask.password() if self._needs.password else None
-            outcome = await self._step(password=self._keep(password), code=self._first_code())
+            outcome = await self._first()
             while not outcome.logged_on:
                 outcome = await self._step_on(outcome)
             return await self._finished(outcome)
         except BaseException:
             self.state = State.ENDED
             raise
+
+    async def _first(self) -> Outcome:
+        """The first step: in a browser where that is wished or wanted, else by password."""
+        if self._browser and (offer := self._browser.offer(self._needs)):
+            return await self._sign_on(self._browser, offer)
+        if self._browser and not self._username:
+            self._username = self._browser.username()
+        password = self._ask.password() if self._needs.password else None
+        return await self._step(password=self._keep(password), code=self._first_code())
 
     def _keep(self, password: Secret | None) -> Secret | None:
         self._password = password or self._password
@@ -121,12 +144,10 @@ class Flow:
     async def _step_on(self, outcome: Outcome) -> Outcome:
         """The next step of a flow that wants more."""
         wanted = outcome.pending
+        if not wanted and not outcome.elsewhere:
+            raise CredentialsRefused("logging on: the service refuses, without a reason")
         if not wanted:
-            raise CredentialsRefused(
-                "logging on: the service wants a sign-on in a browser"
-                if outcome.elsewhere
-                else "logging on: the service refuses, without a reason"
-            )
+            return await self._sign_on(self._browser, outcome.elsewhere)
         self.state = State.PENDING
         if wanted not in (PASSWORD, CODE) or not outcome.session:
             raise BadAnswer("logging on: the service asks for something unknown")
@@ -157,6 +178,36 @@ class Flow:
             return await self._access.logon(self._username, password=password, code=code, flow=flow)
         except (NotLoggedOn, Forbidden, Rejected) as refused:
             raise _refusal(refused) from refused
+
+    async def _sign_on(self, browser: Browser | None, where: Offer | str) -> Outcome:
+        """The step in a browser, which comes once at most."""
+        if browser is None:
+            raise CredentialsRefused(
+                "logging on: the service wants a sign-on in a browser",
+                remedy="run zonedrive logon in a terminal, without --password-stdin",
+            )
+        if BROWSER in self._sent:
+            raise CredentialsRefused("logging on: the service asks again for a sign-on")
+        self._sent.add(BROWSER)
+        self._password = None  # one that came before was not what the service goes by
+        return await browser.sign_on(self._access, self._needs, where, self._by_answer)
+
+    async def _by_answer(self, fields: Fields) -> Outcome:
+        """Log on by what the browser brought back, as the user that was named, if any was."""
+        try:
+            outcome = await self._access.logon_by(fields)
+        except (NotLoggedOn, Forbidden, Rejected) as refused:
+            raise _refusal(refused, "sign on again") from refused
+        named, found = self._username.casefold(), outcome.user_id.casefold()
+        if outcome.logged_on and named and found and found != named != found.partition("@")[0]:
+            if fits_header(outcome.session):
+                self._access.carry(Secret(outcome.session))
+                await end_session(self._access)
+            raise CredentialsRefused(
+                f"the browser signed on as {outcome.user_id}, not as {self._username}",
+                remedy="sign off there first, or leave out --username",
+            )
+        return outcome
 
     async def _finished(self, outcome: Outcome) -> LoggedOn:
         if not fits_header(outcome.session):
@@ -223,7 +274,9 @@ async def end_session(access: Access) -> RemoteError | None:
     return None
 
 
-def _refusal(refused: RemoteError) -> RemoteError:
+def _refusal(
+    refused: RemoteError, remedy: str = "check user name, password and code"
+) -> RemoteError:
     """A no of the logon endpoint, in words for whoever typed the credentials."""
     words = _REFUSALS.get(refused.code)
     if words is None and isinstance(refused, Rejected):
@@ -235,7 +288,7 @@ def _refusal(refused: RemoteError) -> RemoteError:
         f"logging on: {words}" if words else refused.message,
         remedy="wait a while before the next attempt, which could make it longer"
         if blocked
-        else "check user name, password and code",
+        else remedy,
         status=refused.status,
         code=refused.code,
     )

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from zonedrive.errors import NotSupported
 from zonedrive.remote.address import PLACEHOLDER, fill_path
+from zonedrive.remote.sign_on import SignOn
 
 CHARACTERS: Final = ":characters"
 """Ends a placeholder that stands for an array of single characters, as passwords are sent."""
@@ -124,7 +125,7 @@ class Profile:
     name: str
     description: str
     operations: Mapping[str, Operation]
-    sign_on: Mapping[str, object] | None = None
+    sign_on: SignOn | None = None
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
         """Whether there is a way to do `operation`, one of OPERATIONS.

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from zonedrive.errors import ProfileError
+from zonedrive.remote import sign_on
 from zonedrive.remote.address import PLACEHOLDER
 from zonedrive.remote.operations import (
     CHARACTERS,
@@ -28,6 +29,7 @@ from zonedrive.remote.operations import (
     texts,
     used,
 )
+from zonedrive.remote.sign_on import SignOn
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 LONGEST: Final = 65_536  # bytes; a profile is a page of text
@@ -88,16 +90,15 @@ def parse_profile(text: str, name: str, source: str) -> Profile:
     description = document.pop("description", "")
     if not isinstance(description, str):
         raise check.error("description must be a text", ("description",))
-    sign_on = document.pop("sign_on", None)
-    if sign_on is not None and not isinstance(sign_on, dict):
-        raise check.error("sign_on must be a table such as [sign_on]", ("sign_on",))
+    table = document.pop("sign_on", None)
+    way = None if table is None else check.sign_on(table)
     operations: dict[str, Operation] = {}
     for operation, table in document.items():
         if operation not in OPERATIONS:
             raise check.error(f"unknown operation {operation!r}", (operation,),
                               remedy=f"the operations are {', '.join(OPERATIONS)}")  # fmt: skip
         operations |= check.operation(operation, table)
-    return Profile(name, description, MappingProxyType(operations), sign_on)
+    return Profile(name, description, MappingProxyType(operations), way)
 
 
 class _Check:
@@ -106,6 +107,16 @@ class _Check:
     def __init__(self, source: str, text: str) -> None:
         self._source = source
         self._text = text
+
+    def sign_on(self, table: object) -> SignOn:
+        """The table of a sign-on in a browser."""
+        if not isinstance(table, dict):
+            raise self.error("sign_on must be a table such as [sign_on]", ("sign_on",))
+        try:
+            return sign_on.parse(table)
+        except sign_on.WrongTable as wrong:
+            where = ("sign_on", *wrong.where)
+            raise self.error(f"sign_on: {wrong.message}", where) from wrong
 
     def operation(self, name: str, table: object) -> dict[str, Operation]:
         """The table of an operation, and those in it for files or folders alone."""

@@ -1,0 +1,190 @@
+"""The terminal's side of a sign-on in a browser: choosing, opening, and pasting an address.
+
+Must not know what stands in an address.
+
+INVARIANT: a browser's command line holds an address of this machine that works once, for the same
+user alone, and nothing else; what is pasted is not shown, for it may log somebody on.
+"""
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from zonedrive.cli.show import complain, escaped
+
+if TYPE_CHECKING:
+    from zonedrive.logon.wire import Offer
+
+PIECE: Final = 4096  # bytes
+LONGEST: Final = 256 * 1024  # of what is pasted
+LOOK_SECONDS: Final = 1.0  # in which a browser's command that cannot work has ended
+FLAGS: Final = {"idp": "--idp", "personal-id": "--personal-id"}
+
+
+class Seat:
+    """A person at this terminal, see `logon.browser.Person`."""
+
+    def __init__(
+        self, wish: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]
+    ) -> None:
+        """`here`: whether a browser of this machine may be opened, if there is one."""
+        self.wish, self.seconds = wish, seconds
+        self._commands = browser_commands(os.environ) if here else []
+        self._wanted_here = here
+        self._username = username
+        self.asked = False  # whether a browser was asked for
+
+    @property
+    def here(self) -> bool:
+        """Whether there is a browser to open."""
+        return bool(self._commands)
+
+    def username(self) -> str:
+        """Typed."""
+        return self._username()
+
+    def choose(self, offers: "Sequence[Offer]") -> "Offer":
+        """By number, where somebody is there to choose.  Raises UsageError elsewhere."""
+        ways = [f"{FLAGS[offer.kind]} {shlex.quote(offer.name)}" for offer in offers]
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                f"The service has several ways to sign on in a browser: choose with {_or(ways)}."
+            )
+        click.echo("Sign on with", err=True)
+        for number, offer in enumerate(offers, 1):
+            about = f" ({offer.description})" if offer.description else ""
+            click.echo(f"  {number}  {escaped(offer.name + about)}", err=True)
+        chosen = click.prompt("Number", type=click.IntRange(1, len(offers)), default=1, err=True)
+        return offers[int(chosen) - 1]
+
+    def show(self, name: str, start: str, address: str) -> None:
+        """Open `start` here; where that cannot be, have the person open `address` anywhere."""
+        self.asked = True
+        shown = escaped(name)
+        if self.here:
+            click.echo(f"Sign on with {shown} in the browser.", err=True)
+            if any(_runs(command, start) for command in self._commands):
+                click.echo(f"If no window opens, go to {start}", err=True)
+            else:
+                click.echo(f"No browser could be started; open this address: {start}", err=True)
+            return
+        if self._wanted_here:
+            click.echo("There is no browser to open on this machine.", err=True)
+        click.echo(
+            f"To sign on with {shown}, open this address in a browser:\n\n{address}\n\n"
+            "On this machine that is all. On another device the browser ends at an address that\n"
+            f"it cannot open, which begins with {start.rpartition('/')[0]}/ . Copy all of it from\n"
+            "the address bar and paste it here (it is not shown), then press Enter.",
+            err=True,
+        )
+
+    async def pasted(self) -> str:
+        """A line from the standard input, unseen; where that has ended, wait for ever."""
+        import trio
+
+        line = await _line(sys.stdin.fileno())
+        if line is None:
+            await trio.sleep_forever()
+        return line or ""
+
+    def complain(self, line: str) -> None:
+        """Say what is wrong with what was pasted."""
+        complain(f"{line}; paste it once more")
+
+
+def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
+    """What may open an address, as argument lists, best first: $BROWSER, else the desktop's way.
+
+    A `%s` stands for the address.  Text browsers are not looked for: they would take the terminal.
+    """
+    if chosen := environment.get("BROWSER", ""):
+        commands = []
+        for part in chosen.split(os.pathsep):
+            with contextlib.suppress(ValueError):
+                commands.append(shlex.split(part))
+        return [command for command in commands if command and shutil.which(command[0])]
+    if environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"):
+        return [[found] for name in ("xdg-open", "gio") if (found := shutil.which(name))]
+    return []
+
+
+def _runs(command: Sequence[str], address: str) -> bool:
+    """Start it; False where it could not be, or gave up at once."""
+    words = list(command)
+    if os.path.basename(words[0]) == "gio":  # noqa: PTH119  a word of a command line
+        words.append("open")
+    if any("%s" in word for word in words[1:]):
+        words = [words[0], *(word.replace("%s", address) for word in words[1:])]
+    else:
+        words.append(address)
+    try:
+        process = subprocess.Popen(  # noqa: S603  the user's own choice of a browser
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return False
+    try:
+        return process.wait(LOOK_SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        process.returncode = 0  # it goes on without us
+        return True
+
+
+def _or(ways: Sequence[str]) -> str:
+    return ", ".join(ways[:-1]) + f" or {ways[-1]}"
+
+
+async def _line(descriptor: int) -> str | None:
+    """A line, however long; None at the end of input.  A terminal shows nothing of it."""
+    import trio
+
+    text = bytearray()
+    with _unseen(descriptor):
+        while len(text) < LONGEST:
+            # A file cannot be waited for, and need not be.
+            with contextlib.suppress(OSError):
+                await trio.lowlevel.wait_readable(descriptor)
+            piece = os.read(descriptor, PIECE)
+            if not piece and not text:
+                return None
+            for byte in piece:
+                if byte in b"\x7f\x08":
+                    del text[-1:]
+                elif byte == 0x15:  # Ctrl-U
+                    text.clear()
+                elif byte == 0x04 and not text:  # Ctrl-D
+                    return None
+                else:
+                    text.append(byte)
+            if not piece or b"\n" in text:
+                break
+    return text.partition(b"\n")[0].decode("utf-8", "replace").strip()
+
+
+@contextlib.contextmanager
+def _unseen(descriptor: int) -> Iterator[None]:
+    """A terminal without echo and without its limit of 4095 characters a line."""
+    if not os.isatty(descriptor):
+        yield
+        return
+    before = termios.tcgetattr(descriptor)
+    during = termios.tcgetattr(descriptor)
+    during[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, during)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        click.echo(err=True)

@@ -1,0 +1,135 @@
+"""The pages that the browser shows on its way back.
+
+Must not know requests, nor what is secret: no page holds anything of an answer.
+
+INVARIANT: a page loads nothing from anywhere and runs no script but the one below; both stand in
+the content security policy by their digests.
+INVARIANT: what an answer holds leaves the address bar and the history before anything else is done.
+"""
+
+import base64
+import hashlib
+from html import escape
+from typing import Final
+
+import msgspec
+
+STYLE: Final = """
+:root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d5dbe3;--back:#eef1f5;
+--card:#fff;--good:#1d7a46;--bad:#b3261e;--mild:#2257c9}
+@media(prefers-color-scheme:dark){:root{--ink:#e6eaf0;--soft:#9aa6b6;--line:#38424f;--back:#12161c;
+--card:#1b2129;--good:#5fd08f;--bad:#ff8f86;--mild:#7aa5ff}}
+*{box-sizing:border-box}
+body{margin:0;min-height:100vh;display:grid;place-items:center;padding:1.5rem;
+background:var(--back);color:var(--ink);font:1.05rem/1.55 system-ui,sans-serif}
+main{width:100%;max-width:28rem;background:var(--card);border:1px solid var(--line);
+border-radius:14px;padding:2.25rem 2rem;text-align:center}
+svg{width:56px;height:56px;fill:none;stroke:currentColor;stroke-width:2.5;stroke-linecap:round;
+stroke-linejoin:round}
+.good svg{color:var(--good)}.bad svg{color:var(--bad)}.mild svg{color:var(--mild)}
+h1{font-size:1.4rem;line-height:1.25;margin:.9rem 0 .6rem}
+p{margin:0 0 .6rem;overflow-wrap:anywhere}
+small{color:var(--soft)}
+[hidden]{display:none}
+@media(prefers-reduced-motion:no-preference){.turning{animation:t 1s linear infinite;
+transform-origin:50% 50%}@keyframes t{to{transform:rotate(1turn)}}}
+"""
+
+# Takes the fragment out of the address at once, hands it over, and goes to the outcome in the
+# place of this page, so that "back" leads past both.
+SCRIPT: Final = """
+"use strict";
+const main = document.querySelector("main"), answer = location.hash.slice(1);
+history.replaceState(null, "", location.pathname);
+const show = id => { for (const one of main.children) one.hidden = one.id !== id; };
+if (!answer) show("nothing");
+else fetch(main.dataset.to, {method: "POST", body: answer, credentials: "omit", cache: "no-store",
+  headers: {"Content-Type": "application/x-www-form-urlencoded", "X-Page": main.dataset.page}})
+  .then(said => said.ok ? location.replace(main.dataset.then) : show("nothing"))
+  .catch(() => show("gone"));
+"""
+
+_SIGNS: Final = {
+    "good": '<path d="M17 29l7.5 7.5L40 21"/>',
+    "bad": '<path d="M20 20l16 16M36 20L20 36"/>',
+    "mild": '<path d="M28 18v13M28 38v.1"/>',
+}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What came of a sign-on, for the person at the browser."""
+
+    kind: str  # good, bad, mild
+    title: str
+    text: str
+
+
+NOTHING: Final = Verdict(
+    "mild", "Nothing came back", "This page was opened without an answer of the sign-on."
+)
+GONE: Final = Verdict(
+    "mild", "zonedrive is not waiting any more", "Begin again with zonedrive logon."
+)
+OVER: Final = Verdict("mild", "This sign-on is over", "Each of its addresses works once.")
+REFUSED: Final = Verdict("bad", "Refused", "This request does not belong to a sign-on.")
+
+
+def _digest(text: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+
+POLICY: Final = (
+    f"default-src 'none'; script-src {_digest(SCRIPT)}; style-src {_digest(STYLE)};"
+    " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'"
+)
+
+HEADERS: Final = (
+    ("Content-Type", "text/html; charset=utf-8"),
+    ("Content-Security-Policy", POLICY),
+    ("Cache-Control", "no-store"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+
+
+def relay(to: str, then: str, page: str) -> bytes:
+    """The page that hands its own fragment over to `to`, proving itself by `page`."""
+    waiting = (
+        '<section id="waiting"><div class="mild"><svg viewBox="0 0 56 56" aria-hidden="true">'
+        '<circle class="turning" cx="28" cy="28" r="22" stroke-dasharray="90 50"/></svg></div>'
+        "<h1>Signing on…</h1><noscript><p>This page needs JavaScript: it hands the answer of your"
+        " sign-on to zonedrive, on this machine.</p></noscript></section>"
+    )
+    main = (
+        f'<main data-to="{escape(to)}" data-then="{escape(then)}" data-page="{escape(page)}">'
+        f"{waiting}{_section(NOTHING, 'nothing', hidden=True)}{_section(GONE, 'gone', hidden=True)}"
+        "</main>"
+    )
+    return _document("Signing on", main, SCRIPT)
+
+
+def outcome(verdict: Verdict) -> bytes:
+    """The last page."""
+    return _document(verdict.title, f"<main>{_section(verdict, 'outcome')}</main>")
+
+
+def _section(verdict: Verdict, name: str, *, hidden: bool = False) -> str:
+    return (
+        f'<section id="{name}" class="{verdict.kind}"{" hidden" if hidden else ""}>'
+        '<svg viewBox="0 0 56 56" aria-hidden="true"><circle cx="28" cy="28" r="24"/>'
+        f"{_SIGNS[verdict.kind]}</svg><h1>{escape(verdict.title)}</h1><p>{escape(verdict.text)}</p>"
+        "<small>You can close this page.</small></section>"
+    )
+
+
+def _document(title: str, main: str, script: str = "") -> bytes:
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+        f"<title>{escape(title)} – zonedrive</title><style>{STYLE}</style>{main}"
+        f"{f'<script>{script}</script>' if script else ''}</html>"
+    ).encode()

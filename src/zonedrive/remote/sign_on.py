@@ -1,0 +1,127 @@
+"""What a sign-on in a browser brings back, and where that goes: a profile's table [sign_on].
+
+The published interface shows how the address of a sign-on is had, and that the provider's answer
+comes in a fragment or as a form; it names no field of that answer.  So the names are data.
+
+Must not know browsers, requests or files.
+
+INVARIANT: a value of an answer gets into the logon as text, and nowhere else.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from zonedrive.remote.address import PLACEHOLDER
+
+FORMS: Final = ("fragment", "form")
+ANSWER: Final = "answer."
+ORGANIZATION: Final = "organization"
+KEYS: Final = ("body", "error", "response", "redirect")
+# What a logon request says on our own account, and what is no text.
+_OURS: Final = frozenset({"acceptSessions", "logonSessionId", "password", "scope"})
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+
+
+class WrongTable(Exception):
+    """A table that cannot be meant: what is wrong, and the keys that lead there."""
+
+    def __init__(self, message: str, *where: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+
+
+class MissingFields(Exception):
+    """An answer that lacks fields; `names` are theirs."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
+
+
+@dataclass(frozen=True)
+class SignOn:
+    """How to read an answer of a provider."""
+
+    body: Mapping[str, str | bool]  # fields of the logon request, as templates
+    error: str = ""  # the answer's field that says why nobody is signed on
+    fragment: bool = True  # the form that is asked for; else a form post
+    redirect: str = ""  # the parameter in which the idpURI of a logon takes the way back
+
+    def logon(self, answer: Mapping[str, str], organization: str) -> dict[str, str | bool]:
+        """The fields of a logon request.  Raises MissingFields."""
+        wanted = [
+            name.removeprefix(ANSWER)
+            for text in self.body.values()
+            if isinstance(text, str)
+            for name in PLACEHOLDER.findall(text)
+            if name.startswith(ANSWER)
+        ]
+        if missing := [name for name in dict.fromkeys(wanted) if not answer.get(name)]:
+            raise MissingFields(missing)
+
+        def value(match: re.Match[str]) -> str:
+            name = match[1]
+            return organization if name == ORGANIZATION else answer[name.removeprefix(ANSWER)]
+
+        return {
+            key: PLACEHOLDER.sub(value, text) if isinstance(text, str) else text
+            for key, text in self.body.items()
+        }
+
+
+def parse(table: Mapping[str, object]) -> SignOn:
+    """The table, checked.  Raises WrongTable."""
+    for key in table:
+        if key not in KEYS:
+            raise WrongTable(f"unknown key {key!r}, the keys are {', '.join(KEYS)}", key)
+    response = table.get("response", "fragment")
+    if response not in FORMS:
+        raise WrongTable(f"response must be one of {', '.join(FORMS)}", "response")
+    return SignOn(
+        MappingProxyType(_body(table.get("body"))),
+        _name(table, "error"),
+        response == "fragment",
+        _name(table, "redirect"),
+    )
+
+
+def _name(table: Mapping[str, object], key: str) -> str:
+    value = table.get(key, "")
+    if key in table and not (isinstance(value, str) and _NAME.fullmatch(value)):
+        raise WrongTable(f"{key} must be the name of a field", key)
+    return str(value)
+
+
+def _body(body: object) -> dict[str, str | bool]:
+    if not isinstance(body, dict) or not body:
+        raise WrongTable(
+            "body must say which fields of a logon the answer goes into,"
+            ' such as { token = "{answer.token}" }',
+            "body",
+        )
+    used = False
+    for key, value in body.items():
+        if key in _OURS or not _NAME.fullmatch(key):
+            raise WrongTable(f"body cannot set {key!r}", "body", key)
+        if not isinstance(value, str | bool):
+            raise WrongTable(f"body: {key} must be a text, or true or false", "body", key)
+        names = PLACEHOLDER.findall(value) if isinstance(value, str) else []
+        for name in names:
+            if name != ORGANIZATION and not (
+                name.startswith(ANSWER) and _NAME.fullmatch(name.removeprefix(ANSWER))
+            ):
+                raise WrongTable(
+                    f"body: unknown placeholder {{{name}}}, there are"
+                    f" {{{ANSWER}NAME}} and {{{ORGANIZATION}}}",
+                    "body", key,
+                )  # fmt: skip
+            used |= name.startswith(ANSWER)
+        if isinstance(value, str) and re.search(r"[{}]", PLACEHOLDER.sub("", value)):
+            raise WrongTable(f"body: {key} has a brace without its other half", "body", key)
+    if not used:
+        raise WrongTable(f"body uses nothing of the answer (no {{{ANSWER}NAME}})", "body")
+    return body

@@ -66,6 +66,16 @@ class AccountPaths:
         return self.state / "secrets.json"
 
     @property
+    def keyring_mark(self) -> Path:
+        """Exists where the secrets are in a keyring, so that none is made anew beside it."""
+        return self.state / "in-keyring"
+
+    @property
+    def renewal_lock(self) -> Path:
+        """Held by whoever renews the logon with the kept password."""
+        return self.state / "renewal.lock"
+
+    @property
     def database(self) -> Path:
         """Tree and journal: one file, because a change and its intent are one transaction."""
         return self.state / "tree.db"

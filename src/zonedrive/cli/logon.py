@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zonedrive.cli import control
+from zonedrive.cli.browser import Seat
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths
@@ -20,6 +21,7 @@ from zonedrive.paths import AccountPaths
 if TYPE_CHECKING:
     from zonedrive.logon.local import Backlog
     from zonedrive.logon.secrets import Secret, SecretStore
+    from zonedrive.logon.wire import Offer
 
 LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads
 SYNC_SPARE = 15.0  # seconds the daemon may take beyond the timeout it is given
@@ -36,6 +38,22 @@ STOP_SECONDS = 60.0
     help="Read the password as one line from the standard input.",
 )
 @click.option("--code", metavar="CODE", help="A one-time code, where the service wants one.")
+@click.option(
+    "--idp",
+    metavar="NAME",
+    help="Sign on in a browser, at the identity provider of that name.",
+)
+@click.option(
+    "--personal-id",
+    metavar="TYPE",
+    help="Sign on in a browser, with a personal identification of that type.",
+)
+@click.option(
+    "--no-browser",
+    is_flag=True,
+    help="Open no browser: show the address, for a browser on any device.",
+)
+@timeout_option(300.0, "for the sign-on in a browser")
 @click.option(
     "--ca-file",
     metavar="PEM",
@@ -58,24 +76,39 @@ STOP_SECONDS = 60.0
 @click.option(
     "--session-only", is_flag=True, help="Keep the session, which is short, and no token."
 )
+@click.option(
+    "--save-password",
+    is_flag=True,
+    help="Keep the password too, in the keyring, so that the logon is renewed by itself.",
+)
 def logon(
     base_url: str,
     account: str,
     username: str | None,
     password_stdin: bool,
     code: str | None,
+    idp: str | None,
+    personal_id: str | None,
+    no_browser: bool,
+    timeout: float,
     ca_file: str | None,
     profile: str | None,
     token_days: int | None,
     session_only: bool,
+    save_password: bool,
 ) -> None:
     """Log on to the service at BASE_URL and keep a token for it.
 
-    The password goes to the service once and is not kept.  After a refusal nothing is tried
-    again.  Logging on again to the same service keeps --ca-file and --profile as they were.
+    The password goes to the service once and is not kept, unless --save-password says so.  After
+    a refusal nothing is tried again.  Logging on again to the same service keeps --ca-file and
+    --profile as they were.
+
+    A sign-on in a browser happens where --idp or --personal-id asks for it, or the service does.
+    It needs a --profile that says what the browser brings back.
     """
     import trio
 
+    from zonedrive import harden
     from zonedrive.daemon import backlog
     from zonedrive.logon.enrol import Enrolment, Wish
     from zonedrive.remote.address import base_url as checked
@@ -83,14 +116,25 @@ def logon(
     if session_only and token_days is not None:
         raise click.UsageError("--session-only and --token-days exclude each other.")
     url = checked(base_url)
-    if not password_stdin and not sys.stdin.isatty():
+    harden.no_dumps()  # before there is a password
+    wish_for_browser = _way(idp, personal_id, password_stdin)
+    if not password_stdin and not wish_for_browser and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
+    if password_stdin and not username:
+        raise click.UsageError("--password-stdin needs --username.")
+    seat = Seat(
+        wish_for_browser,
+        here=not no_browser,
+        seconds=timeout,
+        username=lambda: _prompt(f"User name at {url}").strip(),
+    )
     wish = Wish(
         url=url,
-        username=_username(username, url, password_stdin),
+        username=username or "",
         ca_file=ca_file,
         profile=profile,
         token_days=None if session_only else token_days or 90,
+        save_password=save_password,
     )
     enrolment = Enrolment(
         AccountPaths(account),
@@ -99,8 +143,14 @@ def logon(
         backlog=backlog.at_rest,
         running=control.running,
         tell=_tell,
+        person=None if password_stdin else seat,
     )
-    done = trio.run(enrolment.run)
+    try:
+        done = trio.run(enrolment.run)
+    except KeyboardInterrupt:
+        if seat.asked:
+            _tell("the sign-on in the browser is given up")
+        raise
     with contextlib.suppress(ZonedriveError):  # a mount that waits for this goes on at once
         control.ask(AccountPaths(account), {"command": "logged-on"}, timeout=5)
     click.echo(f"logged on to {done.base_url} as {done.user_id} ({enrolment.kept})")
@@ -176,12 +226,17 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     click.echo(f"logged off from {found.base_url}" + (f"; dropped {left}" if left.files else ""))
 
 
-def _username(given: str | None, url: str, password_stdin: bool) -> str:
-    if given:
-        return given
+def _way(idp: str | None, personal_id: str | None, password_stdin: bool) -> "Offer | None":
+    """The sign-on in a browser that is asked for."""
+    from zonedrive.logon.wire import Offer
+
+    if idp is None and personal_id is None:
+        return None
+    if idp is not None and personal_id is not None:
+        raise click.UsageError("--idp and --personal-id exclude each other.")
     if password_stdin:
-        raise click.UsageError("--password-stdin needs --username.")
-    return _prompt(f"User name at {url}").strip()
+        raise click.UsageError("--password-stdin is not for a sign-on in a browser.")
+    return Offer("idp", idp) if idp is not None else Offer("personal-id", personal_id or "")
 
 
 def _prompt(text: str, *, hidden: bool = False) -> str:

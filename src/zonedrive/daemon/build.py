@@ -17,7 +17,8 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.logon.account import Account
 from zonedrive.logon.keys import data_box
-from zonedrive.logon.secrets import SecretStore, open_store
+from zonedrive.logon.renewal import Renewal
+from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
 from zonedrive.outbox.doubts import Doubts
 from zonedrive.outbox.journal import Journal
@@ -42,6 +43,8 @@ class Parts:
     tree: Tree
     service: Service
     files: FileSystem
+    auth: BearerAuth
+    renewal: Renewal
 
     def hang_up(self) -> None:
         """End transfers at once: their threads could wait for the service for a long time.
@@ -66,8 +69,10 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     settings that cannot be used.
     """
     secrets = open_store(paths)
-    service = connect(account, settings, secrets)
-    box, key = data_box(secrets, settings.encrypt)
+    renewal = Renewal(paths, secrets)
+    auth = BearerAuth(secrets, renewal)
+    service = connect(account, settings, auth)
+    box, key = data_box(secrets, settings.encrypt, make=not is_sealed(paths.database))
     try:
         database = open_database(paths, box)
     except WrongKey as wrong:
@@ -97,7 +102,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
         user=account.user_id or account.username,
         owner=Owner(os.getuid(), os.getgid()),
     )
-    return Parts(account, paths, database, tree, service, FileSystem(core))
+    return Parts(account, paths, database, tree, service, FileSystem(core), auth, renewal)
 
 
 def _unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
@@ -116,10 +121,10 @@ def _unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
     )
 
 
-def connect(account: Account, settings: Settings, secrets: SecretStore) -> Service:
+def connect(account: Account, settings: Settings, auth: BearerAuth) -> Service:
     """The service with the account's logon; connects at the first request."""
     profile = load_profile(settings.profile or account.profile)
-    return open_service(account, BearerAuth(secrets), profile, settings)
+    return open_service(account, auth, profile, settings)
 
 
 def open_database(paths: AccountPaths, box: Box) -> Database:

@@ -5,6 +5,7 @@ gives the last line's object, and raises what went wrong.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,15 @@ ENDING = frozenset({"unmount", "stop"})
 class Commands:
     """The commands of one daemon."""
 
-    def __init__(self, parts: Parts, session: Session, over: trio.Event) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        session: Session,
+        over: trio.Event,
+        logged_on: Callable[[], None] = lambda: None,
+    ) -> None:
         """`over` is set when everything is closed and the lock is free."""
+        self._logged_on = logged_on
         self._parts = parts
         self._session = session
         self._over = over
@@ -78,7 +86,7 @@ class Commands:
 
     async def logged_on(self, request: Message, say: Say) -> Message:
         """A person has just logged on (again): try the new bearer now."""
-        self._parts.service.link.recheck()
+        self._logged_on()
         return {}
 
     async def zones(self, request: Message, say: Say) -> Message:

@@ -21,9 +21,11 @@ from zonedrive.daemon import logs
 from zonedrive.daemon.build import Parts, build
 from zonedrive.daemon.commands import ENDING, Commands
 from zonedrive.daemon.control import Server
+from zonedrive.daemon.desktop import Desktop
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.ready import Pipe
+from zonedrive.daemon.vigil import Vigil
 from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
@@ -116,7 +118,8 @@ class Daemon:
             parts.files, parts.files.invalidations, folder, parts.account.base_url
         )
         self._over = trio.Event()
-        self._commands = Commands(parts, self._session, self._over)
+        self._vigil = Vigil(parts, self._notifier, Desktop())
+        self._commands = Commands(parts, self._session, self._over, self._vigil.logged_on)
         self._server = Server(start.paths.control, self._commands.handlers)
 
     async def main(self) -> None:
@@ -143,6 +146,7 @@ class Daemon:
                 nursery.start_soon(self._hang_up_in_the_end)
                 await nursery.start(self._parts.files.run)
                 nursery.start_soon(self._notifier.watchdog)
+                nursery.start_soon(self._vigil.run)
                 await nursery.start(self._session.run)
                 self._announce()
                 await self._session.ended.wait()

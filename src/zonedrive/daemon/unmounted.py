@@ -14,10 +14,13 @@ from zonedrive.daemon.lock import Lock
 from zonedrive.db import Database
 from zonedrive.logon.account import Account
 from zonedrive.logon.keys import data_box
+from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
+from zonedrive.logon.session import BearerAuth
 from zonedrive.model import Zone
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import Service
+from zonedrive.tree.glance import is_sealed
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.schema import SCHEMAS
 
@@ -53,8 +56,9 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
     secrets = open_store(paths)
-    found = trio.run(_zones, connect(account, settings, secrets))
-    box, _ = data_box(secrets, settings.encrypt)
+    auth = BearerAuth(secrets, Renewal(paths, secrets))
+    found = trio.run(_zones, connect(account, settings, auth))
+    box, _ = data_box(secrets, settings.encrypt, make=not is_sealed(paths.database))
     database = Database(paths.database, SCHEMAS)
     try:
         return zone_objects(found, Tree(database, box))

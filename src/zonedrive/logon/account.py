@@ -3,12 +3,13 @@
 Must not hold a secret; those are in `secrets`.
 """
 
+import shlex
 from typing import Self
 
 import msgspec
 
 from zonedrive.errors import ConfigError, NotLoggedOn
-from zonedrive.paths import AccountPaths, write_private
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, write_private
 from zonedrive.remote.address import base_url
 
 
@@ -22,6 +23,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     organization: str = ""
     ca_file: str | None = None  # absolute path of a PEM file, None: the system's authorities
     profile: str = "published"  # a packaged profile's name or an absolute path
+    keeps_password: bool = False  # a person wanted it kept, to have the logon renewed
 
     @classmethod
     def load(cls, paths: AccountPaths) -> Self:
@@ -51,6 +53,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def delete(self, paths: AccountPaths) -> None:
         """Forget it; nothing happens where it is gone already."""
         paths.account_file.unlink(missing_ok=True)
+
+    def logon_command(self, *, session_only: bool = False) -> str:
+        """What a person types to log on again as this time."""
+        words = ["zonedrive", "logon", self.base_url, "--username", self.username]
+        if self.name != DEFAULT_ACCOUNT:
+            words += ["--account", self.name]
+        if session_only:
+            words.append("--session-only")
+        if self.keeps_password:
+            words.append("--save-password")
+        return shlex.join(words)
 
     def same_owner(self, other: "Account") -> bool:
         """Whether both mean the same user of the same service, so that kept data fits both."""

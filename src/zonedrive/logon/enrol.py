@@ -29,6 +29,7 @@ from zonedrive.errors import (
 from zonedrive.logon import session
 from zonedrive.logon.access import Access, open_access
 from zonedrive.logon.account import Account
+from zonedrive.logon.browser import Browser, Person, Settings
 from zonedrive.logon.flow import (
     Ask,
     Flow,
@@ -38,7 +39,14 @@ from zonedrive.logon.flow import (
     obtain_token,
 )
 from zonedrive.logon.local import FindBacklog, ca_copy, forget_data
-from zonedrive.logon.secrets import FileStore, SecretStore, open_store
+from zonedrive.logon.secrets import (
+    PASSWORD,
+    REFUSED,
+    FileStore,
+    Secret,
+    SecretStore,
+    open_store,
+)
 from zonedrive.logon.session import Bearer
 from zonedrive.logon.wire import Requirements
 from zonedrive.paths import AccountPaths, write_private
@@ -52,10 +60,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What the person asked for."""
 
     url: str
-    username: str
+    username: str  # "": asked for, or told by the service after a sign-on in a browser
     ca_file: str | None = None  # None: as at the last logon to the same service, else the system's
     profile: str | None = None  # None: as at the last logon to the same service, else published
     token_days: int | None = 90  # None: keep the session alone
+    save_password: bool = False
 
 
 class Enrolment:
@@ -72,8 +81,13 @@ class Enrolment:
         tell: Callable[[str], None],
         store: Callable[[AccountPaths], SecretStore] = open_store,
         access: Callable[[str, str | None], AbstractAsyncContextManager[Access]] = open_access,
+        person: Person | None = None,
     ) -> None:
-        """`backlog` and `running` tell of the account as it is now; `tell` takes lines."""
+        """`backlog` and `running` tell of the account as it is now; `tell` takes lines.
+
+        `person` may sign on in a browser; None: nobody is there to do that.
+        """
+        self._person = person
         self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
         self._backlog, self._running, self._open_store = backlog, running, store
         self._open_access = access
@@ -92,15 +106,18 @@ class Enrolment:
         store = self._usable_store()
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base, ca_file)
-            signed_on = await Flow(access, self._wish.username, needs, self._ask).run()
+            signed_on = await Flow(
+                access, self._wish.username, needs, self._ask, self._browser(profile)
+            ).run()
             account = Account(
                 name=self._paths.account,
                 base_url=base,
-                username=self._wish.username,
+                username=self._wish.username or signed_on.user_id,
                 user_id=signed_on.user_id,
                 organization=needs.organization,
                 ca_file=None if certificates is None else str(ca_copy(self._paths)),
                 profile=profile,
+                keeps_password=self._wish.save_password and needs.can_save,
             )
             fresh = former is not None and not account.same_owner(former)
             try:
@@ -115,14 +132,29 @@ class Enrolment:
         if certificates is not None:
             write_private(ca_copy(self._paths), certificates)
         session.save_bearer(store, bearer)
+        kept = self._keep_password(store, account, signed_on.password)
         if store.kind == "file":
             self._tell(
-                "no keyring is in use: the token and the data key are kept in"
-                f" {self._paths.secrets_file}, readable by you alone"
+                f"no keyring is in use: the {bearer.kind} and the data key are kept in"
+                f" {self._paths.secrets_file}{', the password beside it' if kept else ''},"
+                " readable by you alone"
             )
+        account = msgspec.structs.replace(account, keeps_password=kept)
         account.save(self._paths)
         self.kept = _described(bearer)
         return account
+
+    def _keep_password(self, store: SecretStore, account: Account, password: Secret | None) -> bool:
+        """Whether the password is kept now; an earlier one, and its refusal, are not."""
+        store.delete(REFUSED)
+        if account.keeps_password and password is not None:
+            store.set(PASSWORD, password)
+            return True
+        store.delete(PASSWORD)
+        if self._wish.save_password:
+            why = "there was none" if account.keeps_password else "the organization forbids it"
+            self._tell(f"the password is not kept: {why}; log on again when the logon has ended")
+        return False
 
     def _former(self) -> Account | None:
         try:
@@ -137,6 +169,11 @@ class Enrolment:
         if "/" in wanted or wanted.endswith(".toml"):
             return str(Path(wanted).expanduser().absolute())
         return wanted
+
+    def _browser(self, profile: str) -> Browser | None:
+        if self._person is None:
+            return None
+        return Browser(Settings(profile, load_profile(profile).sign_on), self._person)
 
     def _refuse_takeover(self, former: Account) -> None:
         """Raise ConfigError where `former`'s data is in use or not uploaded yet."""

@@ -19,15 +19,22 @@ from zonedrive.logon.secrets import Secret, SecretStore
 NAME = "key"
 
 
-def data_box(store: SecretStore, encrypt: bool) -> tuple[Box, bytes | None]:
+def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[Box, bytes | None]:
     """The box for names and the key for content; (Clear, None) with `encrypt` false.
 
-    Blocks like the store.  Raises StoreError where the keyring is locked or the key is damaged:
-    a new key in its place would make everything kept so far unreadable.
+    Blocks like the store.  Raises StoreError where the keyring is locked, the key is damaged, or
+    there is none and `make` is false: a new key in its place would make everything kept so far
+    unreadable.
     """
     if not encrypt:
         return Clear(), None
     kept = store.get(NAME)
+    if kept is None and not make:
+        raise StoreError(
+            "the account's data key is gone, so what is kept here cannot be read",
+            remedy="was the keyring emptied, or another one opened? if it is lost for good, log"
+            " off with --discard and on again",
+        )
     if kept is None:
         master = new_key()
         store.set(NAME, Secret(base64.b64encode(master).decode()))

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from zonedrive.logon import keys, session
-from zonedrive.logon.secrets import FileStore, SecretStore
+from zonedrive.logon.secrets import PASSWORD, REFUSED, FileStore, SecretStore
 from zonedrive.paths import AccountPaths
 
 
@@ -50,8 +50,8 @@ def destroy(paths: AccountPaths, store: SecretStore) -> None:
     Raises StoreError where the secrets cannot be destroyed, OSError where folders cannot.
     """
     for kept in (store, FileStore(paths.secrets_file)):
-        kept.delete(keys.NAME)
-        kept.delete(session.NAME)
+        for name in (keys.NAME, PASSWORD, session.NAME, REFUSED):
+            kept.delete(name)
     for folder in (paths.cache, paths.state):
         if folder.exists():
             shutil.rmtree(folder)

@@ -1,11 +1,12 @@
 """Where secrets are kept: the desktop's keyring, credentials given by systemd, or one 0600 file.
 
 Must not know what the secrets are for, nor talk to the service.  Names in use: `bearer` (see
-session) and `key` (see keys).
+session), `key` (see keys), `password` and `refused` (see again).
 
 The order in which a store is chosen: credentials that an administrator set up for this account;
 a file that an earlier logon wrote; the keyring, where one answers; else a new file.  So one
 account always finds its secrets where its logon put them, also from a unit without a desktop.
+Where they were put into a keyring and none answers now, they are not there: nothing is made anew.
 
 INVARIANT: a secret's text is in no repr, log line, exception or argument list.
 """
@@ -25,6 +26,9 @@ from zonedrive.paths import AccountPaths, write_private
 Kind = Literal["keyring", "credentials", "file"]
 KEYRING_SERVICE: Final = "zonedrive"
 KEYRING_SECONDS: Final = 20.0
+PASSWORD: Final = "password"  # noqa: S105  a name; it has a file of its own
+REFUSED: Final = "refused"  # what is kept of one that did not work
+GIVEN: Final = ("bearer", PASSWORD)  # what an administrator may set up
 RESULT = TypeVar("RESULT")
 
 
@@ -88,7 +92,10 @@ class Keyring(Protocol):
 
 
 class FileStore:
-    """A JSON object in one file that only its owner can read."""
+    """A JSON object in one file that only its owner can read; a password is in another one.
+
+    INVARIANT: who asks for anything but the password does not get it into memory.
+    """
 
     kind: Kind = "file"
 
@@ -97,46 +104,59 @@ class FileStore:
 
     def get(self, name: str) -> Secret | None:
         """See SecretStore."""
-        value = self._read().get(name)
+        value = self._read(self._home(name)).get(name)
         return None if value is None else Secret(value)
 
     def set(self, name: str, value: Secret) -> None:
         """See SecretStore."""
-        self._write(self._read() | {name: value.reveal()})
+        path = self._home(name)
+        self._write(path, self._read(path) | {name: value.reveal()})
 
     def delete(self, name: str) -> None:
         """See SecretStore."""
-        kept = self._read()
+        path = self._home(name)
+        kept = self._read(path)
         if kept.pop(name, None) is not None:
-            self._write(kept)
+            self._write(path, kept)
 
-    def _read(self) -> dict[str, str]:
+    def _home(self, name: str) -> Path:
+        return self._path.with_name("password.json") if name == PASSWORD else self._path
+
+    def _read(self, path: Path) -> dict[str, str]:
         try:
-            with self._path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
+            # No link is followed: what lies elsewhere is not under this folder's protection.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            with os.fdopen(descriptor, "rb") as file:
+                found = os.fstat(descriptor)
                 text = file.read()
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as wrong:
-            raise StoreError(f"{self._path} cannot be read ({wrong.strerror})") from wrong
-        if stat.S_IMODE(mode) & 0o077:
-            raise StoreError(
-                f"{self._path} can be read by others", remedy=f"run chmod 600 {self._path}"
-            )
+            raise StoreError(f"{path} cannot be read ({wrong.strerror})") from wrong
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            raise StoreError(f"{path} can be read by others", remedy=f"run chmod 600 {path}")
+        if found.st_uid != os.geteuid():
+            raise StoreError(f"{path} belongs to another user", remedy="remove it and log on again")
+        return self._parsed(text, path)
+
+    def _parsed(self, text: bytes, path: Path) -> dict[str, str]:
         try:
             found = json.loads(text)
         except ValueError:
             found = None
         if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
             # Without the parser's words: they could quote a secret.
-            raise StoreError(f"{self._path} is damaged", remedy="remove it and log on again")
+            raise StoreError(f"{path} is damaged", remedy="remove it and log on again")
         return found
 
-    def _write(self, values: dict[str, str]) -> None:
+    def _write(self, path: Path, values: dict[str, str]) -> None:
         try:
-            write_private(self._path, json.dumps(values).encode())
+            if values:
+                write_private(path, json.dumps(values).encode())
+            else:
+                path.unlink(missing_ok=True)
         except OSError as wrong:
-            raise StoreError(f"{self._path} cannot be written ({wrong.strerror})") from wrong
+            raise StoreError(f"{path} cannot be written ({wrong.strerror})") from wrong
 
 
 class CredentialsStore:
@@ -185,8 +205,16 @@ class KeyringStore:
 
     kind: Kind = "keyring"
 
-    def __init__(self, keyring: Keyring, account: str, seconds: float = KEYRING_SECONDS) -> None:
+    def __init__(
+        self,
+        keyring: Keyring,
+        account: str,
+        seconds: float = KEYRING_SECONDS,
+        mark: Path | None = None,
+    ) -> None:
+        """`mark` is made with the first secret, see `open_store`."""
         self._keyring, self._account, self._seconds = keyring, account, seconds
+        self._mark = mark
         self._turn = threading.Lock()
         self._last: threading.Thread | None = None
 
@@ -199,6 +227,11 @@ class KeyringStore:
 
     def set(self, name: str, value: Secret) -> None:
         """See SecretStore."""
+        if self._mark is not None and not self._mark.exists():
+            try:
+                write_private(self._mark, b"")
+            except OSError as wrong:
+                raise StoreError(f"{self._mark} cannot be written ({wrong.strerror})") from wrong
         self._within(
             lambda: self._keyring.set_password(
                 KEYRING_SERVICE, self._username(name), value.reveal()
@@ -222,6 +255,30 @@ class KeyringStore:
             call = Call(function)
             self._last = call
             return call.result(self._seconds)
+
+
+class MissingKeyring:
+    """Stands for a keyring that holds the secrets and is not there now."""
+
+    kind: Kind = "keyring"
+
+    def get(self, name: str) -> Secret | None:
+        """See SecretStore."""
+        raise self._missing()
+
+    def set(self, name: str, value: Secret) -> None:
+        """See SecretStore."""
+        raise self._missing()
+
+    def delete(self, name: str) -> None:
+        """See SecretStore."""
+        raise self._missing()
+
+    def _missing(self) -> StoreError:
+        return Locked(
+            "the keyring that holds this account's secrets is not there",
+            remedy="run this in your desktop session, with its keyring running",
+        )
 
 
 class Call(threading.Thread, Generic[RESULT]):
@@ -264,12 +321,26 @@ def open_store(
     """
     beside = FileStore(paths.secrets_file)
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    if folder and (Path(folder) / f"zonedrive.{paths.account}.bearer").exists():
+    if folder and any(
+        (Path(folder) / f"zonedrive.{paths.account}.{name}").exists() for name in GIVEN
+    ):
         return CredentialsStore(Path(folder), paths.account, beside)
     if paths.secrets_file.exists():
         return beside
     keyring = (find_keyring or desktop_keyring)()
-    return beside if keyring is None else KeyringStore(keyring, paths.account)
+    if keyring is not None:
+        return KeyringStore(keyring, paths.account, mark=paths.keyring_mark)
+    return MissingKeyring() if paths.keyring_mark.exists() else beside
+
+
+def session_bus() -> str | None:
+    """The address of this session's D-Bus, None where there is none."""
+    if address := os.environ.get("DBUS_SESSION_BUS_ADDRESS"):
+        return address
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and (Path(runtime) / "bus").is_socket():
+        return f"unix:path={runtime}/bus"
+    return None
 
 
 def desktop_keyring() -> Keyring | None:
@@ -278,10 +349,10 @@ def desktop_keyring() -> Keyring | None:
     Taken by name: what else the keyring library finds (plain-text files, chains of nothing) is
     no better than our own file.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    bus = os.environ.get("DBUS_SESSION_BUS_ADDRESS")
-    if not bus and not (runtime and (Path(runtime) / "bus").exists()):
+    bus = session_bus()
+    if bus is None:
         return None
+    os.environ.setdefault("DBUS_SESSION_BUS_ADDRESS", bus)  # where the library looks
     with contextlib.suppress(StoreError):
         return Call(_secret_service).result(KEYRING_SECONDS)
     return None

@@ -113,7 +113,7 @@ class Link:
             )
 
     async def wait_change(self) -> State:
-        """Wait for the next change of the state, and give the new one."""
+        """Wait for the next change of the state, or the next `recheck`, and give the state."""
         event = trio.Event()
         with self._lock:
             self._waiting.append((trio.lowlevel.current_trio_token(), event))
@@ -122,6 +122,23 @@ class Link:
         finally:
             with self._lock:
                 self._waiting = [pair for pair in self._waiting if pair[1] is not event]
+        return self._state
+
+    async def wait_other(self, state: State) -> State:
+        """Return as soon as the state is another one than `state`, and give it."""
+        while True:
+            event = trio.Event()
+            with self._lock:
+                if self._state != state:
+                    break
+                pair = (trio.lowlevel.current_trio_token(), event)
+                self._waiting.append(pair)
+            try:
+                await event.wait()
+            finally:
+                with self._lock:
+                    self._waiting = [each for each in self._waiting if each is not pair]
+        await trio.lowlevel.checkpoint()
         return self._state
 
     async def wait_online(self) -> None:

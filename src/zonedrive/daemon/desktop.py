@@ -1,0 +1,69 @@
+"""Telling the person at the desktop something, by the notifications of the session's bus.
+
+Must not know what it is about.  Where there is no session, no bus or nobody who shows
+notifications, everything here is quiet: whatever is said here can also be seen elsewhere.
+"""
+
+import logging
+
+import trio
+from jeepney import DBusAddress, MessageType, new_method_call
+from jeepney.io.trio import open_dbus_router
+
+from zonedrive.logon.secrets import session_bus
+
+log = logging.getLogger(__name__)
+
+SECONDS = 5.0  # that a desktop may take to answer
+URGENT = {"urgency": ("y", 2)}  # stays until it is looked at
+ADDRESS = DBusAddress(
+    "/org/freedesktop/Notifications",
+    bus_name="org.freedesktop.Notifications",
+    interface="org.freedesktop.Notifications",
+)
+
+
+class Desktop:
+    """One notification, shown, replaced and taken away."""
+
+    def __init__(self) -> None:
+        self._number = 0  # of the one that is shown, 0: none
+
+    async def show(self, title: str, text: str) -> bool:
+        """Show it in place of the former one; whether a desktop took it."""
+        words = ("zonedrive", self._number, "dialog-password", title, _plain(text), ())
+        answer = await self._call("Notify", "susssasa{sv}i", (*words, URGENT, 0))
+        if not answer:
+            return False
+        self._number = answer[0]
+        return True
+
+    async def withdraw(self) -> None:
+        """It is not true any more."""
+        if self._number:
+            number, self._number = self._number, 0
+            await self._call("CloseNotification", "u", (number,))
+
+    async def _call(self, method: str, types: str, words: tuple[object, ...]) -> tuple[int, ...]:
+        """The answer's body, () where there is none."""
+        address = session_bus()
+        if address is None:
+            return ()
+        with trio.move_on_after(SECONDS):
+            try:
+                async with open_dbus_router(address) as bus:
+                    message = new_method_call(ADDRESS, method, types, words)
+                    reply = await bus.send_and_get_reply(message)
+            except Exception as wrong:
+                # Whatever a bus, or what stands in its place, does: the mount matters more.
+                log.debug("the desktop cannot be told: %s", type(wrong).__name__)
+                return ()
+            if reply.header.message_type is MessageType.method_return:
+                body: tuple[int, ...] = reply.body
+                return body
+        return ()
+
+
+def _plain(text: str) -> str:
+    """A notification's text may hold markup; ours holds none."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,157 @@
+"""Keeps the logon of a mount alive, and tells a person once when it needs one.
+
+Must not know how a logon is renewed, nor how a desktop shows something.
+
+INVARIANT: what a person is told holds the whole command to run, and is told once: not again
+before a logon was accepted in between, and not more often than every RESAY_SECONDS.
+"""
+
+import contextlib
+import logging
+import time
+
+import trio
+
+from zonedrive.daemon.build import Parts
+from zonedrive.daemon.desktop import Desktop
+from zonedrive.daemon.notify import Notifier
+from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.logon.account import Account
+from zonedrive.logon.session import Bearer
+from zonedrive.remote.link import State
+
+log = logging.getLogger(__name__)
+
+SECOND_NS = 10**9
+CALM_SECONDS = 2.0  # that a state has to last before a person hears of it
+RESAY_SECONDS = 600.0
+LOOK_SECONDS = 600.0  # at most between two looks at the clock: it may be set, or have been asleep
+TRY_SECONDS = 60.0  # between two tries to renew ahead
+LEAD = 5  # a renewal comes when this part of a life is left …
+LONGEST_LEAD_NS = 14 * 86_400 * SECOND_NS  # … but not earlier than that
+REMIND_NS = 7 * 86_400 * SECOND_NS  # before a token ends that only a person can renew
+
+
+class Vigil:
+    """One mount's."""
+
+    def __init__(self, parts: Parts, notifier: Notifier, desktop: Desktop) -> None:
+        self._parts, self._notifier, self._desktop = parts, notifier, desktop
+        self._woken = trio.Event()
+        self._told_at = float("-inf")
+        self._reminded_of = ""  # kind and end of the bearer that a person was told of
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_state)
+            nursery.start_soon(self._watch_clock)
+
+    def logged_on(self) -> None:
+        """A person has logged on: all counts anew."""
+        self._told_at = float("-inf")
+        self._parts.renewal.forget()
+        self._parts.auth.look_again()
+        self._parts.service.link.recheck()
+        self._woken.set()
+
+    # ---- a logon that has ended ----
+
+    async def _watch_state(self) -> None:
+        link = self._parts.service.link
+        state: State = "online"
+        while True:
+            state = await link.wait_other(state)
+            if state == "logon-required":
+                with trio.move_on_after(CALM_SECONDS):  # one that was renewed shows for a moment
+                    state = await link.wait_other(state)
+                    continue
+                await self._tell_ended()
+            elif state == "online":
+                self._notifier.status("online")
+                await self._desktop.withdraw()
+
+    async def _tell_ended(self) -> None:
+        command = self._command()
+        why = self._parts.service.link.last_error
+        log.info("the logon has ended: run %s", command)
+        self._notifier.status(f"logon required: run {command}")
+        if trio.current_time() - self._told_at < RESAY_SECONDS:
+            return
+        self._told_at = trio.current_time()
+        await self._desktop.show(
+            "zonedrive: log on again",
+            f"{_reason(why)} What you write waits on this machine until you run: {command}",
+        )
+
+    # ---- a logon that will end ----
+
+    async def _watch_clock(self) -> None:
+        while True:
+            self._woken = trio.Event()
+            seconds = await self._look()
+            with trio.move_on_after(min(seconds, LOOK_SECONDS)):
+                await self._woken.wait()
+
+    async def _look(self) -> float:
+        """Renew or remind where it is time; seconds until that is worth another look."""
+        auth, renewal = self._parts.auth, self._parts.renewal
+        bearer = auth.usable()
+        if auth.last is None:
+            with contextlib.suppress(ZonedriveError):  # whoever asks the service hears of it
+                bearer = await trio.to_thread.run_sync(auth.find, abandon_on_cancel=True)
+        if bearer is None or not bearer.expires_ns:
+            return LOOK_SECONDS
+        possible = await trio.to_thread.run_sync(renewal.is_possible)
+        left = bearer.expires_ns - auth.clock.now_ns() - _lead(bearer, possible)
+        if left > 0:
+            return left / SECOND_NS
+        if not possible:
+            await self._remind(bearer)
+            return LOOK_SECONDS
+        try:
+            fresh = await trio.to_thread.run_sync(renewal.ahead, bearer, abandon_on_cancel=True)
+        except NotLoggedOn as refused:
+            await self._remind(bearer, refused)
+            return LOOK_SECONDS
+        if fresh is None or fresh.secret == bearer.secret:
+            return TRY_SECONDS
+        auth.renewed(fresh)
+        log.info("the logon was renewed; the %s is good until %s", fresh.kind, fresh.until)
+        return 0.0
+
+    async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
+        """Say once of each bearer that it ends; a session is too short for that."""
+        ends = f"{bearer.kind} {bearer.expires_ns}"
+        if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
+            return
+        self._reminded_of = ends
+        command = self._command()
+        log.info("the logon ends on %s: run %s", bearer.until, command)
+        why = f"{_reason(refused)} " if refused else ""
+        await self._desktop.show(
+            "zonedrive: the logon ends soon",
+            f"{why}It is good until {bearer.until}. To go on, run: {command}",
+        )
+
+    def _command(self) -> str:
+        """As at the last logon; the account's file tells, which that wrote."""
+        try:
+            account = Account.load(self._parts.paths)
+        except ZonedriveError:
+            account = self._parts.account
+        bearer = self._parts.auth.last
+        return account.logon_command(session_only=bearer is not None and bearer.kind == "session")
+
+
+def _lead(bearer: Bearer, possible: bool) -> int:
+    """Nanoseconds before the end."""
+    life = bearer.expires_ns - (bearer.began_ns or time.time_ns())
+    lead = max(0, life) // LEAD
+    return min(lead, LONGEST_LEAD_NS if possible else REMIND_NS)
+
+
+def _reason(error: ZonedriveError | None) -> str:
+    """As a sentence."""
+    text = error.message if error is not None else "the logon has ended"
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,137 @@
+"""Renewing a logon with the password that a person wanted kept, as a daemon sees it.
+
+Must not touch the password: a process of its own does (`again`), and takes all memory of it along
+when it ends.
+
+INVARIANT: after a refusal nothing is tried again before a person has logged on; while the service
+blocks the user, nothing is tried at all.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from zonedrive.errors import CredentialsRefused, StoreError, ZonedriveError
+from zonedrive.logon.account import Account
+from zonedrive.logon.secrets import PASSWORD, SecretStore
+from zonedrive.logon.session import Bearer, load_bearer
+from zonedrive.paths import AccountPaths
+
+SECONDS = 25.0  # that a renewal may take
+LATER_SECONDS = 15.0  # before the next try, where the service could not be asked
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What the other process is to do."""
+
+    instead_of: str  # the digest of the bearer that is known here, "" for none
+    ended: bool  # whether the service has refused that one
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of it.  Holds no secret."""
+
+    result: Literal["renewed", "refused", "blocked", "later"]
+    message: str = ""
+    remedy: str = ""
+    seconds: float = LATER_SECONDS  # for the last two: how long to leave the service alone
+
+
+Run = Callable[[AccountPaths, Order], Outcome]
+
+
+class Renewal:
+    """Renews the logon of one account.  Thread-safe; calls block, for up to SECONDS."""
+
+    def __init__(
+        self,
+        paths: AccountPaths,
+        store: SecretStore,
+        run: "Run | None" = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`run` has the work done; `monotonic` gives seconds."""
+        self._paths, self._store = paths, store
+        self._run, self._monotonic = run or in_a_process, monotonic
+        self._turn = threading.Lock()
+        self._not_before = 0.0
+        self.last: Outcome | None = None
+
+    def __call__(self, refused: Bearer | None) -> Bearer | None:
+        """Another bearer than the refused one; None where it cannot be asked for now.
+
+        Raises CredentialsRefused where the password was refused, or the user is blocked.
+        """
+        return self._renewed(refused, ended=True)
+
+    def ahead(self, bearer: Bearer) -> Bearer | None:
+        """The next bearer, before `bearer` ends.  As a call."""
+        return self._renewed(bearer, ended=False)
+
+    def is_possible(self) -> bool:
+        """Whether there should be a password: kept at the logon, or given by systemd."""
+        folder = os.environ.get("CREDENTIALS_DIRECTORY")
+        if folder and (Path(folder) / f"zonedrive.{self._paths.account}.{PASSWORD}").exists():
+            return True
+        try:
+            return Account.load(self._paths).keeps_password
+        except ZonedriveError:
+            return False
+
+    def forget(self) -> None:
+        """A person has logged on: what was refused before counts no more."""
+        self.last, self._not_before = None, 0.0
+
+    def _renewed(self, former: Bearer | None, *, ended: bool) -> Bearer | None:
+        with self._turn:
+            if not self.is_possible():
+                return None
+            if self._may_try():
+                self.last = self._run(self._paths, Order(digest(former), ended))
+                self._not_before = self._monotonic() + self.last.seconds
+                if self.last.result == "renewed":
+                    self._not_before = 0.0
+                    return self._stored()
+            if self.last is None or self.last.result == "later":
+                return None
+            raise CredentialsRefused(self.last.message, remedy=self.last.remedy)
+
+    def _may_try(self) -> bool:
+        refused = self.last is not None and self.last.result == "refused"
+        return not refused and self._monotonic() >= self._not_before
+
+    def _stored(self) -> Bearer | None:
+        try:
+            return load_bearer(self._store)
+        except StoreError:
+            return None
+
+
+def digest(bearer: Bearer | None) -> str:
+    """Tells two bearers apart without telling either."""
+    return "" if bearer is None else hashlib.sha256(bearer.secret.encode()).hexdigest()
+
+
+def in_a_process(paths: AccountPaths, order: Order) -> Outcome:
+    """Have it done by `zonedrive.logon.again`, and wait for what comes of it."""
+    try:
+        ended = subprocess.run(  # noqa: S603
+            [sys.executable, "-m", "zonedrive.logon.again", "--account", paths.account],
+            input=msgspec.json.encode(order),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # a traceback could quote what must not be in a log
+            timeout=SECONDS + 5,
+            cwd="/",
+            check=False,
+        )
+        return msgspec.json.decode(ended.stdout, type=Outcome)
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as wrong:
+        return Outcome("later", f"renewing the logon failed ({type(wrong).__name__})")

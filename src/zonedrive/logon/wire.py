@@ -3,7 +3,8 @@
 The only place in this package that knows the wire's names.  Must not know requests.
 """
 
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,7 +16,16 @@ _MILLISECOND = 10**6  # in nanoseconds
 # life that was asked for does not tell: few durations reach this (31 years), and no moment of our
 # time is below it (2001).
 _MOMENTS_FROM = 10**12
+LONGEST_ADDRESS = 16_384  # characters
 _CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A way to sign on in a browser: an identity provider, or a kind of personal identification."""
+
+    kind: Literal["idp", "personal-id"]
+    name: str
+    description: str = ""
 
 
 class Requirements(msgspec.Struct, frozen=True):
@@ -26,6 +36,8 @@ class Requirements(msgspec.Struct, frozen=True):
     code_kind: str = ""  # None, TOTP, HOTP, ServiceMail
     organization: str = ""
     can_save: bool = True  # whether the password may be kept
+    idp: bool = False  # everybody signs on at an identity provider
+    offers: tuple[Offer, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -37,7 +49,7 @@ class Outcome(msgspec.Struct, frozen=True):
     life_ns: int = 0  # of the session, 0: not told
     user_id: str = ""
     change_password: bool = False
-    elsewhere: bool = False  # the service wants a sign-on in a browser
+    elsewhere: str = ""  # where in a browser the service wants a sign-on
 
     def __repr__(self) -> str:
         """Without the session id."""
@@ -66,7 +78,40 @@ def requirements(body: bytes, doing: str) -> Requirements:
         code_kind="" if kind == "None" else kind,
         organization=text(found.get("organizationName")),
         can_save=found.get("canSavePassword") is not False,
+        idp=found.get("idpRequired") is True,
+        offers=(
+            *_offers("idp", found.get("idpData"), text(found.get("idpName"))),
+            *_offers("personal-id", found.get("personalIdentificationTypes"), ""),
+        ),
     )
+
+
+def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> list[Offer]:
+    """What is offered, each name once; `alone` is a name that may stand without a list."""
+    found: dict[str, Offer] = {}
+    for item in items if isinstance(items, list) else []:
+        if isinstance(item, dict) and (name := text(item.get("name"))):
+            found.setdefault(name, Offer(kind, name, text(item.get("description"))))
+    return list(found.values()) or ([Offer(kind, alone)] if alone else [])
+
+
+def sign_on_uri(body: bytes, doing: str) -> str:
+    """Raises BadAnswer where no address is in the answer that a browser may be sent to."""
+    return browser_address(text(_object(body, doing).get("uri")), doing)
+
+
+def browser_address(address: str, doing: str) -> str:
+    """`address`, if it is one for a browser: HTTPS, with a host, and no tricks in it."""
+    try:
+        parts = urlsplit(address)
+        sound = parts.scheme == "https" and bool(parts.hostname) and "@" not in parts.netloc
+    except ValueError:
+        sound = False
+    if not sound or len(address) > LONGEST_ADDRESS:
+        raise BadAnswer(f"{doing}: the answer holds no https:// address for a browser")
+    if any(not "!" <= char <= "~" for char in address):
+        raise BadAnswer(f"{doing}: the address for a browser has characters that no address has")
+    return address
 
 
 def outcome(body: bytes, doing: str) -> Outcome:
@@ -80,7 +125,7 @@ def outcome(body: bytes, doing: str) -> Outcome:
         life_ns=count(found.get("expiresInMillis")) * _MILLISECOND,
         user_id=text(user.get("name")) if isinstance(user, dict) else text(user),
         change_password=found.get("passwordChangeIsRequired") is True,
-        elsewhere=bool(text(found.get("idpURI"))),
+        elsewhere=text(found.get("idpURI")),
     )
     if result.logged_on and result.pending:
         result = msgspec.structs.replace(result, pending="")

@@ -21,7 +21,7 @@ from zonedrive.config import Settings
 from zonedrive.errors import NotFound, Rejected, ZonedriveError
 from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.directory import Directory
-from zonedrive.remote.errand import errand
+from zonedrive.remote.errand import errand, loose
 from zonedrive.remote.profile import load_profile
 from zonedrive.remote.service import Service, open_service
 from zonedrive.remote.transfer import Download
@@ -170,10 +170,10 @@ class Client:
         _must_be_file(file)
         transfer = self._service.transfer
 
-        def begin() -> Download:
-            return transfer.download(file.zone_id, file.id, version=version)
-
-        download = await trio.to_thread.run_sync(begin)
+        download = await loose(
+            lambda _cancelled: transfer.download(file.zone_id, file.id, version=version),
+            Download.close,
+        )
         pieces = _pieces(download)
         try:
             yield pieces
@@ -189,7 +189,7 @@ class Client:
 
         Into a folder or zone: under `name` (default: that of the file); where a file has the name
         there, it becomes the next version of that one.  Onto a file: its next version.  Sent once:
-        after ReplyLost it may be there or not, which `listing` tells.
+        after ReplyLost or a cancellation it may be there or not, which `listing` tells.
         """
         if isinstance(target, Entry) and not target.folder:
             zone_id, folder_id = target.zone_id, target.parent_id
@@ -205,7 +205,7 @@ class Client:
             name = name or body.path.name
         if not name:
             raise Rejected("bytes have no name of their own", remedy="give one as name=")
-        return await errand(
+        return await loose(
             lambda cancelled: self._service.transfer.upload(
                 zone_id, folder_id, name, body, size, cancelled=cancelled
             )
@@ -225,11 +225,13 @@ class Client:
         zone_id, parent_id = (entry.zone_id, entry.parent_id) if to is None else _folder(to)
         if zone_id != entry.zone_id:
             raise Rejected("nothing moves from one zone to another", remedy="upload it there")
-        return await self._service.move(zone_id, entry.id, parent_id, name or entry.name)
+        return await self._service.move(
+            zone_id, entry.id, parent_id, name or entry.name, folder=entry.folder
+        )
 
     async def delete(self, entry: Entry) -> None:
         """Into the trash; a folder takes along what is in it."""
-        await self._service.delete(entry.zone_id, entry.id)
+        await self._service.delete(entry.zone_id, entry.id, folder=entry.folder)
 
     async def deleted(self, zone: Zone) -> list[Entry]:
         """What is in a zone's trash."""
@@ -237,15 +239,19 @@ class Client:
 
     async def restore(self, entry: Entry) -> Entry:
         """Out of the trash."""
-        return await self._service.restore(entry.zone_id, entry.id)
+        return await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
 
     async def purge(self, entry: Entry) -> None:
         """Remove for good."""
-        await self._service.purge(entry.zone_id, entry.id)
+        await self._service.purge(entry.zone_id, entry.id, folder=entry.folder)
 
     async def versions(self, file: Entry) -> list[Version]:
         """All versions of a file, the newest first."""
         return await self._service.versions(file.zone_id, file.id)
+
+    async def zone_log(self, zone: Zone) -> list[dict[str, object]]:
+        """The messages of a zone's log, each with the fields that this deployment gives."""
+        return await self._service.zone_log(zone.id)
 
 
 class _Token(httpx.Auth):

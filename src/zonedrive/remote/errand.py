@@ -1,10 +1,12 @@
-"""Blocking work in a thread that trio can cancel, without leaving it behind.
+"""Blocking work in a thread that trio can cancel.
 
 Must not know what the work is.
 
-INVARIANT: when `errand` has ended, so has the work.
+INVARIANT: when `errand` has ended, so has the work.  Nothing that the work of `loose` gives is
+left without an owner.
 """
 
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -46,4 +48,33 @@ async def errand(
     await trio.lowlevel.checkpoint_if_cancelled()
     if failed:
         raise failed[0]
+    return done[0]
+
+
+async def loose(
+    work: Callable[[Callable[[], bool]], ResultT], drop: Callable[[ResultT], None] = lambda _: None
+) -> ResultT:
+    """As `errand`, for work that cannot be stopped at once: a cancellation does not wait for it.
+
+    What it gives after that goes to `drop`.
+    """
+    lock = threading.Lock()
+    unwanted = False
+    done: list[ResultT] = []
+
+    def run() -> None:
+        result = work(lambda: unwanted)
+        with lock:
+            done.append(result)
+            if unwanted:
+                drop(done.pop())
+
+    try:
+        await trio.to_thread.run_sync(run, abandon_on_cancel=True)
+    except trio.Cancelled:
+        with lock:
+            unwanted = True
+            for result in done:
+                drop(result)
+        raise
     return done[0]

@@ -1,0 +1,208 @@
+"""The client for people's own programs, against a running sandbox."""
+
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.harness.deployment import Deployment
+from tests.harness.waiting import eventually
+from zonedrive import errors
+from zonedrive.model import Zone
+from zonedrive.remote import Client
+from zonedrive.remote.errand import errand, loose
+
+
+def opened(deployment: Deployment, profile: str = "sandbox") -> Client:
+    """Alice's."""
+    bearer = deployment.person("alice").http.headers["Authorization"].removeprefix("Bearer ")
+    return Client.with_token(
+        deployment.base_url, bearer, ca_file=str(deployment.ca_file), profile=profile
+    )
+
+
+@pytest.fixture
+async def client(deployment: Deployment) -> AsyncIterator[Client]:
+    """Alice's, with everything."""
+    async with opened(deployment) as found:
+        yield found
+
+
+@pytest.fixture
+async def here(client: Client, zone: str) -> Zone:
+    """A zone of one's own."""
+    return await client.zone(zone)
+
+
+async def test_paths_lead_to_entries(client: Client, here: Zone) -> None:
+    """A zone by name or id, its root, and what is below it."""
+    assert await client.zone(here.id) == here
+    root = await client.find(here.name)
+    assert (root.id, root.folder) == (here.root_id, True)
+    file = await client.find(f"/{here.name}/docs//2026/q1.csv")
+    assert (file.name, file.folder) == ("q1.csv", False)
+    assert await client.entry(here.id, file.id) == file
+    assert await client.listing(root) == await client.listing(here)
+    for missing in (f"{here.name}/no", f"{here.name}/docs/no/x", "No zone/x", "", "/"):
+        with pytest.raises(errors.NotFound):
+            await client.find(missing)
+    with pytest.raises(errors.Rejected, match="is a file"):
+        await client.find(f"{here.name}/notes.txt/x")
+
+
+async def test_a_name_that_several_have_is_not_guessed(
+    client: Client, here: Zone, deployment: Deployment
+) -> None:
+    """The error names the ids, of which one can be used."""
+    for _ in range(2):
+        deployment.plant(here.name, "twin", "x")
+    with pytest.raises(errors.ZonedriveError) as several:
+        await client.find(f"{here.name}/twin")
+    for entry in await client.listing(here):
+        assert (entry.id in several.value.line()) == (entry.name == "twin")
+
+
+async def test_files_go_up_and_come_back(client: Client, here: Zone, tmp_path: Path) -> None:
+    """From a file or bytes, as a new file or the next version; into memory or a file."""
+    source = tmp_path / "größ.bin"
+    source.write_bytes(bytes(range(256)) * 9000)
+    sent = await client.upload(here, source)
+    assert (sent.name, sent.size) == (source.name, 2_304_000)
+    again = await client.upload(sent, b"")
+    assert (again.id, again.size) == (sent.id, 0)
+    other = await client.upload(await client.find(f"{here.name}/docs"), source, name="other")
+    assert await client.download(other, tmp_path / "back") == 2_304_000
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    newest, first = await client.versions(sent)
+    assert await client.read(sent) == b""
+    assert len(await client.read(sent, version=first.version)) == first.size
+    assert newest.size == 0
+
+
+async def test_mistakes_are_told_before_anything_is_sent(
+    client: Client, here: Zone, tmp_path: Path
+) -> None:
+    """A folder is no file, bytes have no name, and a file that is missing is the system's error."""
+    docs, notes = (
+        await client.find(f"{here.name}/docs"),
+        await client.find(f"{here.name}/notes.txt"),
+    )
+    with pytest.raises(errors.Rejected):
+        await client.read(docs)
+    with pytest.raises(errors.Rejected):
+        await client.listing(notes)
+    with pytest.raises(errors.Rejected):
+        await client.upload(docs, b"x")
+    with pytest.raises(FileNotFoundError):
+        await client.upload(docs, tmp_path / "no")
+    other = next(zone for zone in await client.zones() if zone.id != here.id)
+    with pytest.raises(errors.Rejected):
+        await client.move(notes, to=other)
+    with pytest.raises(errors.Rejected):
+        Client.with_token("https://zones.example", "two words")
+    with pytest.raises(errors.ConfigError):
+        Client.with_token("http://zones.example", "t")
+    with pytest.raises(errors.ConfigError):
+        Client.with_token("https://zones.example", "t", profile="none such")
+
+
+async def test_a_download_that_fails_leaves_what_was_there(
+    client: Client, here: Zone, tmp_path: Path, deployment: Deployment
+) -> None:
+    """The target is replaced whole or not at all, and nothing is left beside it."""
+    target = tmp_path / "big.bin"
+    target.write_bytes(b"old")
+    big = await client.find(f"{here.name}/big.bin")
+    cut = deployment.faulty(cut_after=100_000, path="/content$")
+    with cut, pytest.raises(errors.RemoteError):
+        await client.download(big, target)
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+async def test_who_reads_only_the_beginning_may_stop(client: Client, here: Zone) -> None:
+    """Leaving the block ends the download, and the client goes on."""
+    big = await client.find(f"{here.name}/big.bin")
+    async with client.stream(big) as pieces:
+        async for piece in pieces:
+            assert piece
+            break
+    assert await client.read(await client.find(f"{here.name}/empty")) == b""
+
+
+@pytest.mark.parametrize("what", ["download", "upload"])
+async def test_cancelling_ends_a_transfer_that_hangs(
+    client: Client, here: Zone, deployment: Deployment, what: str
+) -> None:
+    """Who gives up need not wait for a service that is silent."""
+    notes = await client.find(f"{here.name}/notes.txt")
+    verb = client.read(notes) if what == "download" else client.upload(notes, b"new")
+    deployment.fault(stall=60, path="/files/")
+    deployment.tell({"stats": "reset"})
+    with trio.fail_after(20), trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: verb)
+            await trio.to_thread.run_sync(
+                eventually, lambda: "/files/" in str(deployment.stats()["requests"])
+            )
+            scope.cancel()
+    assert scope.cancelled_caught
+    deployment.heal()
+    assert await client.listing(here)
+
+
+async def test_what_nobody_waits_for_any_more_is_dropped() -> None:
+    """A result that comes after a cancellation is not left open."""
+    begun, go, dropped = trio.Event(), threading.Event(), threading.Event()
+
+    def work(_unwanted: object) -> str:
+        trio.from_thread.run_sync(begun.set)
+        assert go.wait(20)
+        return "result"
+
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(loose, work, lambda _result: dropped.set())
+            await begun.wait()
+            scope.cancel()
+    assert scope.cancelled_caught and not dropped.is_set()
+    go.set()
+    assert await trio.to_thread.run_sync(dropped.wait, 20)
+    assert await loose(lambda _unwanted: 7) == 7
+
+
+async def test_without_a_profile_nothing_is_tried(deployment: Deployment, zone: str) -> None:
+    """What is not published fails at once, by its type."""
+    async with opened(deployment, "published") as client:
+        here = await client.zone(zone)
+        assert not client.can("versions")
+        with pytest.raises(errors.NotSupported):
+            await client.versions(await client.find(f"{zone}/notes.txt"))
+        with pytest.raises(errors.NotSupported):
+            await client.make_folder(here, "x")
+
+
+async def test_an_errand_ends_before_its_caller_goes_on() -> None:
+    """A cancelled thread is told to stop and waited for; an error comes as it is, in no group."""
+    told = []
+
+    def work(unwanted: object) -> None:
+        assert callable(unwanted)
+        while not unwanted():
+            trio.from_thread.run(trio.sleep, 0)
+        told.append("ended")
+        raise ValueError
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await errand(work, lambda: told.append("stop"))
+    assert scope.cancelled_caught and told == ["stop", "ended"]
+
+    def fail(_unwanted: object) -> None:
+        raise ValueError("as it is")
+
+    with pytest.raises(ValueError, match="as it is"):
+        await errand(fail, lambda: told.append("never"))
+    assert "never" not in told

@@ -1,0 +1,302 @@
+"""Users, groups and tokens: what is asked, and how tolerantly the answers are read."""
+
+import copy
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.remote.conftest import Stage
+from zonedrive import errors
+from zonedrive.model import Group, Member, Scope
+from zonedrive.remote import Directory, directory, records
+
+GROUP_ID = "group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e@acme.example"
+AT_GROUP = "/api/groups/group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e%40acme.example"
+GROUP: dict[str, Any] = {
+    "members": [
+        {
+            "memberId": "bob@acme.example",
+            "memberType": "User",
+            "displayName": "Bob",
+            "accessLevel": "Manage",
+            "authorization": "Internal",
+        },
+        {"memberId": "group.x@acme.example", "memberType": "Group", "displayName": "Night"},
+    ],
+    "properties": {
+        "groupId": GROUP_ID,
+        "name": "Day",
+        "description": "d",
+        "createdAt": "2026-11-21T14:03:07+01:00",
+        "createdBy": "alice@acme.example",
+        "administratorManaged": True,
+        "open": True,
+        "zoneActions": {"assignAccessRights": True},
+    },
+}
+ODD: tuple[object, ...] = (
+    None,
+    True,
+    7,
+    -1.5,
+    10**30,
+    "",
+    "x" * 100_000,
+    "\x1b[31m",
+    [],
+    [None],
+    {},
+    {"a": []},
+)
+NOW_MS = 1_800_000_000_000
+
+Verb = Callable[[Directory], Awaitable[object]]
+CHANGES: dict[str, Verb] = {
+    "create_token": lambda of: of.create_token("n", 60, "pw"),
+    "create_group": lambda of: of.create_group("Day"),
+    "update_group": lambda of: of.update_group(GROUP_ID, {}),
+    "set_member": lambda of: of.set_member(GROUP_ID, "bob", "Access"),
+    "delete_group": lambda of: of.delete_group(GROUP_ID),
+}
+VERBS = CHANGES | {"users": lambda of: of.users(), "tokens": lambda of: of.tokens()}
+
+
+def answering(value: object, status: int = 200) -> Callable[[httpx.Request], httpx.Response]:
+    """Always the same JSON."""
+    return lambda _request: httpx.Response(status, json=value)
+
+
+async def test_a_token_is_asked_for_as_published(stage: Stage) -> None:
+    """The password goes as characters, the scope with the published names, both only if given."""
+    answer = {"id": "t", "token": "s3cret", "expiry": NOW_MS}
+    of = stage.service(answering(answer, 201)).directory
+    made = await of.create_token("ci", 3600, "pä \U0001f600")
+    assert (made.id, made.secret, made.expires_ns) == ("t", "s3cret", NOW_MS * 10**6)
+    assert "s3cret" not in repr(made)
+    scope = Scope(
+        name="mine", clients=("ServiceSSI",), permissions={"zones": {"list": True}},
+        limitations={"a": 1}, extensions={"b": []}, description="d",
+    )  # fmt: skip
+    await of.create_token("ci", 3600, "p", scope)
+    bare, scoped = (json.loads(request.content) for request in stage.requests)
+    assert bare == {"tokenName": "ci", "validity": 3600, "password": ["p", "ä", " ", "\U0001f600"]}
+    assert scoped["scope"] == {
+        "name": "mine",
+        "description": "d",
+        "clients": ["ServiceSSI"],
+        "permissions": {"zones": {"list": True}},
+        "limitations": {"a": 1},
+        "extensions": {"b": []},
+    }
+    await of.create_token("ci", 3600, "p", Scope(name="SCIM"))
+    assert json.loads(stage.requests[-1].content)["scope"] == {"name": "SCIM"}
+    assert stage.asked() == ["POST /api/tokens"] * 3
+
+
+async def test_groups_are_changed_as_published(stage: Stage) -> None:
+    """Paths hold ids as one segment each; relative and accesslevel are in the query."""
+    of = stage.service(answering(GROUP)).directory
+    group = await of.create_group("Day", "d", {"bob@acme.example": "Manage"})
+    assert group == Group(
+        GROUP_ID, "Day", "d",
+        (
+            Member("bob@acme.example", "User", "Bob", "Manage", "Internal"),
+            Member("group.x@acme.example", "Group", "Night"),
+        ),
+        1795266187 * 10**9, "alice@acme.example", True, True, True,
+    )  # fmt: skip
+    await of.update_group(GROUP_ID, {"c": "None", "d": "Access"})
+    await of.update_group(GROUP_ID, {"c": "Manage"}, relative=False)
+    await of.set_member(GROUP_ID, "../b?x", "Access")
+    await of.delete_group(GROUP_ID)
+    assert stage.asked() == [
+        "POST /api/groups",
+        f"PUT {AT_GROUP}?relative=true",
+        f"PUT {AT_GROUP}?relative=false",
+        f"PUT {AT_GROUP}/members/..%2Fb%3Fx?accesslevel=Access",
+        f"DELETE {AT_GROUP}",
+    ]
+    bodies = [json.loads(request.content) for request in stage.requests[:3]]
+    assert bodies[0] == {
+        "name": "Day",
+        "description": "d",
+        "members": [{"accessLevel": "Manage", "memberId": "bob@acme.example"}],
+    }
+    assert bodies[1]["members"] == [
+        {"accessLevel": "None", "memberId": "c"},
+        {"accessLevel": "Access", "memberId": "d"},
+    ]
+    assert set(bodies[1]) == {"members"}
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"<html>", b"[1]", b'{"message": "ok"}'])
+@pytest.mark.parametrize("status", [200, 201, 204])
+async def test_answers_that_are_not_published_may_be_anything(
+    stage: Stage, status: int, body: bytes
+) -> None:
+    """Changing a member and deleting a group succeed with every 2xx."""
+    of = stage.service(lambda _: httpx.Response(status, content=body)).directory
+    await of.set_member(GROUP_ID, "bob", "None")
+    await of.delete_group(GROUP_ID)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_change_is_sent_once(stage: Stage, name: str) -> None:
+    """Whatever comes of it."""
+    of = stage.service(answering({"error": "NOT_AVAILABLE", "message": "no"}, 503)).directory
+    with pytest.raises(errors.Unavailable):
+        await CHANGES[name](of)
+    assert len(stage.requests) == 1
+
+
+@pytest.mark.parametrize("name", VERBS)
+async def test_missing_rights_are_told_in_fitting_words(stage: Stage, name: str) -> None:
+    """Nobody is sent to the manager of a zone."""
+    of = stage.service(answering({"error": "NOT_ALLOWED", "message": "no"}, 403)).directory
+    with pytest.raises(errors.Forbidden) as refused:
+        await VERBS[name](of)
+    assert refused.value.remedy and "zone" not in refused.value.remedy
+
+
+@pytest.mark.parametrize("code", ["WRONG_PASSWORD", "PASSWORD_FAILURE"])
+async def test_a_wrong_password_is_called_one(stage: Stage, code: str) -> None:
+    """And counts as refused credentials."""
+    of = stage.service(answering({"error": code, "message": "no"}, 403)).directory
+    with pytest.raises(errors.CredentialsRefused, match="password is wrong"):
+        await of.create_token("n", 60, "pw")
+
+
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"total": 2, "page": None, "any": v}])
+async def test_lists_are_found_wherever_they_stand(
+    stage: Stage, wrap: Callable[[object], object]
+) -> None:
+    """As an array, or as the one array of an object; items are handed on as they come."""
+    users = [{"uid": 1, "mail": None}, {"uid": 2, "deep": {"a": [1]}}, "carol", 7, None]
+    of = stage.service(answering(wrap(users))).directory
+    found = await of.users()
+    assert found == [*users[:2], {"value": "carol"}, {"value": 7}, {"value": None}]
+
+
+@pytest.mark.parametrize("answer", [{}, None, 7, "x", {"a": [], "b": []}, {"a": {"b": []}}])
+async def test_what_holds_no_list_is_an_error(stage: Stage, answer: object) -> None:
+    """One clear line."""
+    body = json.dumps(answer).encode()
+    of = stage.service(lambda _: httpx.Response(200, content=body)).directory
+    for verb in (of.users, of.tokens):
+        with pytest.raises(errors.BadAnswer, match="no list"):
+            await verb()
+
+
+async def test_a_list_on_pages_is_read_to_its_end(stage: Stage) -> None:
+    """Of a service that paginates, everything comes."""
+    everybody = [{"id": f"u{number}"} for number in range(250)]
+
+    def paginated(request: httpx.Request) -> httpx.Response:
+        size = int(request.url.params.get("pageSize", "100"))
+        start = (int(request.url.params.get("page", "1")) - 1) * size
+        return httpx.Response(200, json=everybody[start : start + size])
+
+    assert await stage.service(paginated).directory.users() == everybody
+
+
+@pytest.mark.parametrize("identity", ["id", "uid"])
+async def test_a_service_that_ignores_pages_is_read_once(stage: Stage, identity: str) -> None:
+    """No user comes twice, also where exactly one page's worth of them is there."""
+    everybody = [{identity: f"u{number}"} for number in range(100)]
+    of = stage.service(answering(everybody)).directory
+    assert await of.users() == everybody
+    assert len(stage.requests) == 2
+    await of.users()
+    assert len(stage.requests) == 3  # it is known by now
+
+
+async def test_a_list_without_an_end_ends(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that always has another page is given up."""
+    monkeypatch.setattr(directory, "MOST_PAGES", 20)
+
+    def endless(_request: httpx.Request) -> httpx.Response:
+        first = len(stage.requests) * 100
+        return httpx.Response(200, json=[{"id": str(first + each)} for each in range(100)])
+
+    with pytest.raises(errors.BadAnswer, match="does not end"):
+        await stage.service(endless).directory.users()
+    assert len(stage.requests) == 20
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ({"id": "a", "tokenName": "n", "expiry": NOW_MS}, ("a", "n", NOW_MS * 10**6)),
+        ({"id": 7, "tokenName": None}, ("7", "", 0)),
+        ({"expiry": 3_600_000}, ("", "", 0)),  # from when on is unknown
+        ({"expiry": str(NOW_MS)}, ("", "", NOW_MS * 10**6)),
+        ({"expiry": 10**30}, ("", "", (1 << 63) - 1)),
+        ("odd", ("", "", 0)),
+    ],
+)
+async def test_tokens_are_read_by_the_published_names(
+    stage: Stage, item: object, expected: tuple[str, str, int]
+) -> None:
+    """What is not there, or odd, is not known."""
+    (token,) = await stage.service(answering([item])).directory.tokens()
+    assert (token.id, token.name, token.expires_ns) == expected
+
+
+async def test_no_list_hands_a_secret_on(stage: Stage) -> None:
+    """Should a service list secrets, they stop here."""
+    listed = [{"id": "a", "token": "s3cret", "password": ["p"]}]
+    of = stage.service(answering(listed)).directory
+    (token,), (user,) = await of.tokens(), await of.users()
+    assert token.record == user == {"id": "a"}
+
+
+@pytest.mark.parametrize(
+    ("expiry", "expected"),
+    [
+        (NOW_MS + 1, (NOW_MS + 1) * 10**6),
+        (60_000, (NOW_MS + 60_000) * 10**6),
+        (None, 0),
+        ("soon", 0),
+        (10**40, (1 << 63) - 1),
+    ],
+)
+def test_an_expiry_is_a_moment_or_a_duration(expiry: object, expected: int) -> None:
+    """Milliseconds since the epoch, or from now on."""
+    body = json.dumps({"token": "s", "expiry": expiry}).encode()
+    assert records.new_token(body, "x", NOW_MS * 10**6).expires_ns == expected
+
+
+@pytest.mark.parametrize("secret", [*ODD[:1], "", "a b", "a\nb", "\x1b[31m", "ä", [], {}])
+async def test_a_token_that_cannot_be_sent_is_none(stage: Stage, secret: object) -> None:
+    """Nothing of it gets onto a terminal."""
+    of = stage.service(answering({"id": "t", "token": secret}, 201)).directory
+    with pytest.raises(errors.BadAnswer) as wrong:
+        await of.create_token("n", 60, "pw")
+    assert "\x1b" not in wrong.value.line()
+
+
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+async def test_every_field_of_a_group_may_be_odd(stage: Stage, odd: object) -> None:
+    """The outcome is a group, or one clear error where its id is missing."""
+    answers: list[object] = [odd]
+    for part in ("members", "properties"):
+        answers += [GROUP | {part: odd}, {key: GROUP[key] for key in GROUP if key != part}]
+    for name in GROUP["properties"]:
+        changed = copy.deepcopy(GROUP)
+        changed["properties"][name] = odd
+        answers.append(changed)
+    for name in GROUP["members"][0]:
+        changed = copy.deepcopy(GROUP)
+        changed["members"][0][name] = odd
+        answers.append(changed)
+    for answer in answers:
+        of = stage.service(answering(answer)).directory
+        try:
+            group = await of.update_group(GROUP_ID, {})
+        except errors.BadAnswer as wrong:
+            assert "do not repeat it" in wrong.line()
+        else:
+            assert group.id and all(member.id for member in group.members)

@@ -18,14 +18,6 @@ BIG = world.SEED["big.bin"]
 
 
 @pytest.fixture
-def meddler(deployment: Deployment) -> Iterator[Meddler]:
-    """What stands between the mount and the service."""
-    between = Meddler(deployment)
-    yield between
-    between.close()
-
-
-@pytest.fixture
 def mounted(
     meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
 ) -> Iterator[Mounted]:

@@ -1,8 +1,10 @@
-"""A TLS proxy before a sandbox that answers requests for content as a bad service would.
+"""A TLS proxy before a sandbox that answers as a bad service would, or under other addresses.
 
-Knows nothing of zonedrive.  Everything but content passes as it is.
+Knows nothing of zonedrive.  What `about` does not choose (at first: all but content) passes as it
+is.
 """
 
+import json
 import shutil
 import ssl
 import tempfile
@@ -21,9 +23,20 @@ _OWN = {"connection", "transfer-encoding", "content-length", "date", "server"}
 
 
 @dataclass
-class Answer:
-    """What the service said to a request for content; a mood may change all of it."""
+class Asked:
+    """A request as it came; a twist may change what the service gets of it."""
 
+    method: str
+    path: str  # with its query
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Answer:
+    """What the service said to a request; a mood may change all of it."""
+
+    asked: Asked  # as it came
     status: int
     headers: dict[str, str]
     body: bytes
@@ -31,16 +44,34 @@ class Answer:
     pause: float = 0.0  # seconds before each byte, 0: all at once
     cut: bool = field(default=False)  # hang up after the body
 
+    def say(self, value: object) -> None:
+        """Answer with JSON."""
+        self.body = json.dumps(value).encode()
+        self.length = len(self.body)
+
 
 Mood = Callable[[Answer], None]
+Twist = Callable[[Asked], None]
+
+
+def content(asked: Asked) -> bool:
+    """Whether a request asks for the content of a file."""
+    return asked.method == "GET" and asked.path.endswith("/content")
 
 
 class Meddler:
-    """The proxy.  `mood` may change at any time; `asked` are the Range headers that came."""
+    """The proxy.
+
+    `mood` and what it is `about` may change at any time.  `asked` are the Range headers that came,
+    `came` everything, as it came.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="zdme"))
         self.mood: Mood = lambda _answer: None
+        self.about: Callable[[Asked], bool] = content
+        self.twist: Twist = lambda _asked: None
+        self.came: list[Asked] = []
         self.ranges = True  # whether a Range is passed on
         self.asked: list[str] = []
         self.over = threading.Event()
@@ -91,20 +122,25 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass_on(self) -> None:
         meddler = self.server.meddler
         headers = {k: v for k, v in self.headers.items() if k.lower() not in {*_OWN, "host"}}
-        is_content = self.command == "GET" and self.path.endswith("/content")
-        if is_content:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        came = Asked(self.command, self.path, dict(headers), body)
+        asked = Asked(self.command, self.path, headers, body)
+        meddler.came.append(came)
+        if content(came):
             meddler.asked.append(self.headers.get("Range", ""))
             if not meddler.ranges:
                 headers.pop("Range", None)
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        found = meddler.service.request(self.command, self.path, headers=headers, content=body)
+        meddler.twist(asked)
+        found = meddler.service.request(
+            asked.method, asked.path, headers=asked.headers, content=asked.body
+        )
         kept = {k: v for k, v in found.headers.items() if k.lower() not in _OWN}
-        answer = Answer(found.status_code, kept, found.content, len(found.content))
-        if is_content:
+        answer = Answer(came, found.status_code, kept, found.content, len(found.content))
+        if meddler.about(came):
             meddler.mood(answer)
         self._say(answer)
 
-    do_GET = do_POST = do_PUT = do_DELETE = _pass_on  # noqa: N815
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _pass_on  # noqa: N815
 
     def _say(self, answer: Answer) -> None:
         self.send_response(answer.status)

@@ -15,14 +15,22 @@ ASK_SECONDS = 10.0
 
 @click.command()
 @account_option
+@click.option(
+    "--profile",
+    metavar="NAME|FILE",
+    help="Check this deployment profile instead, on the account's service.",
+)
 @json_option
-def doctor(account: str, as_json: bool) -> None:
+def doctor(account: str, profile: str | None, as_json: bool) -> None:
     """Check the machine, the account, the service and the mount.
+
+    With --profile: whether the service has what a deployment profile says.  Nothing is changed
+    there: lists are read, and of all else only the address is asked for.
 
     The output holds no secrets and no names, so it can be sent to others.  Exits with 0 when
     everything is in order, else with 1.
     """
-    from zonedrive.daemon.checkup import examine
+    from zonedrive.daemon.checkup import examine, examine_profile
     from zonedrive.daemon.checkup.patient import Patient
 
     paths = AccountPaths(account)
@@ -32,7 +40,8 @@ def doctor(account: str, as_json: bool) -> None:
 
     checks = []
     with show.Progress() as progress:
-        for check in examine(Patient(paths, ask)):
+        patient = Patient(paths, ask)
+        for check in examine_profile(patient, profile) if profile else examine(patient):
             checks.append(check)
             progress.show(f"{check['name']} …")
     well = all(check["ok"] for check in checks)

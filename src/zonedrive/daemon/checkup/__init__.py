@@ -11,7 +11,7 @@ INVARIANT: nothing is changed, and a check that fails in an unforeseen way ends 
 
 from collections.abc import Iterator
 
-from zonedrive.daemon.checkup import account, folders, machine, mount, service
+from zonedrive.daemon.checkup import account, deployment, folders, machine, mount, service
 from zonedrive.daemon.checkup.finding import Check, Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import ConfigError
@@ -46,12 +46,17 @@ def examine(patient: Patient) -> Iterator[dict[str, object]]:
     for name, check in CHECKS:
         found = _looked(check, patient)
         if found is not None:
-            yield {
-                "name": name,
-                "ok": found.ok,
-                "detail": found.detail,
-                "remedy": found.remedy,
-            }
+            yield _object(name, found)
+
+
+def examine_profile(patient: Patient, file: str) -> Iterator[dict[str, object]]:
+    """The same objects, for a deployment profile and each operation that there is."""
+    for name, found in deployment.examine(patient, file):
+        yield _object(name, found)
+
+
+def _object(name: str, found: Finding) -> dict[str, object]:
+    return {"name": name, "ok": found.ok, "detail": found.detail, "remedy": found.remedy}
 
 
 def _looked(check: Check, patient: Patient) -> Finding | None:

@@ -1,0 +1,208 @@
+"""A deployment profile, tried on the service it was written for.
+
+Must not change anything there: what reads is read, of all else only the address is asked for, see
+`remote.trial`.
+
+INVARIANT: a finding names tables and addresses of the profile, never a zone, a file or a host.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from zonedrive.daemon.checkup.finding import Finding
+from zonedrive.daemon.checkup.patient import Patient
+from zonedrive.errors import (
+    BadAnswer,
+    Forbidden,
+    NotFound,
+    NotLoggedOn,
+    ProfileError,
+    Rejected,
+    ZonedriveError,
+)
+from zonedrive.logon.account import Account
+from zonedrive.logon.session import BearerAuth
+from zonedrive.model import Entry, Version
+from zonedrive.remote import Service, open_service
+from zonedrive.remote.operations import OPERATIONS, Operation, Profile
+from zonedrive.remote.profile import load_profile
+from zonedrive.remote.trial import Trial, Verdict
+
+ASK = "compare method and path with the pages of the deployment's administrator"
+FOLDERS = 20  # that are listed at most, to find a file to read about
+
+WITHOUT = {
+    "make_folder": "folders cannot be made",
+    "rename": "what is on the service cannot be renamed",
+    "move": "what is on the service cannot be moved",
+    "delete": "what is on the service cannot be removed",
+    "restore": "what was deleted cannot be brought back",
+    "purge": "nothing can be removed for good",
+    "versions": "versions cannot be listed",
+    "version_content": "former versions cannot be read",
+    "deleted": "the trash cannot be listed",
+    "zone_log": "the zone log cannot be read",
+    "change_password": "passwords cannot be changed from here",
+}
+"""What a person notices where the profile has no table."""
+
+Named = tuple[str, Finding]
+
+
+def examine(patient: Patient, file: str) -> Iterator[Named]:
+    """Every operation in the order of OPERATIONS, after the file itself."""
+    try:
+        profile = load_profile(file)
+    except ProfileError as wrong:
+        yield "profile", Finding(False, wrong.message.replace(file, Path(file).name), wrong.remedy)
+        return
+    named = f"{len(profile.operations)} tables" if profile.operations else "no table"
+    yield "profile", Finding(True, f"{profile.name} is sound, with {named}")
+    account = patient.account
+    if account is None:
+        yield "logon", Finding(False, "there is no logon, so nothing was asked",
+                               "run 'zonedrive logon URL --profile FILE'")  # fmt: skip
+        return
+    try:
+        with Trial(account) as trial:
+            addresses = {
+                name: trial.look(operation)
+                for name, operation in profile.operations.items()
+                if not _is_read(name, operation)
+            }
+        read = trio.run(_read, patient, account, profile)
+    except ZonedriveError as wrong:
+        yield "service", Finding(False, f"could not be asked ({type(wrong).__name__})",
+                                 "run 'zonedrive doctor' without --profile")  # fmt: skip
+        return
+    for name in OPERATIONS:
+        yield from _findings(name, profile, addresses, read)
+
+
+def _is_read(name: str, operation: Operation) -> bool:
+    return OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
+
+
+def _findings(
+    name: str, profile: Profile, addresses: dict[str, Verdict], read: dict[str, Finding]
+) -> Iterator[Named]:
+    tables = [table for table in profile.operations if table.split(".")[0] == name]
+    for table in tables:
+        yield table, read[table] if table in read else _judged(profile, table, addresses[table])
+    if tables or profile.can(name):  # moving may rename as well
+        return
+    yield name, Finding(True, f"not in the profile: {WITHOUT[name]}")
+
+
+def _judged(profile: Profile, table: str, verdict: Verdict) -> Finding:
+    operation = profile.operations[table]
+    detail = f"{operation.method} {operation.path}: {verdict.value}"
+    return Finding(verdict in (Verdict.PRESENT, Verdict.OPEN), detail,
+                   "" if verdict in (Verdict.PRESENT, Verdict.OPEN) else ASK)  # fmt: skip
+
+
+# ---- what reads is read ----
+
+
+async def _read(patient: Patient, account: Account, profile: Profile) -> dict[str, Finding]:
+    """Each reading operation, tried on something that is there."""
+    found: dict[str, Finding] = {}
+    wanted = {name: each for name, each in profile.operations.items() if _is_read(name, each)}
+    if not wanted:
+        return found
+    service = open_service(account, BearerAuth(patient.secrets), profile, patient.settings)
+    try:
+        zones = [zone.id for zone in await service.zones() if zone.accessible]
+        if not zones:
+            return dict.fromkeys(wanted, Finding(True, "there is no zone to try it on"))
+        file = await _some_file(service)
+        versions: list[Version] = []
+        for name in wanted:
+            if name in ("deleted", "zone_log"):
+                look: Callable[[str], Awaitable[Sequence[object]]]
+                look = service.deleted if name == "deleted" else service.zone_log
+                found[name] = await _tried(wanted[name], partial(look, zones[0]))
+            elif file is None:
+                found[name] = Finding(True, "there is no file to try it on")
+            elif name == "versions":
+                found[name], versions = await _versions(service, wanted[name], file)
+        if file is not None and "version_content" in wanted:
+            found["version_content"] = await _content(service, wanted, file, versions)
+        return found
+    finally:
+        await service.aclose()
+
+
+async def _some_file(service: Service) -> Entry | None:
+    """Any file that the account can see, near the top."""
+    ahead = [(zone.id, zone.root_id) for zone in await service.zones() if zone.accessible]
+    for _ in range(FOLDERS):
+        if not ahead:
+            return None
+        zone, folder = ahead.pop(0)
+        try:
+            entries = await service.listing(zone, folder)
+        except (Forbidden, NotFound):
+            continue
+        for entry in entries:
+            if not entry.folder:
+                return entry
+        ahead += [(zone, entry.id) for entry in entries]
+    return None
+
+
+async def _versions(
+    service: Service, operation: Operation, file: Entry
+) -> tuple[Finding, list[Version]]:
+    versions: list[Version] = []
+
+    async def look() -> list[Version]:
+        versions.extend(await service.versions(file.zone_id, file.id))
+        return versions
+
+    finding = await _tried(operation, look)
+    if finding.ok and not versions:
+        finding = Finding(False, f"{finding.detail}, but names no version of a file that is there",
+                          "check 'answer' and 'fields'")  # fmt: skip
+    elif finding.ok and not all(version.modified_ns for version in versions):
+        finding = Finding(False, f"{finding.detail}, but not when each version was made",
+                          "name the member in fields.modified")  # fmt: skip
+    return finding, versions
+
+
+async def _content(
+    service: Service, wanted: dict[str, Operation], file: Entry, versions: list[Version]
+) -> Finding:
+    if not versions:
+        return Finding(True, "there is no version to try it on")
+
+    def first() -> Sequence[object]:
+        transfer = service.transfer
+        with transfer.download(file.zone_id, file.id, version=versions[-1].version, end=1) as got:
+            return [next(iter(got), b"")]
+
+    async def look() -> Sequence[object]:
+        return await trio.to_thread.run_sync(first)
+
+    return await _tried(wanted["version_content"], look)
+
+
+async def _tried(operation: Operation, look: Callable[[], Awaitable[Sequence[object]]]) -> Finding:
+    what = f"{operation.method} {operation.path}"
+    try:
+        await look()
+    except (NotFound, Rejected) as wrong:
+        return Finding(False, f"{what}: there is no such address (HTTP {wrong.status})", ASK)
+    except Forbidden:
+        return Finding(True, f"{what}: it is there, and not open to you")
+    except NotLoggedOn:
+        return Finding(False, "the logon is not accepted", "run 'zonedrive logon URL' again")
+    except BadAnswer:
+        return Finding(False, f"{what}: the answer is not what this operation gives",
+                       "check 'answer': it leads to the array")  # fmt: skip
+    except ZonedriveError as wrong:
+        return Finding(True, f"{what}: could not be tried ({type(wrong).__name__})")
+    return Finding(True, f"{what}: it answers")

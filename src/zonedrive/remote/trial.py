@@ -1,0 +1,122 @@
+"""Whether a deployment has the address that a profile names, found out without doing anything.
+
+Must not know what an operation is for, nor carry any credentials.
+
+Two questions are asked about ids that were made up a moment ago, without a body and without a
+logon, which the service demands for everything:
+
+1. `OPTIONS`, which by its definition changes nothing: an answer with an `Allow` header lists the
+   methods that the address knows.
+2. The method itself, where that told nothing.  `401` is the answer of an address that is there,
+   `404` and `405` are those of one that is not.
+
+Each answer is compared with the one for an address that nobody has: where both are alike, it tells
+nothing.
+
+INVARIANT: no request carries an id that exists, a body, or credentials; below `/api/access/`, where
+the service answers without a logon, only OPTIONS is asked.
+"""
+
+import secrets
+import uuid
+from enum import Enum
+from typing import Final
+
+import httpx
+
+from zonedrive.remote import answers, tls
+from zonedrive.remote.address import base_url, host_of
+from zonedrive.remote.operations import OPERATIONS, Operation
+from zonedrive.remote.service import USER_AGENT, Deployment
+
+SECONDS: Final = 15.0
+OPEN: Final = "/api/access/"
+_NOBODY: Final = (404, 410, 501)
+
+
+class Verdict(Enum):
+    """What an address that was asked for turned out to be."""
+
+    PRESENT = "it is there"
+    WRONG_METHOD = "the address is there, but not for this method"
+    ABSENT = "there is no such address"
+    UNGUARDED = "it answers without a logon, so nothing more was asked"
+    ELSEWHERE = "it leads elsewhere, which is never followed"
+    OPEN = "cannot be told without doing it"
+
+
+class Trial:
+    """Asks one deployment.  Blocks; to be used in a `with`."""
+
+    def __init__(self, deployment: Deployment, seconds: float = SECONDS) -> None:
+        """Raises ConfigError for an address or authority that cannot be used."""
+        self._base = base_url(deployment.base_url)
+        self._client = httpx.Client(
+            verify=tls.context(deployment.ca_file),
+            headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
+            timeout=seconds,
+            follow_redirects=False,
+        )
+        self._nobody: dict[str, httpx.Response] = {}
+
+    def __enter__(self) -> "Trial":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def look(self, operation: Operation) -> Verdict:
+        """Whether the address of an operation is there for its method.
+
+        Raises RemoteError's subclasses where the service does not answer.
+        """
+        path = operation.request(_made_up()).path
+        told = self._by_options(operation.method, path)
+        if told is Verdict.OPEN and not path.startswith(OPEN):
+            told = self._by_method(operation.method, path)
+        return told
+
+    def _by_options(self, method: str, path: str) -> Verdict:
+        answer, nobody = self._asked("OPTIONS", path), self._at_nobodys("OPTIONS")
+        allowed = _allowed(answer)
+        if not allowed or _allowed(nobody) == allowed:
+            return Verdict.OPEN
+        return Verdict.PRESENT if method in allowed else Verdict.WRONG_METHOD
+
+    def _by_method(self, method: str, path: str) -> Verdict:
+        answer = self._asked(method, path)
+        if answer.is_redirect:
+            return Verdict.ELSEWHERE
+        if answer.is_success:
+            return Verdict.UNGUARDED
+        if answer.status_code in _NOBODY:
+            return Verdict.ABSENT
+        if answer.status_code == 405:
+            return Verdict.WRONG_METHOD
+        same = answer.status_code == self._at_nobodys(method).status_code
+        return Verdict.OPEN if same or answer.status_code >= 500 else Verdict.PRESENT
+
+    def _at_nobodys(self, method: str) -> httpx.Response:
+        """The answer for an address that nobody has."""
+        if method not in self._nobody:
+            self._nobody[method] = self._asked(method, f"/api/{secrets.token_hex(8)}")
+        return self._nobody[method]
+
+    def _asked(self, method: str, path: str) -> httpx.Response:
+        try:
+            with self._client.stream(method, self._base + path) as answer:
+                return answer  # its body tells nothing
+        except httpx.HTTPError as wrong:
+            doing = "asking for an address"
+            raise answers.broken(wrong, host_of(self._base), doing, sent=False) from wrong
+
+
+def _allowed(answer: httpx.Response) -> frozenset[str]:
+    words = answer.headers.get("Allow", "").split(",")
+    return frozenset(word.strip().upper() for word in words) - {""}
+
+
+def _made_up() -> dict[str, str]:
+    """Values that nothing on a service can have, for every placeholder."""
+    values = {name: secrets.token_hex(16) for kind in OPERATIONS.values() for name in kind.may}
+    return values | {"zone": str(uuid.uuid4())}

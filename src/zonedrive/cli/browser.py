@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 PIECE: Final = 4096  # bytes
 LONGEST: Final = 256 * 1024  # of what is pasted
 LOOK_SECONDS: Final = 1.0  # in which a browser's command that cannot work has ended
-FLAGS: Final = {"idp": "--idp", "personal-id": "--personal-id"}
 
 
 class Seat:
@@ -53,7 +52,7 @@ class Seat:
 
     def choose(self, offers: "Sequence[Offer]") -> "Offer":
         """By number, where somebody is there to choose.  Raises UsageError elsewhere."""
-        ways = [f"{FLAGS[offer.kind]} {shlex.quote(offer.name)}" for offer in offers]
+        ways = [shlex.join(offer.option) for offer in offers]
         if not sys.stdin.isatty():
             raise click.UsageError(
                 f"The service has several ways to sign on in a browser: choose with {_or(ways)}."

@@ -117,13 +117,11 @@ def logon(
         raise click.UsageError("--session-only and --token-days exclude each other.")
     url = checked(base_url)
     harden.no_dumps()  # before there is a password
-    wish_for_browser = _way(idp, personal_id, password_stdin)
-    if not password_stdin and not wish_for_browser and not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
+    way = _way(idp, personal_id, password_stdin)
     if password_stdin and not username:
         raise click.UsageError("--password-stdin needs --username.")
     seat = Seat(
-        wish_for_browser,
+        way,
         here=not no_browser,
         seconds=timeout,
         username=lambda: _prompt(f"User name at {url}").strip(),
@@ -210,7 +208,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     """
     import trio
 
-    from zonedrive.logon import local
+    from zonedrive.logon import local, session
     from zonedrive.logon.account import Account
     from zonedrive.logon.secrets import open_store
 
@@ -219,10 +217,13 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     left = _wait(paths, timeout)
     if left.files and not discard:
         raise _refusal(left, mounted=control.running(paths))
-    _stop_daemon(paths)
     store = open_store(paths)
+    if not discard:
+        store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said
+    _stop_daemon(paths)
     trio.run(_end_at_service, found.base_url, found.ca_file, store)
-    local.destroy(paths, store)
+    if wrong := local.destroy(paths, store, lost=discard):
+        _tell(f"the account's secrets could not be destroyed: {wrong}; remove them there")
     click.echo(f"logged off from {found.base_url}" + (f"; dropped {left}" if left.files else ""))
 
 
@@ -240,7 +241,12 @@ def _way(idp: str | None, personal_id: str | None, password_stdin: bool) -> "Off
 
 
 def _prompt(text: str, *, hidden: bool = False) -> str:
-    """What a person types.  Raises ZonedriveError for Ctrl-D, click.Abort for Ctrl-C."""
+    """What a person types.
+
+    Raises UsageError without a terminal, ZonedriveError for Ctrl-D, click.Abort for Ctrl-C.
+    """
+    if not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
     try:
         return str(click.prompt(text, hide_input=hidden, err=True))
     except click.Abort as given_up:

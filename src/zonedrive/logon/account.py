@@ -23,6 +23,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     organization: str = ""
     ca_file: str | None = None  # absolute path of a PEM file, None: the system's authorities
     profile: str = "published"  # a packaged profile's name or an absolute path
+    sign_on: tuple[str, ...] = ()  # the option that chose a sign-on in a browser, if one did
     keeps_password: bool = False  # a person wanted it kept, to have the logon renewed
 
     @classmethod
@@ -56,7 +57,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     def logon_command(self, *, session_only: bool = False) -> str:
         """What a person types to log on again as this time."""
-        words = ["zonedrive", "logon", self.base_url, "--username", self.username]
+        words = ["zonedrive", "logon", self.base_url]
+        words += self.sign_on or ("--username", self.username)
         if self.name != DEFAULT_ACCOUNT:
             words += ["--account", self.name]
         if session_only:

@@ -117,6 +117,7 @@ class Enrolment:
                 organization=needs.organization,
                 ca_file=None if certificates is None else str(ca_copy(self._paths)),
                 profile=profile,
+                sign_on=signed_on.way,
                 keeps_password=self._wish.save_password and needs.can_save,
             )
             fresh = former is not None and not account.same_owner(former)

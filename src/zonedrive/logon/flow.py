@@ -15,6 +15,7 @@ and nothing here starts another flow.
 """
 
 import enum
+import shlex
 from typing import Final, Protocol
 
 import msgspec
@@ -82,6 +83,7 @@ class LoggedOn(msgspec.Struct, frozen=True):
     bearer: Bearer
     user_id: str
     password: Secret | None
+    way: tuple[str, ...] = ()  # the option that chooses the same sign-on in a browser
 
 
 class Flow:
@@ -102,6 +104,7 @@ class Flow:
         self._access, self._username, self._needs, self._ask = access, username, needs, ask
         self._sent: set[str] = set()
         self._password: Secret | None = None
+        self._way: tuple[str, ...] = ()
 
     async def run(self) -> LoggedOn:
         """Go through all states.
@@ -184,11 +187,13 @@ class Flow:
         if browser is None:
             raise CredentialsRefused(
                 "logging on: the service wants a sign-on in a browser",
-                remedy="run zonedrive logon in a terminal, without --password-stdin",
+                remedy=_in_a_browser(self._needs),
             )
         if BROWSER in self._sent:
             raise CredentialsRefused("logging on: the service asks again for a sign-on")
         self._sent.add(BROWSER)
+        if isinstance(where, Offer):
+            self._way = where.option
         self._password = None  # one that came before was not what the service goes by
         return await browser.sign_on(self._access, self._needs, where, self._by_answer)
 
@@ -226,7 +231,14 @@ class Flow:
             Bearer(outcome.session, "session", expires, began_ns=began),
             outcome.user_id or self._username,
             self._password,
+            self._way,
         )
+
+
+def _in_a_browser(needs: Requirements) -> str:
+    """What helps where nobody can be led to a browser."""
+    ways = " or ".join(shlex.join(offer.option) for offer in needs.offers)
+    return f"use {ways}" if ways else "run zonedrive logon in a terminal, without --password-stdin"
 
 
 async def obtain_token(access: Access, session: LoggedOn, name: str, days: int) -> Bearer:
@@ -235,7 +247,7 @@ async def obtain_token(access: Access, session: LoggedOn, name: str, days: int) 
     Raises RemoteError where the service gives none.
     """
     if session.password is None:
-        raise CredentialsRefused("asking for a token: it takes a password, and none was used")
+        raise CredentialsRefused("it takes a password, and none was used to log on")
     token = await access.create_token(name, days * 86400, session.password)
     if not fits_header(token.secret):
         raise BadAnswer("asking for a token: the token cannot stand in a request")

@@ -27,6 +27,11 @@ class Offer(msgspec.Struct, frozen=True):
     name: str
     description: str = ""
 
+    @property
+    def option(self) -> tuple[str, ...]:
+        """The option of the command that chooses it."""
+        return (f"--{self.kind}", self.name)
+
 
 class Requirements(msgspec.Struct, frozen=True):
     """What the organization asks of a logon."""

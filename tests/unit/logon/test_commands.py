@@ -204,7 +204,8 @@ def test_a_bad_profile(here: Here, deployment: Deployment, tmp_path: Path) -> No
     "arguments",
     [
         ["--password-stdin"],
-        [],
+        ["--idp", "corp", "--personal-id", "eid"],
+        ["--idp", "corp", "--username", "a", "--password-stdin"],
         ["--username", "a", "--password-stdin", "--session-only", "--token-days", "5"],
         ["--username", "a", "--password-stdin", "--token-days", "0"],
         ["--username", "a", "--password-stdin", "--account", "No Name"],
@@ -358,7 +359,7 @@ def test_no_answer_at_a_prompt(machine: Machine, deployment: Deployment, asked: 
 
 
 def test_ctrl_c_at_a_prompt_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 130 as anywhere else."""
 
@@ -368,15 +369,24 @@ def test_ctrl_c_at_a_prompt_is_quiet(
     monkeypatch.setattr("click.termui.visible_prompt_func", interrupted)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     with pytest.raises(SystemExit) as ended:
-        main(["logon", "https://zones.invalid"])
+        main(["logon", deployment.base_url, "--ca-file", str(deployment.ca_file)])
     assert ended.value.code == 130
     assert "no answer" not in capsys.readouterr().err
 
 
-def test_a_pipe_is_no_terminal(here: Here, recwarn: pytest.WarningsRecorder) -> None:
-    """Without --password-stdin nothing is read from a pipe: usage error, before any request."""
-    ended = here.run("logon", "https://zones.invalid", "--username", ALICE, text=f"{PASSWORD}\n")
-    one_line(ended, 2, "there is no terminal to ask at: use --password-stdin")
+def test_a_pipe_is_no_terminal(
+    here: Here, deployment: Deployment, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Without --password-stdin nothing is read from a pipe, and nobody is logged on."""
+    before = deployment.stats()["requests"]
+    for more in (["--username", ALICE], []):
+        ended = here.run(
+            "logon", deployment.base_url, "--ca-file", deployment.ca_file, *more,
+            text=f"{PASSWORD}\n",
+        )  # fmt: skip
+        one_line(ended, 2, "there is no terminal to ask at: use --password-stdin")
+    logons = "POST /api/access/logon"
+    assert deployment.stats()["requests"].get(logons) == before.get(logons)
     assert not recwarn.list
 
 

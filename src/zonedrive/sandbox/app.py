@@ -1,6 +1,6 @@
 """The table of endpoints, and who may reach which.
 
-Must not know what an endpoint does.  INVARIANT: an endpoint in `_GUARDED` runs only for an
+Must not know what an endpoint does.  INVARIANT: an endpoint in `GUARDED` runs only for an
 authenticated caller whose scope allows it and who need not change the password first.
 """
 
@@ -38,7 +38,7 @@ from zonedrive.sandbox.routes import zones as zone_routes
 Open = Callable[[Request], Awaitable[Response]]
 Guarded = Callable[[Request, Caller], Awaitable[Response]]
 
-_OPEN: list[tuple[str, str, Open]] = [
+OPEN: list[tuple[str, str, Open]] = [
     ("GET", "/api/access/authorizationrequirements", access.requirements),
     ("GET", "/api/access/idpsignonuri", access.idp_sign_on),
     ("GET", "/api/access/personalid-signonuri", access.personal_id_sign_on),
@@ -56,7 +56,7 @@ _ZONE = "/api/zones/{zone_id}"
 _OWN = "/api/sandbox/zones/{zone_id}"
 
 # Method, path, endpoint, and the resource and action that a scope must allow.
-_GUARDED: list[tuple[str, str, Guarded, str, str]] = [
+GUARDED: list[tuple[str, str, Guarded, str, str]] = [
     ("POST", "/api/tokens", tokens.create, "tokens", "create"),
     ("GET", "/api/tokens", tokens.listed, "tokens", "list"),
     ("GET", "/api/users", users.listed, "users", "list"),
@@ -95,9 +95,9 @@ def build(deployment: Deployment) -> Starlette:
     """The application around a deployment."""
     doorkeeper = Doorkeeper(deployment)
     endpoints: dict[str, dict[str, Open]] = {}
-    for method, path, endpoint in _OPEN:
+    for method, path, endpoint in OPEN:
         endpoints.setdefault(path, {})[method] = endpoint
-    for method, path, guarded, resource, action in _GUARDED:
+    for method, path, guarded, resource, action in GUARDED:
         endpoints.setdefault(path, {})[method] = _guard(
             deployment, doorkeeper, guarded, resource, action
         )

@@ -4,7 +4,7 @@ Must not know where the file's bytes go.  The parts `file` and `fileName` may co
 other parts are passed over.
 """
 
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from zonedrive.sandbox.errors import ApiError
@@ -44,14 +44,14 @@ class UploadForm:
                     "on_end": self._end,
                 },
             )
-        except MultipartParseError as wrong:
+        except FormParserError as wrong:
             raise _broken(str(wrong)) from wrong
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take a piece of the body; returns the file's bytes in it.  Raises ApiError 400."""
         try:
             self._parser.write(data)
-        except MultipartParseError as wrong:
+        except FormParserError as wrong:
             raise _broken(str(wrong)) from wrong
         pieces, self._pieces = self._pieces, []
         return pieces

@@ -1,0 +1,257 @@
+"""Whatever is sent is refused with an error body; the sandbox stays up and its data sound."""
+
+import json
+import random
+import shutil
+import socket
+import sqlite3
+import ssl
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.sandbox import fuzzing
+from tests.sandbox.running import PASSWORDS, Person, Service, receive_all, refusal, world
+from zonedrive.sandbox.errors import NAMES
+
+REQUESTS = 600  # in each round, with another seed
+ROUNDS = 10
+HEADS = 250
+SIGN_ON = 'identity_providers = [{ name = "corp" }]\npersonal_id = [{ name = "eid" }]'
+ENDLESS = "block_after = 1000000000"  # failures are not what is looked at here
+
+
+class Talker:
+    """Sends bytes over a connection that is kept while the service keeps it."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._connection: ssl.SSLSocket | None = None
+
+    def ask(self, wire: fuzzing.Wire) -> tuple[int, str, bytes]:
+        """Status, Content-Type and body of the answer."""
+        if self._connection is None:
+            self._connection = self._service.connect()
+        self._connection.sendall(wire.data)
+        answer = HTTPResponse(self._connection, method=wire.method)
+        answer.begin()
+        body = answer.read()
+        if answer.will_close:
+            self.close()
+        return answer.status, answer.getheader("content-type", ""), body
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Service]:
+    """A sandbox that has to bear it all."""
+    folder = Path(tempfile.mkdtemp(prefix="zdsx"))
+    service = Service(folder, world(f"{SIGN_ON}\n{ENDLESS}\npage_listings = true"))
+    yield service
+    service.close()
+    shutil.rmtree(folder)
+
+
+def known(service: Service, number: int) -> fuzzing.Known:
+    """The right answers: Alice's session, identifiers of everything, values that fit."""
+    alice = service.person()
+    zone = alice.zone()
+    folder = zone.folder(f"fuzz {number}")
+    files = [zone.file(name, b"content", folder)["id"] for name in "abcdef"]
+    gone = zone.file(f"gone {number}")["id"]
+    alice.delete(f"{zone.own}/entries/{gone}")
+    groups = [
+        alice.post("/api/groups", json={"name": f"fuzz {number} {index}"}).json()
+        for index in "abcd"
+    ]
+    group_ids = [group["properties"]["groupId"] for group in groups]
+    people = ["bob@acme.example", "carol@acme.example", *group_ids]
+    share = alice.post(f"{zone.own}/entries/{folder}/share").json()["sharekey"]
+    change = [{"memberId": people[1], "accessLevel": "Access"}]
+    values = ["alice@acme.example", list(PASSWORDS[alice.id]), change, folder, files[0], zone.root]
+    return fuzzing.Known(
+        session=alice.session,
+        ids={
+            "zone_id": [zone.record["id"]],
+            "folder_id": [zone.root, folder, files[0]],
+            "file_id": [*files, folder, zone.root],
+            "entry_id": [*files, folder, gone, zone.root],
+            "group_id": group_ids,
+            "member_id": people,
+            "version": ["1", "2", "0"],
+            "sharekey": [share],
+            "id": [_visit(alice) for _ in range(10)],
+        },
+        values=[json.dumps(value) for value in values],
+    )
+
+
+def _visit(person: Person) -> str:
+    """A sign-on at the provider's page that was begun."""
+    query = {
+        "fragmentResponse": "true",
+        "idpName": "corp",
+        "organization": "Acme",
+        "redirectURI": "http://127.0.0.1:9/",
+    }
+    uri = person.get("/api/access/idpsignonuri", params=query).json()["uri"]
+    return str(httpx.URL(uri).params["id"])
+
+
+def check(wire: fuzzing.Wire, status: int, kind: str, body: bytes) -> None:
+    """An answer below 500, and every refusal with an error body of a listed error."""
+    assert 200 <= status < 500, (wire.data[:2000], status, body[:500])
+    if status < 400:
+        return
+    assert kind == "application/json" or wire.template == "/api/sandbox/signon", wire.data[:2000]
+    if wire.method == "HEAD" or kind != "application/json":
+        return
+    error = json.loads(body)
+    assert error["error"] in NAMES, error
+    assert isinstance(error["message"], str), error
+    assert error["message"], error
+    assert isinstance(error.get("data", ""), str), error
+
+
+def sound(service: Service) -> None:
+    """The database has no damage, and each version its content, neither more nor less."""
+    with closing(sqlite3.connect(service.data / "sandbox.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert database.execute("PRAGMA foreign_key_check").fetchall() == []
+        versions = dict(database.execute("SELECT id, size FROM versions").fetchall())
+    there = {path.name: path.stat().st_size for path in (service.data / "content").glob("*/*")}
+    assert there == versions
+    assert list((service.data / "incoming").iterdir()) == []
+    assert "Traceback" not in service.log(), service.log()
+
+
+def test_any_request_gets_an_answer_below_500(target: Service) -> None:
+    """Thousands of requests, each endpoint's paths, queries, headers and bodies turned hostile."""
+    talker, seen = Talker(target), Counter[tuple[str, int]]()
+    for number in range(ROUNDS):
+        _attack(talker, seen, fuzzing.Fuzzer(number, known(target, number)))
+    talker.close()
+    sound(target)
+    assert target.person().zones()
+    # It is no attack if all of it stops at the first door.
+    done = {place for place, status in seen if status < 300}
+    missed = {path for _method, path in fuzzing.ENDPOINTS} - done - NEVER_DONE
+    assert not missed, (missed, seen)
+
+
+# Ended sessions and right passwords would end the attack; revalidation is never done.
+NEVER_DONE = {
+    "/api/access/logoff",
+    "/api/access/revalidate",
+    "/api/sandbox/password",
+}
+
+
+def _attack(talker: Talker, seen: Counter[tuple[str, int]], fuzzer: fuzzing.Fuzzer) -> None:
+    for _ in range(REQUESTS):
+        wire = fuzzer.request()
+        try:
+            answer = talker.ask(wire)
+        except (OSError, HTTPException) as wrong:
+            raise AssertionError(wire.data[:2000]) from wrong
+        seen[wire.template, answer[0]] += 1
+        check(wire, *answer)
+
+
+JUNK = [
+    b"GET", b"POST", b"BREW", b"get", b"\x00", b"\xff", b" ", b"  ", b"\t", b"\r", b"\n", b"\r\n",
+    b"\r\n\r\n", b"/", b"/api/zones", b"/api/access/logon", b"/%", b"*", b"HTTP/1.1", b"HTTP/1.0",
+    b"HTTP/2.0", b"HTTP/", b"Host: x", b"Content-Length: 5", b"Content-Length: -1",
+    b"Content-Length: 99999999999999999999", b"Content-Length: 5, 6",
+    b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip, chunked",
+    b"Transfer-Encoding: \x0bchunked",
+    b"5\r\nabcde\r\n0\r\n\r\n",
+    b"ffffffffffffffff\r\n", b"-1\r\n", b"Connection: close", b"Connection: Upgrade", b": ", b":",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"Upgrade: websocket", b"\x16\x03\x01", b"{}", b"a" * 3000,
+    b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", b"Expect: 100-continue", b" folded: y", b"\x80: z",
+]  # fmt: skip
+
+
+STARTS = [
+    b"",
+    b"POST /api/access/logon HTTP/1.1\r\n",
+    b"GET /api/access/authorizationrequirements HTTP/1.1\r\nHost: x\r\n",
+    b"GET /api/zones HTTP/1.1\r\nHost: x\r\n\r\n",
+]
+
+
+def test_any_bytes_on_the_connection_leave_it_standing(target: Service) -> None:
+    """What is no HTTP, or contradicts itself, is refused or hung up on; nobody else notices."""
+    statuses, chance = Counter[bytes](), random.Random(0)
+    for _ in range(HEADS):
+        pieces = [chance.choice(JUNK) for _ in range(chance.randint(1, chance.choice([2, 12])))]
+        start = chance.choice(STARTS)
+        with target.connect() as connection:
+            connection.sendall(start + b"\r\n".join(pieces) + b"\r\n\r\n")
+            # The end of what is sent, below TLS, so that nobody waits for the rest.
+            socket.socket.shutdown(connection, socket.SHUT_WR)
+            answer = receive_all(connection)
+        for part in answer.split(b"HTTP/1.1 ")[1:]:
+            statuses[part[:3]] += 1
+            assert part[:1] in b"124", (pieces, part)
+            if part[:1] == b"4":
+                assert json.loads(part.partition(b"\r\n\r\n")[2])["error"] in NAMES, pieces
+    assert len(statuses) > 2, statuses
+    assert statuses[b"400"] >= HEADS * 0.2, statuses
+    sound(target)
+    assert target.person().zones()
+
+
+LARGE = 10 << 20
+
+
+@pytest.mark.parametrize("path", ["/api/access/logon", "/api/tokens", "/api/groups"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda size: b'{"name": "' + b"x" * size + b'"}',
+        lambda size: b"[" * size,
+        lambda size: b" " * size,
+        lambda size: b'{"password": [' + b'"a",' * (size // 4) + b'"a"]}',
+    ],
+    ids=["a long text", "depth", "blanks", "a long array"],
+)
+def test_a_body_of_ten_megabytes_is_refused(
+    target: Service, path: str, make: Callable[[int], bytes]
+) -> None:
+    """400, and it is not kept: the next request is answered as ever."""
+    headers = {"Content-Type": "application/json"}
+    answer = target.regular("alice").post(path, content=make(LARGE), headers=headers)
+    assert refusal(answer)[0] == 400
+
+
+def test_a_body_shorter_than_said_leaves_nothing(target: Service) -> None:
+    """An upload that ends early, by length or in the middle of a chunk, is no file."""
+    alice = target.regular("alice")
+    zone = alice.zone()
+    names = zone.names()
+    for head in (
+        b"Content-Length: 1000\r\n\r\nshort",
+        b"Transfer-Encoding: chunked\r\n\r\nff\r\nx",
+    ):
+        with target.connect() as connection:
+            connection.sendall(
+                f"POST {zone.url}/files/{zone.root}?fileName=early HTTP/1.1\r\nHost: x\r\n"
+                f"Authorization: Bearer {alice.session}\r\n"
+                "Content-Type: application/octet-stream\r\n".encode()
+                + head
+            )
+            connection.shutdown(socket.SHUT_RDWR)
+    assert target.person().zone().names() == names
+    sound(target)

@@ -5,7 +5,10 @@ service anything, so that a mount comes up offline as well.
 """
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -18,7 +21,7 @@ from zonedrive.errors import Damaged, StoreError
 from zonedrive.logon.account import Account
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
-from zonedrive.logon.secrets import open_store
+from zonedrive.logon.secrets import Locked, open_store
 from zonedrive.logon.session import BearerAuth
 from zonedrive.outbox.doubts import Doubts
 from zonedrive.outbox.journal import Journal
@@ -31,6 +34,11 @@ from zonedrive.vfs.attributes import Owner
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.filesystem import FileSystem
 from zonedrive.vfs.schema import ONLY_HERE, SCHEMAS, whole
+
+UNLOCK_SECONDS = 90.0
+"""How long a keyring may ask a person for its password; whoever starts a daemon waits longer."""
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,9 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     renewal = Renewal(paths, secrets)
     auth = BearerAuth(secrets, renewal)
     service = connect(account, settings, auth)
-    box, key = data_box(secrets, settings.encrypt, make=not is_sealed(paths.database))
+    box, key = _patiently(
+        lambda: data_box(secrets, settings.encrypt, make=not is_sealed(paths.database))
+    )
     try:
         database = open_database(paths, box)
     except WrongKey as wrong:
@@ -103,6 +113,18 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
         owner=Owner(os.getuid(), os.getgid()),
     )
     return Parts(account, paths, database, tree, service, FileSystem(core), auth, renewal)
+
+
+def _patiently(look: Callable[[], Found]) -> Found:
+    """What `look` finds, which a person may have to unlock first."""
+    end = time.monotonic() + UNLOCK_SECONDS
+    while True:
+        try:
+            return look()
+        except Locked:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(1)
 
 
 def _unreadable(paths: AccountPaths, settings: Settings) -> StoreError:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from zonedrive.errors import StoreError
 from zonedrive.logon import keys, session
 from zonedrive.logon.secrets import PASSWORD, REFUSED, FileStore, SecretStore
 from zonedrive.paths import AccountPaths
@@ -44,14 +45,26 @@ def forget_data(paths: AccountPaths, store: SecretStore) -> None:
         paths.database.with_name(paths.database.name + suffix).unlink(missing_ok=True)
 
 
-def destroy(paths: AccountPaths, store: SecretStore) -> None:
+def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> str:
     """Destroy everything of the account, the key first: what a crash leaves is unreadable.
 
-    Raises StoreError where the secrets cannot be destroyed, OSError where folders cannot.
+    Raises StoreError where the secrets cannot be destroyed, OSError where folders cannot.  With
+    `lost` the rest is destroyed nevertheless, and what kept the secrets from it is given back.
     """
-    for kept in (store, FileStore(paths.secrets_file)):
-        for name in (keys.NAME, PASSWORD, session.NAME, REFUSED):
-            kept.delete(name)
+    wrong = ""
+    try:
+        _destroy_secrets(paths, store)
+    except StoreError as error:
+        if not lost:
+            raise
+        wrong = error.message
     for folder in (paths.cache, paths.state):
         if folder.exists():
             shutil.rmtree(folder)
+    return wrong
+
+
+def _destroy_secrets(paths: AccountPaths, store: SecretStore) -> None:
+    for kept in (store, FileStore(paths.secrets_file)):
+        for name in (keys.NAME, PASSWORD, session.NAME, REFUSED):
+            kept.delete(name)

@@ -29,6 +29,7 @@ KEYRING_SECONDS: Final = 20.0
 PASSWORD: Final = "password"  # noqa: S105  a name; it has a file of its own
 REFUSED: Final = "refused"  # what is kept of one that did not work
 GIVEN: Final = ("bearer", PASSWORD)  # what an administrator may set up
+LOCKED: Final = ("KeyringLocked", "LockedException", "PromptDismissedException")
 RESULT = TypeVar("RESULT")
 
 
@@ -58,7 +59,7 @@ class Secret:
 
 
 class Locked(StoreError):
-    """The keyring does not answer, most often because it waits for its password."""
+    """The keyring does not answer yet, most often because it waits for its password."""
 
 
 class SecretStore(Protocol):
@@ -275,7 +276,7 @@ class MissingKeyring:
         raise self._missing()
 
     def _missing(self) -> StoreError:
-        return Locked(
+        return StoreError(
             "the keyring that holds this account's secrets is not there",
             remedy="run this in your desktop session, with its keyring running",
         )
@@ -308,7 +309,8 @@ class Call(threading.Thread, Generic[RESULT]):
             return self._results[0]
         if self._failures:
             kind = type(self._failures[0]).__name__
-            raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
+            why = "is locked" if kind in LOCKED else f"refuses ({kind})"
+            raise StoreError(f"the keyring {why}", remedy="unlock it and try again")
         raise Locked("the keyring does not answer", remedy="unlock it and try again")
 
 

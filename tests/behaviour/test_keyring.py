@@ -1,0 +1,140 @@
+"""Secrets in a real keyring: a gnome-keyring on a session bus of its own."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness import world
+from tests.harness.bus import Bus, Ring
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+
+EVERY = {"default/bearer", "default/key"}
+
+
+@pytest.fixture
+def bus(machine: Machine) -> Iterator[Bus]:
+    """A session bus that the machine's programs use."""
+    found = Bus(machine.folder)
+    machine.environment["DBUS_SESSION_BUS_ADDRESS"] = found.address
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def ring(bus: Bus, machine: Machine) -> Iterator[Ring]:
+    """An unlocked keyring."""
+    found = Ring(bus, machine.environment)
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def desk(ring: Ring, machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
+    """Logged on with the keyring, not mounted."""
+    machine.log_on(deployment, profile="sandbox")
+    mount = Mounted(machine, deployment, zone, ["settle=0.2"])
+    yield mount
+    mount.tear_down()
+
+
+def test_a_keyring_holds_all_secrets(desk: Mounted, ring: Ring) -> None:
+    """Token and data key are in it and nowhere on the disk; a logoff takes them out again."""
+    assert not (desk.machine.state / "secrets.json").exists()
+    desk.mount()
+    (desk.root / "new.txt").write_bytes(b"kept by a keyring")
+    desk.sync()
+    assert ring.names() == EVERY
+    token = json.loads(ring.text("default/bearer"))["secret"].encode()
+    for path in desk.machine.folder.rglob("*"):
+        if path.is_file() and not path.is_relative_to(desk.path):
+            assert token not in path.read_bytes(), path
+    desk.machine.done("logoff")
+    assert ring.names() == set()
+    assert not desk.machine.state.exists()
+
+
+def test_a_password_that_shall_be_kept_is_in_the_keyring(
+    ring: Ring, machine: Machine, deployment: Deployment
+) -> None:
+    """And gone with the next logon that does not ask for it."""
+    machine.log_on(deployment, profile="sandbox", options=["--save-password"])
+    assert ring.text("default/password") == world.PASSWORDS["alice"]
+    machine.log_on(deployment, profile="sandbox")
+    assert ring.names() == {"default/bearer"}
+    machine.done("logoff")
+
+
+def test_a_locked_keyring_is_said_at_once(desk: Mounted, ring: Ring) -> None:
+    """In one line, without a new key beside the old one; unlocked, all is as before."""
+    desk.mount()
+    (desk.root / "new.txt").write_bytes(b"from before")
+    desk.unmount()
+    ring.lock()
+    refused = desk.machine.run("mount", desk.path)
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert "locked" in refused.stderr
+    assert "unlock" in refused.stderr
+    assert not (desk.machine.state / "secrets.json").exists()
+    ring.stop()
+    ring.start()  # unlocked again
+    desk.mount()
+    assert (desk.root / "new.txt").read_bytes() == b"from before"
+
+
+def test_a_mount_outlives_its_keyring(desk: Mounted, ring: Ring) -> None:
+    """Locked or gone, whoever is mounted goes on: bearer and key were read at the start."""
+    desk.mount()
+    ring.lock()
+    (desk.root / "a.txt").write_bytes(b"a")
+    desk.sync()
+    ring.stop()
+    (desk.root / "b.txt").write_bytes(b"b")
+    desk.sync()
+    ring.start()
+    assert set(desk.zone.listing()) >= {"a.txt", "b.txt"}
+    assert not desk.complaints()
+
+
+def test_a_keyring_that_has_gone_is_not_replaced_by_a_file(desk: Mounted, ring: Ring) -> None:
+    """From a shell without the desktop nothing is made anew, which would lose what is kept."""
+    desk.mount()
+    desk.unmount()
+    address = desk.machine.environment.pop("DBUS_SESSION_BUS_ADDRESS")
+    began = time.monotonic()
+    for command in (["mount", str(desk.path)], ["logoff"]):
+        refused = desk.machine.run(*command)
+        assert refused.returncode == 1
+        assert "keyring" in refused.stderr.splitlines()[-1]
+        assert "desktop session" in refused.stderr.splitlines()[-1]
+    assert time.monotonic() - began < 30
+    assert not (desk.machine.state / "secrets.json").exists()
+    desk.machine.environment["DBUS_SESSION_BUS_ADDRESS"] = address
+    desk.mount()
+
+
+def test_what_a_lost_keyring_protected_can_be_discarded(desk: Mounted, ring: Ring) -> None:
+    """Said plainly: what stayed in that keyring is to be removed there."""
+    ring.stop()
+    ended = desk.machine.run("logoff", "--discard")
+    ring.start()
+    assert ended.returncode == 0, ended.stderr
+    assert "keyring" in ended.stderr
+    assert not desk.machine.state.exists()
+
+
+def test_a_keyring_that_appears_later_changes_nothing(
+    bus: Bus, machine: Machine, deployment: Deployment
+) -> None:
+    """An account finds its secrets where its logon put them: in the file that was announced."""
+    machine.log_on(deployment, profile="sandbox")
+    assert (machine.state / "secrets.json").stat().st_mode & 0o777 == 0o600
+    ring = Ring(bus, machine.environment)
+    try:
+        assert "Project X" in machine.done("zones") or machine.done("zones")
+        assert ring.names() == set()
+    finally:
+        ring.stop()

@@ -1,0 +1,155 @@
+"""A desktop's session without a desktop: a private D-Bus, a real keyring, who shows notifications.
+
+Knows nothing of zonedrive.
+"""
+
+import os
+import subprocess
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import secretstorage
+from jeepney import DBusAddress, MessageType, new_error, new_method_call, new_method_return
+from jeepney.io.blocking import DBusConnection, open_dbus_connection
+
+from tests.harness.waiting import eventually
+
+RING_PASSWORD = "the ring's own"
+BUS = DBusAddress(
+    "/org/freedesktop/DBus", bus_name="org.freedesktop.DBus", interface="org.freedesktop.DBus"
+)
+# No service is started by its name: a keyring that has gone stays gone.
+CONFIGURATION = """<busconfig>
+<type>session</type>
+<listen>unix:path={socket}</listen>
+<auth>EXTERNAL</auth>
+<policy context="default">
+<allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/>
+</policy>
+</busconfig>
+"""
+
+
+class Bus:
+    """A session bus of one's own."""
+
+    def __init__(self, folder: Path) -> None:
+        socket, configuration = folder / "session-bus", folder / "bus.conf"
+        configuration.write_text(CONFIGURATION.format(socket=socket))
+        self.address = f"unix:path={socket}"
+        self._process = subprocess.Popen(
+            ["dbus-daemon", f"--config-file={configuration}", "--nofork", "--nopidfile"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        eventually(lambda: self._answers(), what="the bus answers")
+
+    def _answers(self) -> bool:
+        with suppress(OSError):
+            open_dbus_connection(self.address).close()
+            return True
+        return False
+
+    def has(self, name: str) -> bool:
+        """Whether somebody owns a name."""
+        with open_dbus_connection(self.address) as connection:
+            call = new_method_call(BUS, "NameHasOwner", "s", (name,))
+            return bool(connection.send_and_get_reply(call).body[0])
+
+    def close(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(10)
+
+
+class Ring:
+    """gnome-keyring, unlocked, with a default collection below a home of its own."""
+
+    def __init__(self, bus: Bus, environment: Mapping[str, str]) -> None:
+        self._bus, self._environment = bus, dict(environment)
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again: what it keeps is on the disk."""
+        self._process = subprocess.Popen(
+            ["gnome-keyring-daemon", "--unlock", "--components=secrets", "--foreground"],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=self._environment | {"DBUS_SESSION_BUS_ADDRESS": self._bus.address},
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        self._process.stdin.write(RING_PASSWORD.encode())
+        self._process.stdin.close()
+        eventually(lambda: self._bus.has("org.freedesktop.secrets"), what="the keyring is there")
+
+    def stop(self) -> None:
+        """It vanishes."""
+        self._process.terminate()
+        self._process.wait(10)
+
+    def lock(self) -> None:
+        """As a person does when leaving the desk; nobody is there to answer a prompt."""
+        with open_dbus_connection(self._bus.address) as connection:
+            secretstorage.get_default_collection(connection).lock()
+
+    def names(self) -> set[str]:
+        """Under which names something of zonedrive is kept."""
+        with open_dbus_connection(self._bus.address) as connection:
+            found = secretstorage.get_default_collection(connection).get_all_items()
+            return {item.get_attributes()["username"] for item in found}
+
+    def text(self, name: str) -> str:
+        """What is kept under a name."""
+        with open_dbus_connection(self._bus.address) as connection:
+            items = secretstorage.get_default_collection(connection).search_items(
+                {"service": "zonedrive", "username": name}
+            )
+            return next(item.get_secret().decode() for item in items)
+
+
+class Screen:
+    """Takes notifications as a desktop does, and remembers them."""
+
+    NAME = "org.freedesktop.Notifications"
+
+    def __init__(self, bus: Bus) -> None:
+        self.shown: list[tuple[str, str]] = []  # title and text
+        self.open: set[int] = set()  # the numbers of those that are on the screen
+        self._connection = open_dbus_connection(bus.address)
+        call = new_method_call(BUS, "RequestName", "su", (self.NAME, 0))
+        assert self._connection.send_and_get_reply(call).body == (1,)
+        self._over = False
+        self._thread = threading.Thread(target=self._serve, args=(self._connection,))
+        self._thread.start()
+
+    def close(self) -> None:
+        """The desktop has gone."""
+        self._over = True
+        self._thread.join(10)
+        self._connection.close()
+
+    def _serve(self, connection: DBusConnection) -> None:
+        while not self._over:
+            with suppress(TimeoutError):
+                message = connection.receive(timeout=0.1)
+                if message.header.message_type is MessageType.method_call:
+                    connection.send(self._answer(message))
+
+    def _answer(self, message: Any) -> Any:
+        method = message.header.fields[3]
+        if method == "Notify":
+            _, replaces, _, title, text, *_ = message.body
+            self.shown.append((title, text))
+            number = replaces or len(self.shown)
+            self.open.add(number)
+            return new_method_return(message, "u", (number,))
+        if method == "CloseNotification":
+            self.open.discard(message.body[0])
+            return new_method_return(message)
+        return new_error(message, "org.freedesktop.DBus.Error.UnknownMethod")
+
+
+def environment(base: Mapping[str, str], bus: Bus) -> dict[str, str]:
+    """The environment of a program in the session."""
+    return dict(base, DBUS_SESSION_BUS_ADDRESS=bus.address, PATH=os.environ["PATH"])

@@ -90,6 +90,26 @@ def _logged_on() -> Iterator[dict[tuple[str, str], Machine]]:
 
 
 @pytest.fixture
+def shell(
+    machine: Machine, deployment: Deployment, _logged_on: dict[tuple[str, str], Machine]
+) -> Machine:
+    """Alice's machine, logged on, nothing mounted."""
+    machine.copy_account(_account(_logged_on, deployment, "published"))
+    return machine
+
+
+def _account(
+    logged_on: dict[tuple[str, str], Machine], deployment: Deployment, profile: str
+) -> Machine:
+    """A machine that is logged on as Alice, to be copied."""
+    key = (deployment.base_url, profile)
+    if key not in logged_on:
+        logged_on[key] = Machine(Path(tempfile.mkdtemp(prefix="zdlo")))
+        logged_on[key].log_on(deployment, profile=profile)
+    return logged_on[key]
+
+
+@pytest.fixture
 def mounted(
     request: pytest.FixtureRequest,
     machine: Machine,
@@ -101,11 +121,7 @@ def mounted(
     marker = request.node.get_closest_marker("mount")
     options = [*OPTIONS, *(marker.args if marker else ())]
     profile = str(marker.kwargs.get("profile", "sandbox")) if marker else "sandbox"
-    key = (deployment.base_url, profile)
-    if key not in _logged_on:
-        _logged_on[key] = Machine(Path(tempfile.mkdtemp(prefix="zdlo")))
-        _logged_on[key].log_on(deployment, profile=profile)
-    machine.copy_account(_logged_on[key])
+    machine.copy_account(_account(_logged_on, deployment, profile))
     mount = Mounted(machine, deployment, zone, options)
     try:
         mount.mount()

@@ -22,6 +22,9 @@ UNFOLDED = 1000
 NARROW = 60
 """Columns below which a table is shown as blocks of lines."""
 
+NESTED = 60
+"""Characters of an object within an object; JSON has all of it."""
+
 
 def as_json(value: object) -> None:
     """For programs: one value, ASCII, so that no locale can spoil it."""
@@ -83,7 +86,7 @@ def table(
     shown = Table(box=box.SIMPLE_HEAD if _can_show("─") else box.ASCII, pad_edge=False)
     for name in columns:
         shown.add_column(
-            name,
+            _printable(name),
             justify="right" if name in right else "left",
             no_wrap=name in right,
             overflow="fold",
@@ -163,7 +166,8 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= NESTED else f"{text[: NESTED - 3]}..."
     return str(value)
 
 

@@ -1,0 +1,168 @@
+"""`zonedrive tokens`, as people and scripts use it."""
+
+import json
+import re
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+from tests.harness.terminal import Terminal
+from tests.harness.waiting import eventually
+
+PASSWORD = world.PASSWORDS["alice"]
+
+
+def create(
+    shell: Machine, *arguments: str | Path, text: str = f"{PASSWORD}\n"
+) -> "subprocess.CompletedProcess[str]":
+    """What a script does."""
+    return shell.run("tokens", "create", *arguments, "--password-stdin", text=text)
+
+
+def listed(shell: Machine) -> list[dict[str, Any]]:
+    """The list, for programs."""
+    found: list[dict[str, Any]] = json.loads(shell.done("tokens", "list", "--json"))
+    return found
+
+
+def status(deployment: Deployment, token: str, path: str) -> int:
+    """What the service answers to somebody with that token."""
+    trust = ssl.create_default_context(cafile=deployment.ca_file)
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.get(deployment.base_url + path, headers=headers, verify=trust).status_code
+
+
+def test_a_new_token_is_the_only_thing_printed(shell: Machine, deployment: Deployment) -> None:
+    """`token=$(zonedrive tokens create …)` holds a secret that works, and nobody else does."""
+    made = create(shell, "backup job", "--days", "3")
+    assert made.returncode == 0, made.stderr
+    secret = made.stdout.removesuffix("\n")
+    assert re.fullmatch(r"[!-~]{20,}", secret)
+    assert secret not in made.stderr and made.stderr.count("\n") == 1
+    assert status(deployment, secret, "/api/zones") == 200
+    kept = [path for path in shell.folder.rglob("*") if path.is_file()]
+    assert kept and not any(secret.encode() in path.read_bytes() for path in kept)
+    assert not any(PASSWORD.encode() in path.read_bytes() for path in kept)
+    (token,) = [one for one in listed(shell) if one["name"] == "backup job"]
+    assert secret not in json.dumps(token)
+    assert str(token["id"]) in made.stderr
+    assert (token["expired"], token["record"]["validity"]) == (False, 3 * 86_400)
+    table = shell.done("tokens", "list")
+    assert "backup job" in table and str(token["id"]) in table and secret not in table
+    told = shell.done("tokens", "list", "--help")
+    assert all(f'"{name}"' in told for name in token)
+
+
+def test_a_token_as_json(shell: Machine) -> None:
+    """One object with the fields that the help names."""
+    made = json.loads(create(shell, "j", "--json").stdout)
+    assert set(made) == {"id", "name", "token", "expires"}
+    told = shell.done("tokens", "create", "--help")
+    assert all(f'"{name}"' in told for name in made)
+    assert made["id"] in {one["id"] for one in listed(shell)}
+
+
+def test_a_scope_limits_a_token(shell: Machine, deployment: Deployment) -> None:
+    """SCIM sees users and no zones; permissions, clients and a whole scope from a file arrive."""
+    scim = create(shell, "scim", "--scope", "SCIM").stdout.strip()
+    assert status(deployment, scim, "/api/users") == 200
+    assert status(deployment, scim, "/api/zones") == 403
+    some = create(
+        shell, "some", "--permission", "zones=list,get", "--permission", "users=all",
+        "--client", "ServiceSSI",
+    ).stdout.strip()  # fmt: skip
+    assert status(deployment, some, "/api/zones") == 200
+    assert status(deployment, some, "/api/tokens") == 403
+    scope = {"name": "mine", "permissions": {"zones": {"list": True}}, "extensions": {"a": [1]}}
+    (shell.folder / "scope.json").write_text(json.dumps(scope))
+    assert create(shell, "file", "--scope-file", "scope.json").returncode == 0
+    scopes = {one["name"]: one["record"].get("scope") for one in listed(shell)}
+    assert scopes["scim"] == {"name": "SCIM"}
+    assert scopes["some"]["clients"] == ["ServiceSSI"]
+    assert scopes["some"]["permissions"] == {
+        "zones": {"list": True, "get": True}, "users": {"all": True},
+    }  # fmt: skip
+    assert scopes["file"] == scope
+
+
+def test_an_expired_token_stays_listed_and_is_marked(shell: Machine) -> None:
+    """The table says which ones are over."""
+    assert create(shell, "short", "--seconds", "1").returncode == 0
+
+    def over() -> bool:
+        return any(one["name"] == "short" and one["expired"] for one in listed(shell))
+
+    eventually(over, what="the token has expired")
+    assert re.search(r"short\b[^)]*\(expired\)", shell.done("tokens", "list"))
+
+
+def test_a_wrong_password_is_one_line(shell: Machine) -> None:
+    """Refused credentials are 3, and nothing that was typed is repeated."""
+    refused = create(shell, "x", text="wrong pass\n")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert refused.stderr.count("\n") == 1 and "password is wrong" in refused.stderr
+    assert "wrong pass" not in refused.stderr
+
+
+def test_a_person_types_the_password_unseen(shell: Machine) -> None:
+    """At a terminal it is asked for; the secret comes once."""
+    terminal = Terminal(shell, "tokens", "create", "typed")
+    terminal.until("Password")
+    terminal.type(PASSWORD)
+    assert terminal.end() == 0, terminal.shown
+    assert PASSWORD not in terminal.shown
+    assert len(re.findall(r"^[!-~]{40,}\r$", terminal.shown, re.MULTILINE)) == 1
+    assert "made the token typed" in terminal.shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["x", "--days", "1", "--seconds", "1"], "exclude"),
+        (["x", "--days", "0"], "days"),
+        (["x", "--permission", "zones"], "RESOURCE=ACTION"),
+        (["x", "--permission", "zones=fly"], "delete"),
+        (["x", "--scope", "SCIM", "--scope-file", "f"], "stands alone"),
+        ([" "], "empty"),
+        ([], "NAME"),
+    ],
+)
+def test_a_wrong_use_asks_for_no_password(shell: Machine, arguments: list[str], word: str) -> None:
+    """One line and 2, before anything is sent."""
+    wrong = create(shell, *arguments, text="")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.count("\n") == 1 and word in wrong.stderr
+
+
+@pytest.mark.parametrize("content", ['{"scope": 1}', '{"name": 7}', "[]", "{", None])
+def test_a_scope_file_that_is_none(shell: Machine, content: str | None) -> None:
+    """One line that names the file."""
+    if content is not None:
+        (shell.folder / "scope.json").write_text(content)
+    wrong = create(shell, "x", "--scope-file", "scope.json")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.count("\n") == 1 and "scope.json" in wrong.stderr
+
+
+def test_no_terminal_no_logon_no_service(
+    shell: Machine, deployment: Deployment, machine: Machine
+) -> None:
+    """Each is one line with its own exit code."""
+    mute = shell.run("tokens", "create", "x")
+    assert mute.returncode == 2 and "--password-stdin" in mute.stderr
+    other = create(shell, "x", "--account", "other", text="")
+    assert other.returncode == 3 and "zonedrive logon" in other.stderr
+    with deployment.faulty(down=True):
+        away = shell.run("tokens", "list")
+    assert (away.returncode, away.stdout) == (4, "")
+    with deployment.faulty(status=401, error="AUTHORIZATION_FAILED", path="^/api/tokens"):
+        ended = shell.run("tokens", "list")
+    assert ended.returncode == 3 and "zonedrive logon" in ended.stderr
+    assert all(one.stderr.count("\n") == 1 for one in (mute, other, away, ended))

@@ -4,6 +4,7 @@ Must not import what a command needs: `--help` and `--version` pay for nothing b
 """
 
 import importlib
+import logging
 import os
 import sys
 import tempfile
@@ -96,6 +97,8 @@ def program() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     streams.complete()
+    # Warnings are for a daemon's log; Python would print them between a command's lines.
+    logging.getLogger("zonedrive").addHandler(logging.NullHandler())
     given = list(sys.argv[1:] if arguments is None else arguments)
     code = _run(given)
     # What is left in the buffers may meet a reader that has gone (`zonedrive zones | head -1`).

@@ -1,0 +1,146 @@
+"""`zonedrive doctor --profile` says what a deployment has of a profile, and changes nothing."""
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+from tests.harness.meddler import Answer, Asked, Meddler
+
+SANDBOX = (resources.files("zonedrive.remote") / "profiles/sandbox.toml").read_text("utf-8")
+DELETE = '[delete]\nmethod = "{}"\npath = "{}"\nanswer = "none"\n'
+
+
+@pytest.fixture
+def logged_on(meddler: Meddler, machine: Machine) -> Iterator[Machine]:
+    """Alice, by way of the meddler."""
+    machine.log_on(meddler, profile="published")
+    meddler.came.clear()
+    yield machine
+
+
+def examine(machine: Machine, text: str) -> dict[str, dict[str, Any]]:
+    """The checks by name."""
+    file = machine.folder / "ours.toml"
+    file.write_text(text, "utf-8")
+    ended = machine.run("doctor", "--json", "--profile", file)
+    assert ended.stderr == ""
+    said = json.loads(ended.stdout)
+    assert (ended.returncode == 0) == said["ok"] == all(check["ok"] for check in said["checks"])
+    return {check["name"]: check for check in said["checks"]}
+
+
+def test_the_sandbox_has_all_of_its_profile(
+    logged_on: Machine, meddler: Meddler, deployment: Deployment, zone: str
+) -> None:
+    """Each operation is found, and the service is as it was: no request could change anything."""
+    remote = deployment.person("bob").zone(zone)
+    before = remote.tree()
+    found = examine(logged_on, SANDBOX)
+    assert [name for name, check in found.items() if not check["ok"]] == []
+    assert "it is there" in found["purge"]["detail"]
+    assert "it answers" in found["versions"]["detail"]
+    assert {asked.method for asked in meddler.came} == {"GET", "OPTIONS"}
+    assert not any(asked.body for asked in meddler.came)
+    assert remote.tree() == before
+
+
+def test_addresses_that_are_not_there(logged_on: Machine) -> None:
+    """A wrong path, a wrong method and a wrong place in the answer are told apart."""
+    text = SANDBOX.replace("/zones/{zone}/folders", "/zones/{zone}/directories")
+    text = text.replace('method = "PUT"', 'method = "PATCH"')
+    text += '\n[versions]\npath = "/api/sandbox/zones/{zone}/files/{file}/versions"\nanswer = "a"\n'
+    text = text.replace('[versions]\nmethod = "GET"', '[ignored]\nmethod = "GET"', 1)
+    text = "\n".join(part for part in text.split("\n\n") if not part.startswith("[ignored]"))
+    found = examine(logged_on, text)
+    bad = {name: check["detail"] for name, check in found.items() if not check["ok"]}
+    assert set(bad) == {"make_folder", "move", "versions"}
+    assert "no such address" in bad["make_folder"]
+    assert "not for this method" in bad["move"]
+    assert "not what this operation gives" in bad["versions"]
+    assert all(found[name]["remedy"] for name in bad)
+
+
+def test_a_version_without_its_time_is_noticed(logged_on: Machine) -> None:
+    """Where the members have other names, `fields` is what is missing."""
+    table = '[versions]\npath = "/api/sandbox/zones/{zone}/files/{file}/versions"\n'
+    found = examine(logged_on, table + 'fields = { modified = "changed" }\n')
+    assert "fields.modified" in found["versions"]["remedy"]
+    nothing = examine(logged_on, table + 'fields = { id = "a", version = "b" }\n')
+    assert "no version" in nothing["versions"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "ok", "word"),
+    [
+        (401, {}, True, "cannot be told"),
+        (500, {}, True, "cannot be told"),
+        (200, {}, False, "without a logon"),
+        (302, {"Location": "https://elsewhere.example/"}, False, "never followed"),
+        (404, {}, False, "no such address"),
+        (405, {}, False, "not for this method"),
+    ],
+)
+def test_a_service_that_answers_everything_alike(
+    logged_on: Machine,
+    meddler: Meddler,
+    status: int,
+    headers: dict[str, str],
+    ok: bool,
+    word: str,
+) -> None:
+    """What an answer cannot tell is said to be open; and nobody's data is at stake."""
+
+    def mood(answer: Answer) -> None:
+        answer.status, answer.headers = status, headers
+        answer.body, answer.length = b"", 0
+
+    meddler.about = lambda asked: "Authorization" not in asked.headers
+    meddler.mood = mood
+    found = examine(logged_on, DELETE.format("DELETE", "/api/v9/{entry}"))
+    assert (found["delete"]["ok"], word in found["delete"]["detail"]) == (ok, True)
+    assert all(_bare(asked) for asked in meddler.came if asked.method not in ("GET",))
+
+
+def _bare(asked: Asked) -> bool:
+    return "Authorization" not in asked.headers and not asked.body
+
+
+def test_what_needs_no_logon_is_only_asked_with_options(
+    logged_on: Machine, meddler: Meddler
+) -> None:
+    """Below /api/access/ the service does things for anybody, so nothing is tried there."""
+    found = examine(logged_on, DELETE.format("POST", "/api/access/newcredentials/{entry}"))
+    assert "cannot be told" in found["delete"]["detail"]
+    assert {asked.method for asked in meddler.came if "access" in asked.path} <= {"OPTIONS", "GET"}
+
+
+def test_mistakes_in_the_file_come_first(machine: Machine) -> None:
+    """File and line, before any service is asked; without a logon that is said."""
+    found = examine(machine, DELETE.format("DELETE", "https://evil.example/{entry}"))
+    assert set(found) == {"profile"}
+    assert found["profile"]["detail"].startswith("ours.toml, line 3: ")
+    found = examine(machine, DELETE.format("DELETE", "/api/{entry}"))
+    assert {name for name, check in found.items() if not check["ok"]} == {"logon"}
+
+
+def test_its_words_can_be_sent_to_others(logged_on: Machine, deployment: Deployment) -> None:
+    """No zone, file, person or host is named."""
+    file = logged_on.folder / "ours.toml"
+    file.write_text(SANDBOX, "utf-8")
+    shown = logged_on.done("doctor", "--profile", file)
+    private = ["127.0.0.1", "Zone 0", "alice", world.DOMAIN, *world.SEED, str(logged_on.folder)]
+    assert [name for name in private if name in shown] == []
+
+
+def test_a_service_that_is_away(logged_on: Machine, deployment: Deployment) -> None:
+    """One line, and where to look further."""
+    with deployment.faulty(down=True):
+        found = examine(logged_on, DELETE.format("DELETE", "/api/{entry}"))
+    bad = {name: check["remedy"] for name, check in found.items() if not check["ok"]}
+    assert bad == {"service": "run 'zonedrive doctor' without --profile"}

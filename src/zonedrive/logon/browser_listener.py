@@ -116,7 +116,7 @@ class Listener:
         except ValueError:
             return False
         fields = dict(pairs)
-        if not fields or len(fields) != len(pairs):  # a name that is there twice
+        if not any(fields.values()) or len(fields) != len(pairs):  # a name that is there twice
             return False
         self._answer = fields
         self._answered.set()

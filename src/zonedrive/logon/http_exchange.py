@@ -25,7 +25,7 @@ class Exchange:
         self.too_large = False
 
     async def receive(self, most: int) -> None:
-        """Take the request.  A body of more than `most` bytes is not read to its end."""
+        """Take the request.  Of a body no more than `most` bytes are kept."""
         request: h11.Request | None = None
         body = bytearray()
         while True:
@@ -37,9 +37,9 @@ class Exchange:
                 self.headers = dict(event.headers)
                 self.target = event.target.decode("latin-1")
             elif isinstance(event, h11.Data):
-                body += event.data
+                body += event.data[: most + 1 - len(body)]
                 self.too_large = len(body) > most
-            if request and (self.too_large or isinstance(event, h11.EndOfMessage)):
+            if request and isinstance(event, h11.EndOfMessage):
                 self.method, self.body = request.method.decode("latin-1"), bytes(body)
                 return
             if isinstance(event, h11.ConnectionClosed):
@@ -51,7 +51,7 @@ class Exchange:
         every = [*headers, *sized, ("Connection", "close")]
         parts = [
             self._http.send(h11.Response(status_code=status, headers=every)),
-            self._http.send(h11.Data(data=body)),
+            self._http.send(h11.Data(data=b"" if self.method == "HEAD" else body)),
             self._http.send(h11.EndOfMessage()),
         ]
         await self._stream.send_all(b"".join(part for part in parts if part))

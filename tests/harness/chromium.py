@@ -1,0 +1,159 @@
+"""A real browser without a window, driven by the W3C WebDriver protocol.
+
+Knows nothing of zonedrive.  The protocol is a handful of JSON requests to Debian's chromedriver;
+a library for it would bring more than it saves.  Of the certificates that no authority vouches
+for, the browser takes that of one key alone: the service's that the test started.
+"""
+
+import base64
+import hashlib
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from tests.harness.waiting import eventually
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+START_SECONDS = 60.0
+DRIVERS = ("chromedriver", "chromium.chromedriver")
+
+
+class Chromium:
+    """One browser with a profile of its own."""
+
+    def __init__(self, *trusted: str) -> None:
+        """`trusted` are base URLs of services whose certificates it is to take."""
+        self._folder = Path(tempfile.mkdtemp(prefix="zdcr"))
+        driver = next(found for name in DRIVERS if (found := shutil.which(name)))
+        port = _free_port()
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [driver, f"--port={port}", "--allowed-ips="],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        self._http = httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=START_SECONDS, trust_env=False
+        )
+        self._session = ""
+        try:
+            eventually(self._answers, START_SECONDS, what="chromedriver answers")
+            self._begin([_key_digest(url) for url in trusted])
+        except BaseException:
+            self.close()
+            raise
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, (self._folder / "log").read_text()
+        try:
+            return bool(self._http.get("/status").json()["value"]["ready"])
+        except httpx.TransportError:
+            return False
+
+    def _begin(self, keys: list[str]) -> None:
+        options = {
+            "args": [
+                "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                "--disable-background-networking", "--disable-component-update", "--no-first-run",
+                "--no-proxy-server", "--window-size=900,700", f"--user-data-dir={self._folder}/p",
+                f"--ignore-certificate-errors-spki-list={','.join(keys)}",
+            ],
+        }  # fmt: skip
+        wanted = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}
+        said = self._http.post("/session", json={"capabilities": wanted})
+        assert said.is_success, said.text
+        self._session = said.json()["value"]["sessionId"]
+
+    def close(self) -> None:
+        """End it and all of its processes."""
+        try:
+            if self._session:
+                self._http.delete(f"/session/{self._session}")
+        finally:
+            self._http.close()
+            self._process.terminate()
+            self._process.wait(20)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        said = self._http.request(method, f"/session/{self._session}{path}", json=body)
+        value = said.json()["value"]
+        assert said.is_success, value["message"]
+        return value
+
+    # --- what a person does ----------------------------------------------------------------------
+
+    def go(self, address: str) -> None:
+        """Type an address."""
+        self._ask("POST", "/url", {"url": address})
+
+    def back(self) -> None:
+        """Go back in the history."""
+        self._ask("POST", "/back", {})
+
+    def fill(self, name: str, text: str) -> None:
+        """Type into the field of that name."""
+        field = self._find(f'[name="{name}"]')
+        self._ask("POST", f"/element/{field}/clear", {})
+        self._ask("POST", f"/element/{field}/value", {"text": text})
+
+    def click(self, selector: str) -> None:
+        """Click on what a CSS selector finds."""
+        self._ask("POST", f"/element/{self._find(selector)}/click", {})
+
+    def _find(self, selector: str) -> str:
+        what = {"using": "css selector", "value": selector}
+        return str(self._ask("POST", "/element", what)[ELEMENT])
+
+    # --- what a person sees ----------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """What the address bar shows."""
+        return str(self._ask("GET", "/url"))
+
+    @property
+    def text(self) -> str:
+        """The visible text of the page."""
+        return str(self._ask("GET", f"/element/{self._find('body')}/text"))
+
+    def until(self, words: str, seconds: float = 20) -> str:
+        """Wait for a page that shows this; its text."""
+
+        def shown() -> str:
+            seen = self.text
+            assert words in seen, seen
+            return seen
+
+        return eventually(shown, seconds, what=f"the browser shows {words!r}")
+
+    def picture(self, path: Path) -> None:
+        """A picture of the page."""
+        path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
+
+    def run(self, script: str) -> Any:
+        """What a script in the page returns; a promise is waited for."""
+        code = f"const done = arguments[0]; Promise.resolve((() => {{ {script} }})()).then(done)"
+        return self._ask("POST", "/execute/async", {"script": code, "args": []})
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _key_digest(base_url: str) -> str:
+    """The digest of a service's public key, as the browser's option takes it."""
+    where = httpx.URL(base_url)
+    pem = ssl.get_server_certificate((where.host, where.port or 443))
+    key = x509.load_pem_x509_certificate(pem.encode()).public_key()
+    data = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()

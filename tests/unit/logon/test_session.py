@@ -1,11 +1,12 @@
 """The bearer in each request."""
 
+import threading
 from collections.abc import Callable
 
 import httpx
 import pytest
 
-from zonedrive.errors import NotLoggedOn, StoreError
+from zonedrive.errors import CredentialsRefused, NotLoggedOn, StoreError
 from zonedrive.logon.secrets import Kind, Secret
 from zonedrive.logon.session import Bearer, BearerAuth, load_bearer, save_bearer
 
@@ -144,3 +145,139 @@ def test_a_bearer_does_not_show_itself() -> None:
     assert "hunter2" not in repr(Bearer("hunter2", "token", 1, "id"))
     assert Bearer("x", "token", 0).until == ""
     assert Bearer("x", "token", 2**63 - 1).until == "2262-04-11 23:47 UTC"
+
+
+class Times:
+    """A clock that goes when it is told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ask(auth: BearerAuth, transport: Door) -> int:
+    """The status that a client of the worker threads gets; 0: refused before it was sent."""
+    with httpx.Client(transport=transport, auth=auth) as client:
+        try:
+            return client.get("https://zones.example/").status_code
+        except NotLoggedOn:
+            return 0
+
+
+def test_a_refused_bearer_is_shown_ever_more_rarely() -> None:
+    """Not by each of the requests that programs make, nor by each look at the state."""
+    times, transport = Times(), Door()
+    auth = BearerAuth(Memory(bearer="old"), monotonic=times)
+    shown = []
+    for second in range(4000):
+        if ask(auth, transport):
+            shown.append(second)
+        times.now += 1
+    assert shown == [0, 5, 15, 35, 75, 155, 315, 635, 1275, 2175, 3075, 3975]
+
+
+def test_a_moments_confusion_of_the_service_ends_by_itself() -> None:
+    """A bearer that is accepted again is used as before."""
+    times, transport = Times(), Door()
+    auth = BearerAuth(Memory(bearer="good"), monotonic=times)
+    assert ask(auth, transport) == 401
+    good = Door("good")
+    assert ask(auth, good) == 0
+    times.now += 6
+    assert [ask(auth, good) for _ in range(3)] == [200] * 3
+    assert ask(auth, transport) == 401
+    times.now += 6
+    assert ask(auth, good) == 200  # the wait has not grown
+
+
+def test_a_logon_is_picked_up_at_once() -> None:
+    """However long the refused bearer still waits."""
+    times, store = Times(), Memory(bearer="old")
+    auth, transport = BearerAuth(store, monotonic=times), Door("new")
+    assert [ask(auth, transport) for _ in range(3)] == [401, 0, 0]
+    store.set("bearer", Secret("new"))
+    auth.look_again()
+    assert ask(auth, transport) == 200
+    assert transport.seen == ["old", "new"]
+
+
+def test_while_nothing_is_accepted_the_store_is_left_alone() -> None:
+    """A keyring is not asked by each request."""
+    times, store = Times(), Memory(bearer="old")
+    auth = BearerAuth(store, monotonic=times)
+    for _ in range(50):
+        ask(auth, Door())
+    assert store.reads <= 3
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_refused_bearer_is_renewed_and_the_request_repeated_once(
+    asynchronous: bool,
+) -> None:
+    """Also where the new one is refused, too."""
+    for accepted in ("new", "none"):
+        asked: list[Bearer | None] = []
+
+        def renew(refused: Bearer | None, asked: list[Bearer | None] = asked) -> Bearer:
+            asked.append(refused)
+            return Bearer("new", "session")
+
+        transport = Door(accepted)
+        auth = BearerAuth(Memory(bearer="old"), renew)
+        if asynchronous:
+            async with httpx.AsyncClient(transport=transport, auth=auth) as client:
+                status = (await client.get("https://zones.example/")).status_code
+        else:
+            status = ask(auth, transport)
+        assert status == (200 if accepted == "new" else 401)
+        assert transport.seen == ["old", "new"]
+        assert [each.secret for each in asked if each] == ["old"]
+
+
+def test_many_requests_renew_once() -> None:
+    """Whoever is refused at the same time waits for what the first one gets."""
+    store, calls = Memory(bearer="old"), []
+    barrier = threading.Barrier(8, timeout=10)
+
+    def renew(refused: Bearer | None) -> Bearer:
+        calls.append(refused)
+        save_bearer(store, Bearer("new", "session"))
+        return Bearer("new", "session")
+
+    auth = BearerAuth(store, renew)
+    transport = Door("new", on_refusal=lambda: [barrier.wait()].clear())
+    results: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(ask(auth, transport))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert results == [200] * 8
+    assert len(calls) <= 1  # one may be spared: it finds what was stored
+
+
+def test_why_a_renewal_was_refused_is_what_a_person_hears() -> None:
+    """Not that some request was not let in."""
+
+    def renew(refused: Bearer | None) -> Bearer:
+        raise CredentialsRefused("the password is wrong", remedy="run zonedrive logon x")
+
+    auth = BearerAuth(Memory(bearer="old"), renew)
+    with (
+        httpx.Client(transport=Door(), auth=auth) as client,
+        pytest.raises(CredentialsRefused, match="password is wrong"),
+    ):
+        client.get("https://zones.example/")
+
+
+def test_the_time_of_the_service_is_heard() -> None:
+    """In every answer."""
+    auth = BearerAuth(Memory(bearer="good"))
+    answer = httpx.Response(200, headers={"Date": "Wed, 21 Oct 2020 12:00:00 GMT"})
+    with httpx.Client(transport=httpx.MockTransport(lambda _: answer), auth=auth) as client:
+        client.get("https://zones.example/")
+    assert abs(auth.clock.now_ns() - 1_603_281_600 * 10**9) < 60 * 10**9

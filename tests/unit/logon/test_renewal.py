@@ -1,0 +1,115 @@
+"""When a logon is renewed, as a daemon decides it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.logon.test_session import Memory, Times
+from zonedrive.errors import CredentialsRefused
+from zonedrive.logon.account import Account
+from zonedrive.logon.renewal import Order, Outcome, Renewal, digest, in_a_process
+from zonedrive.logon.session import Bearer, save_bearer
+from zonedrive.paths import AccountPaths
+
+OLD = Bearer("old", "session")
+NEW = Bearer("new", "session")
+
+
+class Worker:
+    """Does the work, with the outcomes that it was given."""
+
+    def __init__(self, *outcomes: Outcome) -> None:
+        self.outcomes, self.orders = list(outcomes), list[Order]()
+
+    def __call__(self, paths: AccountPaths, order: Order) -> Outcome:
+        self.orders.append(order)
+        return self.outcomes.pop(0)
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
+    """An account whose password is kept."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    found = AccountPaths("work")
+    Account(name="work", base_url="https://z.example", username="a", keeps_password=True).save(
+        found
+    )
+    return found
+
+
+def test_another_bearer_comes_from_the_store(paths: AccountPaths) -> None:
+    """The order tells which one is known, without telling it, and whether it has ended."""
+    store, worker = Memory(), Worker(Outcome("renewed"), Outcome("renewed"))
+    save_bearer(store, NEW)
+    renewal = Renewal(paths, store, worker)
+    assert renewal(OLD) == renewal.ahead(OLD) == NEW
+    assert worker.orders == [Order(digest(OLD), True), Order(digest(OLD), False)]
+    assert "old" not in repr(worker.orders)
+    assert digest(None) == ""
+
+
+def test_a_refusal_is_the_last_try(paths: AccountPaths) -> None:
+    """Until a person has logged on."""
+    no = Outcome("refused", "the password is wrong", "run zonedrive logon")
+    worker = Worker(no, Outcome("renewed"))
+    renewal = Renewal(paths, Memory(), worker)
+    for _ in range(3):
+        with pytest.raises(CredentialsRefused, match="wrong"):
+            renewal(OLD)
+    assert len(worker.orders) == 1
+    renewal.forget()
+    renewal(OLD)
+    assert len(worker.orders) == 2
+
+
+@pytest.mark.parametrize("result", ["later", "blocked"])
+def test_a_service_that_cannot_or_will_not_is_left_alone_for_a_while(
+    paths: AccountPaths, result: str
+) -> None:
+    """A block is said meanwhile; that nobody could be asked, says the link."""
+    times = Times()
+    worker = Worker(Outcome(result, "blocked", seconds=900.0), Outcome("renewed"))  # type: ignore[arg-type]
+    renewal = Renewal(paths, Memory(), worker, times)
+    for _ in range(3):
+        if result == "blocked":
+            with pytest.raises(CredentialsRefused, match="blocked"):
+                renewal(OLD)
+        else:
+            assert renewal(OLD) is None
+    assert len(worker.orders) == 1
+    times.now += 901
+    renewal(OLD)
+    assert len(worker.orders) == 2
+
+
+def test_without_a_password_nothing_is_started(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of systemd counts like a kept one."""
+    Account(name="work", base_url="https://z.example", username="a").save(paths)
+    worker = Worker(Outcome("renewed"))
+    renewal = Renewal(paths, Memory(), worker)
+    assert renewal(OLD) is None
+    assert worker.orders == []
+    (tmp_path / "zonedrive.work.password").write_text("x")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    renewal(OLD)
+    assert len(worker.orders) == 1
+    paths.account_file.unlink()
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
+    assert not renewal.is_possible()
+
+
+@pytest.mark.parametrize("text", ["exit 1", "echo nonsense", "kill -9 $$"])
+def test_a_process_that_fails_is_tried_later(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """The mount goes on, and hears which way it failed."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("zonedrive.logon.renewal.sys.executable", str(program))
+    found = in_a_process(paths, Order("", True))
+    assert found.result == "later"
+    assert "failed" in found.message

@@ -92,7 +92,7 @@ def create(
 def update(
     group: str, account: str, members: tuple[tuple[str, str], ...], absolute: bool, as_json: bool
 ) -> None:
-    """Change who is in GROUP (an id), and show it as it is then.
+    """Change who is in GROUP (an id), and show it.
 
     Members that are not named stay as they are, unless --absolute is given.  The level None takes
     a member out.  Without --member nothing changes, and the group is shown.
@@ -112,7 +112,10 @@ def update(
 @click.argument("level", type=click.Choice(LEVELS, case_sensitive=False))
 @account_option
 def member(group: str, member: str, level: str, account: str) -> None:
-    """Give MEMBER of GROUP (both ids) a level: Manage, Access, or None, which takes it out."""
+    """Give one member of a group a level.
+
+    GROUP and MEMBER are ids, LEVEL is Manage, Access, or None, which takes the member out.
+    """
     wanted = cast("Level", level)
     ask_directory(account, lambda directory: directory.set_member(group, member, wanted))
     if level == "None":

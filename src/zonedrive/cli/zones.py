@@ -22,6 +22,12 @@ def zones(account: str, as_json: bool) -> None:
     """List the zones, also those that cannot be mounted.
 
     Needs no mount.
+
+    \b
+    --json: an array of {"id", "name", "path", "accessible", "size", "users"}
+      path         the folder's name in the mount, null where there is none
+      accessible   whether the zone can be reached through the interface
+      size, users  bytes and people, null where the service does not say
     """
     paths = AccountPaths(account)
     try:

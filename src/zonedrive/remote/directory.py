@@ -18,6 +18,7 @@ from zonedrive.errors import (
     Forbidden,
     NotFound,
     RemoteError,
+    ReplyLost,
 )
 from zonedrive.model import Group, Level, NewToken, Scope, Token
 from zonedrive.remote import records
@@ -80,7 +81,11 @@ class Directory:
                 status=refused.status,
                 code=refused.code,
             ) from refused
-        return records.new_token(answer, doing, time.time_ns())
+        try:
+            return records.new_token(answer, doing, time.time_ns())
+        except BadAnswer as wrong:
+            wrong.remedy = "one was made all the same: see the list of tokens"
+            raise
 
     async def create_group(
         self, name: str, description: str = "", members: Mapping[str, Level] | None = None
@@ -163,9 +168,12 @@ def _done(body: bytes, doing: str) -> Group:
 
 @contextmanager
 def _advice(remedy: str) -> Iterator[None]:
-    """What to do about missing rights: the usual words are about zones."""
+    """What to do about a lost answer, or missing rights: the usual words are about zones."""
     try:
         yield
     except Forbidden as refused:
         refused.remedy = remedy
+        raise
+    except ReplyLost as lost:
+        lost.remedy = "find out before you repeat it"
         raise

@@ -83,6 +83,8 @@ def test_sync_names_a_conflict_copy_and_counts_it_as_done(stand_in: StandIn) -> 
 def test_zones_is_an_array(stand_in: StandIn) -> None:
     """`zones --json` has the contract's fields; a zone outside the mount has no path."""
     assert _answered("zones", "--json") == ZONES
+    told = run("zones", "--help").stdout
+    assert all(f'"{name}"' in told for name in ZONES[0])
 
 
 def test_zones_are_shown_as_a_table_that_cannot_steer_the_terminal(stand_in: StandIn) -> None:

@@ -161,6 +161,16 @@ async def test_missing_rights_are_told_in_fitting_words(stage: Stage, name: str)
     assert refused.value.remedy and "zone" not in refused.value.remedy
 
 
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_lost_answer_says_that_it_may_be_done(stage: Stage, name: str) -> None:
+    """So nobody makes a second group or token by mistake."""
+    of = stage.service(answering({"message": "no"}, 504)).directory
+    with pytest.raises(errors.ReplyLost, match="may have been done or not") as lost:
+        await CHANGES[name](of)
+    assert "before you repeat it" in lost.value.line()
+    assert len(stage.requests) == 1
+
+
 @pytest.mark.parametrize("code", ["WRONG_PASSWORD", "PASSWORD_FAILURE"])
 async def test_a_wrong_password_is_called_one(stage: Stage, code: str) -> None:
     """And counts as refused credentials."""
@@ -275,7 +285,7 @@ async def test_a_token_that_cannot_be_sent_is_none(stage: Stage, secret: object)
     of = stage.service(answering({"id": "t", "token": secret}, 201)).directory
     with pytest.raises(errors.BadAnswer) as wrong:
         await of.create_token("n", 60, "pw")
-    assert "\x1b" not in wrong.value.line()
+    assert "\x1b" not in wrong.value.line() and "list of tokens" in wrong.value.line()
 
 
 @pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))

@@ -4,11 +4,22 @@ import json
 
 import pytest
 
-from tests.sandbox.running import Person, Service, receive_all, refusal
+from tests.sandbox.running import Person, Service, logon, receive_all, refusal
+from zonedrive.sandbox.errors import NAMES
+
+LOGON_ERRORS = {
+    400: "ILLEGAL_ARGUMENT INVALID_DATA INVALID_SESSIONID",
+    401: "TEMPORARY_BLOCKED PASSWORD_FAILURE VERIFICATIONCODE_FAILURE AUTHORIZATION_FAILED",
+    403: "NOT_ALLOWED ALREADY_LOGGED_ON UNSUPPORTED_VERSION",
+    408: "FAILED",
+    500: "FAILED LOAD_ERROR",
+    502: "COMMUNICATION_ERROR",
+    503: "NOT_AVAILABLE",
+}
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/api", "/api/nothing", "/api/zones/", "/share/key/token", "/api/%00", "/api/%ff"]
+    "path", ["/", "/api", "/api/nothing", "/api/zones/", "/share/key", "/api/%00", "/api/%ff"]
 )
 def test_unknown_paths(alice: Person, path: str) -> None:
     """404 with NOT_FOUND."""
@@ -31,6 +42,18 @@ def test_other_methods(alice: Person, method: str, path: str, allowed: str) -> N
     answer = alice.client.request(method, path)
     assert refusal(answer) == (405, "NOT_SUPPORTED")
     assert sorted(answer.headers["allow"].split(", ")) == allowed.split(", ")
+
+
+def test_every_error_of_the_interface_can_be_shown(service: Service, alice: Person) -> None:
+    """Also those that have no occasion here: one by one, with the statuses of the logon's table."""
+    for name in sorted(NAMES):
+        service.fault(status=409, error=name, times=1)
+        assert refusal(alice.get("/api/users")) == (409, name)
+    client = service.client()
+    for status, names in LOGON_ERRORS.items():
+        for name in names.split():
+            service.fault(status=status, error=name, path="/logon$", times=1)
+            assert refusal(logon(client, alice.id, "x")) == (status, name)
 
 
 def test_head_is_not_offered(alice: Person) -> None:

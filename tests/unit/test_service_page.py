@@ -1,0 +1,230 @@
+"""The page that says where each rule of the service is kept, SERVICE.md, is true."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from zonedrive.remote.operations import OPERATIONS
+from zonedrive.remote.profile import load_profile
+from zonedrive.sandbox.app import GUARDED, OPEN
+from zonedrive.sandbox.errors import NAMES
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src" / "zonedrive"
+PAGE = SOURCES / "SERVICE.md"
+
+# How many numbered rules each section of the interface has.
+RULES = {
+    "Service": 12,
+    "Group access": 6,
+    "Group update": 3,
+    "General": 5,
+    "Authentication": 13,
+    "Events": 2,
+    "Errors": 5,
+    "Limits": 4,
+    "Versioning": 4,
+    "Flow": 3,
+    "Token": 2,
+    "Entry": 1,
+}
+METHOD = re.compile(r"`(GET|POST|PUT|DELETE) (/[^`]*)`")
+
+
+class Row(NamedTuple):
+    """A row of one of the page's tables."""
+
+    line: int
+    subject: str
+    sandbox: str
+    client: str
+    test: str
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Every row, without the heads of the tables."""
+    found = []
+    for number, text in enumerate(PAGE.read_text().splitlines(), 1):
+        if not text.startswith("| ") or text.endswith("| sandbox | client | test |"):
+            continue
+        cells = [cell.strip() for cell in text.strip("| ").split(" | ")]
+        assert len(cells) == 4, f"SERVICE.md:{number} has {len(cells)} cells"
+        found.append(Row(number, *cells))
+    return tuple(found)
+
+
+def named(cell: str) -> list[str]:
+    """What stands between backquotes."""
+    return re.findall(r"`([^`]*)`", cell)
+
+
+def addresses() -> set[tuple[str, str]]:
+    """The methods and paths in the page."""
+    return {pair for row in rows() for pair in METHOD.findall(row.subject)}
+
+
+def blank(path: str) -> str:
+    """A path with its placeholders alike."""
+    return re.sub(r"\{[^}]*\}", "{}", path)
+
+
+@cache
+def functions(path: Path) -> frozenset[str]:
+    """The tests in a file, as far as pytest collects them."""
+    tree = ast.parse(path.read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(
+        node.name for node in tree.body if isinstance(node, kinds) and node.name.startswith("test_")
+    )
+
+
+def resolve(dotted: str) -> object:
+    """The module, class, function or constant of that name; raises where there is none."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+def test_it_has_the_shape_of_a_table() -> None:
+    """Every row says something in all four cells, and nothing stands in two rows."""
+    assert len(rows()) > 120
+    for row in rows():
+        assert all(row[1:]), f"SERVICE.md:{row.line}"
+    subjects = [row.subject for row in rows()]
+    assert len(set(subjects)) == len(subjects)
+
+
+def test_every_test_in_it_exists() -> None:
+    """A row names at least one test, of a file that pytest collects."""
+    for row in rows():
+        tests = named(row.test)
+        assert tests, f"SERVICE.md:{row.line} names no test"
+        for test in tests:
+            file, _, name = test.partition("::")
+            path = ROOT / "tests" / file
+            assert path.name.startswith("test_"), f"SERVICE.md:{row.line}: {test}"
+            assert path.is_file(), f"SERVICE.md:{row.line}: there is no {file}"
+            assert name in functions(path), f"SERVICE.md:{row.line}: there is no {test}"
+
+
+@pytest.mark.parametrize(
+    ("column", "home"), [("sandbox", "zonedrive.sandbox"), ("client", "zonedrive")]
+)
+def test_every_name_in_it_exists(column: str, home: str) -> None:
+    """Whoever looks for what a row names finds it."""
+    for row in rows():
+        for name in named(getattr(row, column)):
+            if re.fullmatch(r"[a-z_]+(\.\w+)+", name):
+                try:
+                    resolve(f"{home}.{name}")
+                except (ModuleNotFoundError, AttributeError):
+                    pytest.fail(f"SERVICE.md:{row.line}: there is no {home}.{name}")
+
+
+def test_every_cell_names_something() -> None:
+    """A cell names code, an operation of profiles, or says with a dash that there is nothing."""
+    for row in rows():
+        for cell in (row.sandbox, row.client):
+            assert named(cell) or re.search(r"\[\w+\]", cell) or cell.startswith("-"), row
+
+
+def test_the_operations_are_those_of_profiles() -> None:
+    """What stands in brackets can be described in a profile, and all that can be stands there."""
+    found = {name for row in rows() for name in re.findall(r"\[(\w+)\](?!\()", row.client)}
+    assert found == set(OPERATIONS)
+
+
+def test_every_address_of_the_sandbox_has_its_row() -> None:
+    """The page has the sandbox's endpoints, no more and no fewer, each with its function."""
+    table: dict[tuple[str, str], Any] = {(row[0], row[1]): row[2] for row in [*OPEN, *GUARDED]}
+    assert addresses() == set(table)
+    for row in rows():
+        for pair in METHOD.findall(row.subject):
+            endpoint = table[pair]
+            name = f"{endpoint.__module__.removeprefix('zonedrive.sandbox.')}.{endpoint.__name__}"
+            assert name in named(row.sandbox), f"SERVICE.md:{row.line}: {pair} is {name}"
+
+
+def paths_of_the_client() -> Iterator[tuple[str, str]]:
+    """Where, and which path: every text in the client that is one of the service's."""
+    for file in SOURCES.rglob("*.py"):
+        if "sandbox" in file.relative_to(SOURCES).parts[:-1]:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+                if re.fullmatch(r"/(api|share)/[\w{}/-]*[\w}]", text):
+                    yield f"{file}:{node.lineno}", text
+
+
+def test_every_address_of_the_client_has_its_row() -> None:
+    """The client asks for nothing that stands not in the page, the sandbox's profile included."""
+    known = {blank(path) for _method, path in addresses()}
+    found = list(paths_of_the_client())
+    assert len(found) >= 10, found
+    for where, path in found:
+        assert blank(path) in known, f"{where}: {path}"
+    profile = load_profile("sandbox")
+    pairs = {(method, blank(path)) for method, path in addresses()}
+    for name in OPERATIONS:
+        operation = profile.find(name)
+        if operation is not None:
+            assert (operation.method, blank(operation.path)) in pairs, name
+
+
+def test_every_rule_has_its_row() -> None:
+    """The numbered rules of the interface are all there, each once."""
+    for section, count in RULES.items():
+        wanted = [f"{section} {number}" for number in range(1, count + 1)]
+        found = [
+            subject
+            for subject in (row.subject.partition(":")[0] for row in rows())
+            if re.fullmatch(rf"{section} \d+", subject)
+        ]
+        assert found == wanted
+
+
+def errors_named_by_the_sandbox() -> set[str]:
+    """The errors of the interface in the sandbox's sources, but for its tables of them."""
+    found = set()
+    for file in (SOURCES / "sandbox").rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.Assign) and file.name == "errors.py":
+                continue
+            texts = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+            found |= {text for text in texts if isinstance(text, str) and text in NAMES}
+    return found
+
+
+def test_the_errors_are_those_of_the_sandbox() -> None:
+    """Which errors come by themselves and which on demand is as the page says."""
+    given: dict[str, set[str]] = {}
+    for row in rows():
+        head, _, rest = row.subject.partition(": ")
+        if head.startswith("Given "):
+            given[head] = set(rest.split(", "))
+    by_itself, on_demand = given["Given by the sandbox itself"], given["Given on demand only"]
+    assert by_itself | on_demand == NAMES
+    assert not by_itself & on_demand
+    assert errors_named_by_the_sandbox() <= by_itself
+    # What a status alone is told as: of the framework's refusals, 404 and 405.
+    assert by_itself - errors_named_by_the_sandbox() <= {"NOT_FOUND", "NOT_SUPPORTED", "FAILED"}
+
+
+def test_the_readme_leads_to_it() -> None:
+    """Who checks what zonedrive knows of the service finds the page."""
+    assert "(src/zonedrive/SERVICE.md)" in (ROOT / "README.md").read_text()

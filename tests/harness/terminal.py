@@ -46,6 +46,10 @@ class Terminal:
         self.shown = ""
         os.write(self._ours, text.encode() + b"\n")
 
+    def press(self, keys: str) -> None:
+        """Keys without Enter, such as Ctrl-C as \\x03."""
+        os.write(self._ours, keys.encode())
+
     def end(self) -> int:
         """Wait for the command's end; its exit code."""
         with contextlib.suppress(OSError):

@@ -208,7 +208,7 @@ def test_some_users_sign_on_at_a_provider_only(start: Start) -> None:
     service = start(world(IDENTITY + f'idp_users = ["{BOB}"]\n'))
     client = service.client()
     needs = client.get("/api/access/authorizationrequirements").json()
-    assert needs["idpRequired"] is False
+    assert (needs["idpRequired"], needs["passwordRequired"]) == (False, False)
     assert logon(client, ALICE, PASSWORDS[ALICE]).json()["logonOK"] is True
     answer = logon(client, BOB.upper(), PASSWORDS[BOB], acceptSessions=True)
     assert answer.status_code == 200

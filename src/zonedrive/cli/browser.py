@@ -57,20 +57,22 @@ class Seat:
             raise click.UsageError(
                 f"The service has several ways to sign on in a browser: choose with {_or(ways)}."
             )
-        click.echo("Sign on with", err=True)
-        for number, offer in enumerate(offers, 1):
-            about = f" ({offer.description})" if offer.description else ""
-            click.echo(f"  {number}  {escaped(offer.name + about)}", err=True)
-        chosen = click.prompt("Number", type=click.IntRange(1, len(offers)), default=1, err=True)
-        return offers[int(chosen) - 1]
+        return offers[_number([_described(offer) for offer in offers])]
 
-    def show(self, name: str, start: str, address: str) -> None:
+    def prefers(self, offers: "Sequence[Offer]") -> "Offer | None":
+        """By number; the first is user name and password."""
+        if not sys.stdin.isatty():
+            return None
+        chosen = _number(["user name and password", *map(_described, offers)])
+        return offers[chosen - 1] if chosen else None
+
+    async def show(self, name: str, start: str, address: str) -> None:
         """Open `start` here; where that cannot be, have the person open `address` anywhere."""
         self.asked = True
         shown = escaped(name)
         if self.here:
             click.echo(f"Sign on with {shown} in the browser.", err=True)
-            if any(_runs(command, start) for command in self._commands):
+            if await _opened(self._commands, start):
                 click.echo(f"If no window opens, go to {start}", err=True)
             else:
                 click.echo(f"No browser could be started; open this address: {start}", err=True)
@@ -113,6 +115,29 @@ def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
     if environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"):
         return [[found] for name in ("xdg-open", "gio") if (found := shutil.which(name))]
     return []
+
+
+def _described(offer: "Offer") -> str:
+    return offer.name + (f" ({offer.description})" if offer.description else "")
+
+
+def _number(ways: Sequence[str]) -> int:
+    """The index of the one that a person chooses."""
+    click.echo("Sign on with", err=True)
+    for number, way in enumerate(ways, 1):
+        click.echo(f"  {number}  {escaped(way)}", err=True)
+    chosen = click.prompt("Number", type=click.IntRange(1, len(ways)), default=1, err=True)
+    return int(chosen) - 1
+
+
+async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
+    """Whether one of these opens it; in a thread, since the browser comes here meanwhile."""
+    import trio
+
+    for command in commands:
+        if await trio.to_thread.run_sync(_runs, command, address):
+            return True
+    return False
 
 
 def _runs(command: Sequence[str], address: str) -> bool:

@@ -50,9 +50,12 @@ class Person(Protocol):
         """Who logs on, where that was not said and nothing in a browser is wanted."""
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
-        """One of several."""
+        """One of several.  Raises what a program understands where nobody can choose."""
 
-    def show(self, name: str, start: str, address: str) -> None:
+    def prefers(self, offers: Sequence[Offer]) -> Offer | None:
+        """One of these, or None for user name and password, or where nobody can choose."""
+
+    async def show(self, name: str, start: str, address: str) -> None:
         """Open `start` in a browser here, or say that `address` is to be opened anywhere."""
 
     async def pasted(self) -> str:
@@ -79,16 +82,18 @@ class Browser:
         """The user name, asked for."""
         return self._person.username()
 
-    def offer(self, needs: Requirements) -> Offer | None:
+    def offer(self, needs: Requirements, named: bool) -> Offer | None:
         """The way to sign on that is wished or required, None for user name and password.
 
+        `named`: whether it is known who logs on; who is not, and needs no password, may choose.
         Raises ConfigError for a wish that the service does not offer.
         """
         if wish := self._person.wish:
             return _offered(wish, needs)
         providers = [offer for offer in needs.offers if offer.kind == "idp"]
         if not needs.idp or not providers:
-            return None
+            open_to_all = self._settings.sign_on and needs.offers and not needs.password
+            return self._person.prefers(needs.offers) if open_to_all and not named else None
         return providers[0] if len(providers) == 1 else self._person.choose(providers)
 
     async def sign_on(
@@ -111,7 +116,7 @@ class Browser:
                 address = await self._address(access, needs, where, way, listener.redirect)
                 listener.lead_to(address)
                 name = where.name if isinstance(where, Offer) else urlsplit(where).netloc
-                self._person.show(name, listener.start, address)
+                await self._person.show(name, listener.start, address)
                 fields = _fields(way, await self._answer(listener), needs.organization)
                 outcome = await logon(fields)
             except ZonedriveError as wrong:
@@ -210,4 +215,5 @@ def _good(outcome: Outcome) -> Verdict:
 
 
 def _sentence(message: str) -> str:
+    message = message.removeprefix("logging on: ")
     return message[:1].upper() + message[1:] + "."

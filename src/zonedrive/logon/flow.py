@@ -125,8 +125,10 @@ class Flow:
 
     async def _first(self) -> Outcome:
         """The first step: in a browser where that is wished or wanted, else by password."""
-        if self._browser and (offer := self._browser.offer(self._needs)):
-            return await self._sign_on(self._browser, offer)
+        if self._browser:
+            offer = self._browser.offer(self._needs, named=bool(self._username))
+            if offer is not None:
+                return await self._sign_on(self._browser, offer)
         if self._browser and not self._username:
             self._username = self._browser.username()
         password = self._ask.password() if self._needs.password else None

@@ -46,7 +46,12 @@ class Seat:
         self.chosen = list(offers)
         return offers[-1]
 
-    def show(self, name: str, start: str, address: str) -> None:
+    def prefers(self, offers: Sequence[Offer]) -> Offer | None:
+        """The last one, as well."""
+        self.chosen = list(offers)
+        return offers[-1]
+
+    async def show(self, name: str, start: str, address: str) -> None:
         """Look at it."""
         self.shown.append((name, address))
 
@@ -129,6 +134,19 @@ async def test_where_it_is_required(desk: Desk) -> None:
     assert not seat.shown
 
 
+async def test_where_a_password_is_not_always_required(desk: Desk) -> None:
+    """Who has not said a name may choose; who has, or has no profile for it, logs on by name."""
+    seat = Seat()
+    prepared(desk, seat)
+    await run(desk, seat, password=False)
+    assert seat.chosen == [CORP, OTHER, EID]
+    assert seat.shown[0][0] == "eid"
+    for seat, way, username in ((Seat(), WAY, "alice"), (Seat(), None, "")):
+        await run(desk, seat, way, username, password=False)
+        assert (seat.chosen, seat.shown) == ([], [])
+        assert desk.bodies(LOGON)[-1] == {"username": "alice", "acceptSessions": True}
+
+
 async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
     """The way back goes along in the parameter that the profile names, and nothing is lost."""
     seat = Seat()
@@ -136,12 +154,12 @@ async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
     desk.answer(f"POST {LOGON}", say(200, {"logonOK": False, "idpURI": uri}), say(200, GOOD))
     show = seat.show
 
-    def shown(name: str, start: str, address: str) -> None:
+    async def shown(name: str, start: str, address: str) -> None:
         found = httpx.URL(address)
         seat.redirect = found.params["back"]
         assert dict(found.params) == {"a": "&", "empty": "", "back": seat.redirect}
         assert found.fragment == "top"
-        show(name, start, address)
+        await show(name, start, address)
 
     seat.show = shown  # type: ignore[method-assign]
     done = await run(desk, seat, username="alice")

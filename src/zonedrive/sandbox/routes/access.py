@@ -34,7 +34,7 @@ async def requirements(request: Request) -> Response:
     """GET /api/access/authorizationrequirements."""
     organization = deployment(request).organization
     answer: dict[str, Any] = {
-        "passwordRequired": not organization.idp_required,
+        "passwordRequired": not (organization.idp_required or organization.idp_users),
         "canSavePassword": True,
         "otpRequired": organization.otp != "None",
         "otpType": organization.otp,

@@ -1,0 +1,380 @@
+"""`zonedrive logon` by a sign-on in a browser: the whole way, in a real one."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.harness import world
+from tests.harness.chromium import Chromium
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+from tests.harness.terminal import Terminal
+from tests.harness.waiting import eventually
+from zonedrive.remote.profile import packaged
+
+ALICE, BOB = f"alice@{world.DOMAIN}", f"bob@{world.DOMAIN}"
+PROVIDERS = """
+identity_providers = [
+    { name = "corp", description = "Corporate sign-on" }, { name = "branch office" },
+]
+personal_id = [{ name = "eid", description = "Electronic id" }]
+"""
+FORM = """
+[sign_on]
+body = { token = "{answer.token}", organizationName = "{organization}" }
+error = "error"
+response = "form"
+"""
+
+
+@pytest.fixture(scope="module")
+def _free() -> Iterator[Deployment]:
+    yield from served(f'{PROVIDERS}idp_users = ["{BOB}"]')
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Deployment]:
+    """A service where everybody signs on at one of two providers."""
+    yield from served(f"{PROVIDERS}idp_required = true")
+
+
+def served(organization: str) -> Iterator[Deployment]:
+    """A service with that organization."""
+    folder = Path(tempfile.mkdtemp(prefix="zdsb"))
+    deployment = Deployment(folder, zones=1, organization=organization)
+    yield deployment
+    deployment.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def free(_free: Deployment) -> Iterator[Deployment]:
+    """A service where one may sign on in a browser, and Bob has to."""
+    yield _free
+    _free.heal()
+
+
+@pytest.fixture(scope="module")
+def chromium(_free: Deployment, strict: Deployment) -> Iterator[Chromium]:
+    """A browser that trusts both services."""
+    browser = Chromium(_free.base_url, strict.base_url)
+    yield browser
+    browser.close()
+
+
+class Desk:
+    """A person's desk: a terminal in which a logon runs, and what it gave to the browser."""
+
+    def __init__(self, machine: Machine, service: Deployment, *options: str) -> None:
+        self._given = machine.folder / "given"
+        hook = machine.folder / "browser"
+        hook.write_text(
+            f'#!/bin/sh\necho "$@" >{self._given}.new; mv {self._given}.new {self._given}\n'
+        )
+        hook.chmod(0o700)
+        machine.environment["BROWSER"] = str(hook)
+        self.machine = machine
+        self.terminal = Terminal(machine, *command(service, *options))
+
+    def address(self) -> str:
+        """What the browser is started with, all of it."""
+        eventually(self._given.exists, 30, what=f"a browser is opened: {self.terminal.shown}")
+        return self._given.read_text().strip()
+
+    def is_opened(self) -> bool:
+        """Whether a browser was started."""
+        return self._given.exists()
+
+    def end(self, code: int) -> str:
+        """Wait for the end of the logon, with that exit code; what was shown."""
+        assert self.terminal.end() == code, self.terminal.shown
+        assert "Traceback" not in self.terminal.shown
+        return self.terminal.shown
+
+
+def command(service: Deployment, *options: str) -> list[str]:
+    """The command line of a logon."""
+    profile = [] if "--profile" in options else ["--profile", "sandbox"]
+    return ["logon", service.base_url, "--ca-file", str(service.ca_file), *profile, *options]
+
+
+def sign_on(chromium: Chromium, user: str = ALICE, password: str = "") -> None:
+    """At the provider's page."""
+    chromium.until("Password")
+    chromium.fill("username", user)
+    chromium.fill("password", password or world.PASSWORDS[user.partition("@")[0]])
+    chromium.click("button.go")
+
+
+def is_logged_on(machine: Machine) -> bool:
+    """Whether the account works."""
+    return "Zone 01" in machine.done("zones")
+
+
+@pytest.mark.parametrize("way", [("--idp", "corp"), ("--personal-id", "eid")])
+def test_a_sign_on_in_a_browser(
+    machine: Machine, free: Deployment, chromium: Chromium, way: tuple[str, str]
+) -> None:
+    """The provider takes the password, the page says who signed on, and the account works."""
+    desk = Desk(machine, free, *way)
+    chromium.go(desk.address())
+    assert chromium.address.startswith(free.base_url)
+    sign_on(chromium)
+    chromium.until(f"Signed on as {ALICE}")
+    shown = desk.end(0)
+    assert f"logged on to {free.base_url} as {ALICE} (by session" in shown
+    assert "it takes a password, and none was used" in shown
+    assert is_logged_on(machine)
+
+
+def test_what_logs_on_is_left_nowhere(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """Not in the browser's address or history, its command line, the terminal or the log."""
+    desk = Desk(machine, free, "--idp", "corp")
+    given = desk.address()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}", given)
+    chromium.go(given)
+    provider = chromium.address
+    sign_on(chromium)
+    chromium.until("Signed on")
+    assert "#" not in chromium.address
+    assert "state" not in chromium.address
+    assert chromium.run("return document.documentElement.outerHTML").count("token") == 0
+    assert chromium.run("return [document.referrer, document.cookie, location.search]") == [
+        "",
+        "",
+        "",
+    ]
+    shown = desk.end(0)
+    assert "token=" not in shown
+    assert urlsplit(provider).query not in shown
+    chromium.back()
+    assert "token" not in chromium.address
+    for late in (provider, given):
+        try:
+            chromium.go(late)
+        except AssertionError:
+            continue  # nobody listens any more
+        assert "This sign-on is over" in chromium.text
+
+
+def test_a_provider_may_answer_with_a_form(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """Where the profile says so, the answer comes as a form post, over TLS to this machine."""
+    profile = machine.folder / "deployment.toml"
+    profile.write_text(FORM)
+    desk = Desk(machine, free, "--idp", "branch office", "--profile", str(profile))
+    chromium.go(desk.address())
+    sign_on(chromium)
+    chromium.until(f"Signed on as {ALICE}")
+    assert chromium.address.endswith("/outcome")
+    desk.end(0)
+    assert is_logged_on(machine)
+
+
+def test_giving_up_at_the_provider(machine: Machine, free: Deployment, chromium: Chromium) -> None:
+    """A click on Cancel ends the logon; page and terminal say so, and no account is left."""
+    desk = Desk(machine, free, "--idp", "corp")
+    chromium.go(desk.address())
+    chromium.until("Password")
+    chromium.click('button[value="cancel"]')
+    assert "CANCELLED" in chromium.until("Not signed on")
+    assert "zonedrive: the sign-on in the browser ended without success (CANCELLED)" in desk.end(3)
+    assert not machine.state.exists()
+
+
+def test_a_service_that_refuses_what_came_back(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """The page tells the same as the terminal; nothing is tried a second time."""
+    desk = Desk(machine, free, "--idp", "corp")
+    chromium.go(desk.address())
+    chromium.until("Password")
+    free.fault(status=403, error="NOT_ALLOWED", path="^/api/access/logon$")
+    sign_on(chromium)
+    assert "The user may not log on this way" in chromium.until("Not signed on")
+    assert "the user may not log on this way" in desk.end(3)
+
+
+def test_a_browser_that_is_somebody_else(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """With --username only that user is logged on, whoever the browser knows."""
+    desk = Desk(machine, free, "--idp", "corp", "--username", BOB)
+    chromium.go(desk.address())
+    sign_on(chromium)
+    chromium.until("Not signed on")
+    assert f"signed on as {ALICE}, not as {BOB}" in desk.end(3)
+    assert not machine.state.exists()
+
+
+def test_a_user_who_is_sent_to_a_provider(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """The service answers his name with an address: the browser goes there, and comes back."""
+    desk = Desk(machine, free, "--username", BOB)
+    chromium.go(desk.address())
+    assert BOB in chromium.run("return document.forms[0].username.value")
+    sign_on(chromium, BOB)
+    chromium.until(f"Signed on as {BOB}")
+    desk.end(0)
+    assert is_logged_on(machine)
+
+
+def test_choosing_a_provider(machine: Machine, strict: Deployment, chromium: Chromium) -> None:
+    """Where a provider is required and there are several, one is chosen by its number."""
+    desk = Desk(machine, strict)
+    desk.terminal.until("Number [1]:")
+    assert "1  corp (Corporate sign-on)\r\n  2  branch office" in desk.terminal.shown
+    assert "eid" not in desk.terminal.shown
+    desk.terminal.type("2")
+    chromium.go(desk.address())
+    assert "branch office" in chromium.text
+    sign_on(chromium)
+    chromium.until("Signed on")
+    desk.end(0)
+    assert is_logged_on(machine)
+
+
+def test_choosing_between_a_password_and_a_browser(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """Where not everybody has a password, who has not said a name is asked for the way."""
+    desk = Desk(machine, free)
+    desk.terminal.until("Number [1]:")
+    assert "1  user name and password\r\n  2  corp" in desk.terminal.shown
+    desk.terminal.type("4")
+    chromium.go(desk.address())
+    assert "Electronic id" in chromium.text
+    sign_on(chromium)
+    chromium.until("Signed on")
+    desk.end(0)
+
+
+def test_choosing_the_password(machine: Machine, free: Deployment) -> None:
+    """The first way is the one that needs no browser."""
+    desk = Desk(machine, free)
+    desk.terminal.until("Number [1]:")
+    desk.terminal.type("")
+    desk.terminal.until("User name")
+    desk.terminal.type(ALICE)
+    desk.terminal.until("Password")
+    desk.terminal.type(world.PASSWORDS["alice"])
+    assert "by token" in desk.end(0)
+    assert not desk.is_opened()
+
+
+def test_without_a_terminal_the_ways_are_listed(machine: Machine, strict: Deployment) -> None:
+    """One line with every way; nobody is asked, and no browser is opened."""
+    ended = machine.run(*command(strict))
+    assert ended.returncode == 2
+    assert "choose with --idp corp or --idp 'branch office'" in ended.stderr
+    given = machine.run(
+        *command(strict, "--username", ALICE, "--password-stdin"), text="correct horse\n"
+    )
+    assert given.returncode == 3
+    assert "use --idp corp or --idp 'branch office' or --personal-id eid" in given.stderr
+    assert (ended.stderr.count("\n"), given.stderr.count("\n")) == (1, 1)
+
+
+def test_providers_that_there_are_not(machine: Machine, free: Deployment) -> None:
+    """The line names those that there are."""
+    for options, words in (
+        (("--idp", "corpp"), "there is corp, branch office"),
+        (("--personal-id", "corp"), "there is eid"),
+    ):
+        ended = machine.run(*command(free, *options))
+        assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+        assert words in ended.stderr
+
+
+def test_a_profile_that_does_not_know_the_answer(machine: Machine, free: Deployment) -> None:
+    """`published` cannot: that is said before any browser is opened."""
+    assert "published" in packaged()
+    desk = Desk(machine, free, "--idp", "corp", "--profile", "published")
+    assert "'published' does not say what a sign-on in a browser brings back" in desk.end(1)
+    assert not desk.is_opened()
+
+
+def test_a_sign_on_that_does_not_come(machine: Machine, free: Deployment) -> None:
+    """After --timeout the logon ends with one line."""
+    desk = Desk(machine, free, "--idp", "corp", "--timeout", "0.3")
+    assert "nobody signed on in the browser within 0.3 seconds" in desk.end(3)
+    assert not machine.state.exists()
+
+
+def test_giving_up_at_the_terminal(machine: Machine, free: Deployment) -> None:
+    """Ctrl-C ends the wait with one line, and nobody listens any more."""
+    desk = Desk(machine, free, "--idp", "corp")
+    given = desk.address()
+    desk.terminal.until("If no window opens")
+    desk.terminal.press("\x03")
+    assert "zonedrive: the sign-on in the browser is given up" in desk.end(130)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(given, trust_env=False)
+
+
+def test_other_pages_and_programs_cannot_end_or_take_the_wait(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """A page of another origin and a guessing program are refused; the sign-on goes on."""
+    desk = Desk(machine, free, "--idp", "corp")
+    given = desk.address()
+    here = urlsplit(given)
+    chromium.go("data:text/html,<title>evil</title>")
+    tried = f"""return Promise.all(["", "answer", "outcome"].map(path =>
+        fetch("http://{here.netloc}/" + path, {{method: "POST", mode: "no-cors",
+            headers: {{"Content-Type": "application/x-www-form-urlencoded"}}, body: "token=1"}})
+        .then(said => said.type, () => "failed")))"""
+    assert set(chromium.run(tried)) <= {"opaque", "failed"}
+    for path in ("/", "/answer", "/outcome?state=1"):
+        said = httpx.post(f"http://{here.netloc}{path}", data={"token": "1"}, trust_env=False)
+        assert said.status_code == 404
+    chromium.go(given)
+    sign_on(chromium)
+    chromium.until(f"Signed on as {ALICE}")
+    desk.end(0)
+
+
+def test_the_browser_of_another_device(machine: Machine, free: Deployment) -> None:
+    """--no-browser shows the address; the one that the other browser ends at is pasted, unseen."""
+    desk = Desk(machine, free, "--idp", "corp", "--no-browser")
+    desk.terminal.until("then press Enter.")
+    found = re.search(rf"{re.escape(free.base_url)}/\S+", desk.terminal.shown)
+    assert found is not None
+    phone = httpx.Client(verify=False)  # a person's other device
+    fields = {"username": ALICE, "password": world.PASSWORDS["alice"], "do": "sign-on"}
+    ended_at = phone.post(found[0], data=fields).headers["location"]
+    phone.close()
+    assert urlsplit(ended_at).netloc in desk.terminal.shown
+    desk.terminal.type(found[0])
+    desk.terminal.until("paste it once more")
+    # Some providers' answers are longer than a line that a terminal takes.
+    desk.terminal.type(f"{ended_at}&padding={'x' * 9000}")
+    shown = desk.end(0)
+    assert "token=" not in shown
+    assert "xxxx" not in shown
+    assert not desk.is_opened()
+    assert is_logged_on(machine)
+
+
+def test_an_address_may_be_opened_on_this_machine_by_hand(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """Without a browser to start, the shown address comes back by itself, too."""
+    desk = Desk(machine, free, "--idp", "corp", "--no-browser")
+    desk.terminal.until("then press Enter.")
+    found = re.search(rf"{re.escape(free.base_url)}/\S+", desk.terminal.shown)
+    assert found is not None
+    chromium.go(found[0])
+    sign_on(chromium)
+    chromium.until("Signed on")
+    desk.end(0)

@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Logging on": {
         "logon": ("zonedrive.cli.logon", "logon", "Log on to a service and keep a token."),
         "logoff": ("zonedrive.cli.logon", "logoff", "End the logon, destroy key and cache."),
+        "password": ("zonedrive.cli.password", "password", "Change your password."),
     },
     "Mounting": {
         "mount": ("zonedrive.cli.mount", "mount", "Mount the zones on a folder."),

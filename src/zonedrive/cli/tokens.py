@@ -5,6 +5,7 @@ Must not know how the service is asked.
 INVARIANT: a token's secret is written once, to the standard output, and nowhere else.
 """
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,7 @@ def create(
     \b
     --json: {"id", "name", "token", "expires"}; token is the secret
     """
+    from zonedrive import harden
     from zonedrive.cli.logon import Terminal
 
     if days is not None and seconds is not None:
@@ -106,8 +108,9 @@ def create(
     limits = scope_of(**scope)
     if not name.strip():
         raise click.UsageError("NAME is empty.")
-    if not password_stdin and not _somebody_there():
+    if not password_stdin and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
+    harden.no_dumps()  # before there is a password
     life = seconds or (days or DAYS) * DAY
     made = _made(account, name, life, limits, Terminal(password_stdin, None))
     if as_json:
@@ -140,12 +143,6 @@ def _made(account: str, name: str, life: int, scope: "Scope | None", terminal: A
     return ask_directory(
         account, lambda directory: directory.create_token(name, life, password.reveal(), scope)
     )
-
-
-def _somebody_there() -> bool:
-    import sys
-
-    return sys.stdin.isatty()
 
 
 def _object(token: "Token", now_ns: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Must not know what the program does with them.  Nothing is asked of the service 
 
 from zonedrive import config
 from zonedrive.logon.account import Account
+from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, config_file
@@ -19,9 +20,10 @@ def stored(account: str = DEFAULT_ACCOUNT) -> Credentials:
     paths = AccountPaths(account)
     found = Account.load(paths)
     settings = config.load(config_file(), account)
+    secrets = open_store(paths)
     return Credentials(
         base_url=found.base_url,
-        auth=BearerAuth(open_store(paths)),
+        auth=BearerAuth(secrets, Renewal(paths, secrets)),
         ca_file=found.ca_file,
         profile=settings.profile or found.profile,
         settings=settings,

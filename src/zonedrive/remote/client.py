@@ -253,6 +253,10 @@ class Client:
         """The messages of a zone's log, each with the fields that this deployment gives."""
         return await self._service.zone_log(zone.id)
 
+    async def change_password(self, username: str, password: str, new_password: str) -> None:
+        """Give the user another password; tokens made with the old one may end with it."""
+        await self._service.change_password(username, password, new_password)
+
 
 class _Token(httpx.Auth):
     """One bearer, for ever."""

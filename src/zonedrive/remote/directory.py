@@ -69,18 +69,8 @@ class Directory:
         """
         doing = "making a token"
         body = records.token_wanted(name, seconds, password, scope)
-        try:
-            with _advice(_TOKEN_ADVICE):
-                answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
-        except RemoteError as refused:
-            if refused.code not in _WRONG_PASSWORD:
-                raise
-            raise CredentialsRefused(
-                f"{doing}: the password is wrong",
-                remedy="try again with the password of the user who is logged on",
-                status=refused.status,
-                code=refused.code,
-            ) from refused
+        with checked_password(doing), _advice(_TOKEN_ADVICE):
+            answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
         try:
             return records.new_token(answer, doing, time.time_ns())
         except BadAnswer as wrong:
@@ -164,6 +154,22 @@ def _done(body: bytes, doing: str) -> Group:
     except BadAnswer as wrong:
         wrong.remedy = "the service took it all the same; do not repeat it without a look"
         raise
+
+
+@contextmanager
+def checked_password(doing: str) -> Iterator[None]:
+    """Raises CredentialsRefused where the service says that the password in a request is wrong."""
+    try:
+        yield
+    except RemoteError as refused:
+        if refused.code not in _WRONG_PASSWORD:
+            raise
+        raise CredentialsRefused(
+            f"{doing}: the password is wrong",
+            remedy="try again with the password of the user who is logged on",
+            status=refused.status,
+            code=refused.code,
+        ) from refused
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from zonedrive.remote import calls, lines, tls, wire
 from zonedrive.remote.address import base_url, fill_path
 from zonedrive.remote.calls import Calls
 from zonedrive.remote.direct import Direct
-from zonedrive.remote.directory import Directory
+from zonedrive.remote.directory import Directory, checked_password
 from zonedrive.remote.link import Link, State
 from zonedrive.remote.listing import Item, Pagination, Reader
 from zonedrive.remote.moving import Mover
@@ -239,6 +239,13 @@ class Service:
 
         found = await self._known("zone_log", {"zone": zone_id}, items, doing)
         return [message.said for message in found]
+
+    async def change_password(self, username: str, password: str, new_password: str) -> None:
+        """Give the user another password.  Raises CredentialsRefused for a wrong one."""
+        doing = "changing the password"
+        values = {"username": username, "password": password, "new_password": new_password}
+        with checked_password(doing):
+            await self._change("change_password", values, doing)
 
     async def probe(self, state: State) -> None:
         """Ask something harmless, to see whether `state` has ended.  See Link.run."""

@@ -22,7 +22,7 @@ from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths
 
 URL = "https://127.0.0.1:1"
-ZONES = [
+ZONES: list[dict[str, Any]] = [
     {"id": "z1", "name": "Project X", "path": "Project X", "accessible": True, "size": 2048,
      "users": 3},
     {"id": "z2", "name": "Tresor \x1b[31m", "path": None, "accessible": False, "size": None,

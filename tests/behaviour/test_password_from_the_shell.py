@@ -1,0 +1,60 @@
+"""`zonedrive password`, as people and scripts use it."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+from tests.harness.terminal import Terminal
+
+OLD, NEW = world.PASSWORDS["alice"], "pas\u00b7à·pas"
+
+
+@pytest.fixture(scope="module")
+def changing() -> Iterator[Deployment]:
+    """A deployment of one's own, since passwords change there."""
+    folder = Path(tempfile.mkdtemp(prefix="zdsb"))
+    deployment = Deployment(folder, zones=1)
+    yield deployment
+    deployment.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_password_is_changed(machine: Machine, changing: Deployment) -> None:
+    """By a script, then back by a person; a wrong one changes nothing, and none is kept here."""
+    machine.log_on(changing, profile="sandbox", options=["--save-password"])
+    wrong = machine.run("password", "--password-stdin", text=f"not {OLD}\n{NEW}\n")
+    assert (wrong.returncode, wrong.stdout) == (3, "")
+    assert wrong.stderr.count("\n") == 1 and "password is wrong" in wrong.stderr
+    changed = machine.run("password", "--password-stdin", text=f"{OLD}\n{NEW}\n")
+    assert changed.returncode == 0 and "is changed" in changed.stdout
+    assert "destroyed" in changed.stderr and "zonedrive logon https://" in changed.stderr
+    kept = b"".join(path.read_bytes() for path in machine.folder.rglob("*") if path.is_file())
+    assert OLD.encode() not in kept and NEW.encode() not in kept
+    assert machine.run("zones").returncode == 3  # the token held the old one
+    again = machine.run(
+        "logon", changing.base_url, "--username", f"alice@{world.DOMAIN}", "--password-stdin",
+        text=f"{NEW}\n",
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    terminal = Terminal(machine, "password")
+    for asked, typed in (("Password", NEW), ("New password", OLD), ("New password again", OLD)):
+        terminal.until(f"{asked}: ")
+        terminal.type(typed)
+    assert terminal.end() == 0, terminal.shown
+    assert "is changed" in terminal.shown and OLD not in terminal.shown
+    machine.log_on(changing, profile="sandbox")
+
+
+def test_without_a_profile_nobody_is_asked(shell: Machine) -> None:
+    """What is not published is refused at once, in one line that names the remedy."""
+    refused = shell.run("password", "--password-stdin", text="")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.count("\n") == 1 and "--profile" in refused.stderr
+    mute = shell.run("password")
+    assert mute.returncode == 2 and "--password-stdin" in mute.stderr

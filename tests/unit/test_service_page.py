@@ -150,7 +150,8 @@ def test_the_operations_are_those_of_profiles() -> None:
 
 def test_every_address_of_the_sandbox_has_its_row() -> None:
     """The page has the sandbox's endpoints, no more and no fewer, each with its function."""
-    table: dict[tuple[str, str], Any] = {(row[0], row[1]): row[2] for row in [*OPEN, *GUARDED]}
+    table: dict[tuple[str, str], Any] = {(method, path): found for method, path, found in OPEN}
+    table |= {(method, path): found for method, path, found, _resource, _action in GUARDED}
     assert addresses() == set(table)
     for row in rows():
         for pair in METHOD.findall(row.subject):

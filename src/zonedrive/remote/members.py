@@ -40,6 +40,15 @@ def count(value: object) -> int:
     return min(max(value, 0), _LARGEST) if isinstance(value, int) else 0
 
 
+def is_count(value: object) -> bool:
+    """Whether `value` is a number from 0, in any spelling that `count` reads."""
+    if isinstance(value, str):
+        return value.isascii() and value.isdecimal() and len(value) < 20
+    if isinstance(value, float):
+        return math.isfinite(value) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 def moment(value: object) -> int:
     """An ISO 8601 moment as nanoseconds since the epoch; 0 for anything odd or before it.
 

@@ -113,8 +113,12 @@ class Service:
 
     async def zones(self) -> list[Zone]:
         """All zones of the user, the ones not accessible through the API included."""
+        return (await self.listed_zones()).zones
+
+    async def listed_zones(self) -> wire.ListedZones:
+        """As `zones`, with word of what the service does not really say."""
         doing = "listing the zones"
-        return wire.zones(await self._all("zones", ZONES, wire.WireZone, doing), doing)
+        return wire.ListedZones(await self._all("zones", ZONES, wire.WireZone, doing), doing)
 
     async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
         """The present entries of a folder, on however many pages they come; order is the service's.

@@ -275,7 +275,9 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
     doing = "uploading"
     try:
         answer = wire.parse(body, doing)
-        return wire.one_entry(answer, doing, zone_id=zone_id, parent_id=folder_id, name=name)
+        return wire.one_entry(
+            answer, doing, zone_id=zone_id, parent_id=folder_id, name=name, is_file=True
+        )
     except BadAnswer as wrong:
         raise ReplyLost(f"{wrong.message}, so what became of it is unknown") from wrong
 

@@ -1,9 +1,11 @@
 """The service's JSON, read tolerantly: bytes to zones, entries and versions.
 
 The only place that knows the wire's names.  Must not know requests or where an answer came from.
-Unknown members are passed over; a missing, null or odd member takes a harmless value; an item
-that cannot be addressed is dropped with a warning rather than lose its neighbours: an entry
-without id, a zone without id or name.  An entry without a name is there, named "".
+Unknown members are passed over; a missing, null or odd one takes a harmless value.  Where none is
+harmless (what it is called, whether it is a folder, a file's size) an item is `unsure`: who keeps a
+tree leaves alone what it knows of it.  An item that cannot be addressed is dropped with a warning
+rather than lose its neighbours: an entry without id, a zone without id or name.  Then an answer is
+not `complete`: what it does not name may be there all the same.
 
 INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
 """
@@ -19,7 +21,7 @@ import msgspec
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Attributes, Entry, Revision, Version, Zone
 from zonedrive.remote.members import count as count
-from zonedrive.remote.members import known
+from zonedrive.remote.members import is_count, known
 from zonedrive.remote.members import moment as moment
 from zonedrive.remote.members import text as text
 
@@ -177,13 +179,15 @@ class Listed:
         self, items: Iterable[RawEntry], doing: str, *, zone_id: str, parent_id: str
     ) -> None:
         found = {text(item.id): item.raw for item in items}
-        if found.pop("", None) is not None:
+        self.complete = found.pop("", None) is None
+        if not self.complete:
             logger.warning("%s: items have no id", doing)
         self.ids = list(found)
         self._raws = list(found.values())
         self._doing = doing
         self._zone_id = zone_id
         self._parent_id = parent_id
+        self._read: tuple[int, WireEntry] | None = None  # the last one
 
     def said(self, number: int) -> bytes:
         """Everything the service says of an entry."""
@@ -191,9 +195,17 @@ class Listed:
 
     def entry(self, number: int) -> Entry | None:
         """The entry, or None where it is a deleted one."""
-        wire = _read(self._raws[number], WireEntry, self._doing)
-        found = entry(wire, zone_id=self._zone_id, parent_id=self._parent_id)
+        found = entry(self._wire(number), zone_id=self._zone_id, parent_id=self._parent_id)
         return None if found is None or found.deleted else found
+
+    def unsure(self, number: int) -> bool:
+        """Whether the service does not really say what it is."""
+        return not _is_whole(self._wire(number))
+
+    def _wire(self, number: int) -> WireEntry:
+        if self._read is None or self._read[0] != number:
+            self._read = number, _read(self._raws[number], WireEntry, self._doing)
+        return self._read[1]
 
     def entries(self) -> list[Entry]:
         """All of them, read."""
@@ -246,20 +258,45 @@ def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "")
     )
 
 
+def _is_whole(wire: WireEntry) -> bool:
+    """Whether an entry tells what a tree needs: name, kind, size, whether it is there."""
+    return (
+        isinstance(wire.name, str)
+        and isinstance(wire.folder, bool)
+        and (wire.folder or is_count(wire.size))
+        and (wire.deleted is None or isinstance(wire.deleted, bool))
+    )
+
+
 def _same(told: str, known: str) -> str:
     """What is told, and one object where thousands of entries tell the same."""
     return known if not told or told == known else told
 
 
 def one_entry(
-    value: object, doing: str, *, zone_id: str, parent_id: str = "", name: str = ""
+    value: object,
+    doing: str,
+    *,
+    zone_id: str,
+    parent_id: str = "",
+    name: str = "",
+    is_file: bool = False,
 ) -> Entry:
-    """The entry that a parsed answer is.  Raises BadAnswer where it is none."""
-    if isinstance(value, dict):
-        wire = msgspec.convert(value, WireEntry)
-        if found := entry(wire, zone_id=zone_id, parent_id=parent_id, name=name):
-            return found
-    raise BadAnswer(f"{doing}: the answer is not an entry with an id")
+    """The entry that a parsed answer is; the keywords fill what is not told.
+
+    Raises BadAnswer where it is none, or one that does not say what it is.
+    """
+    wire = msgspec.convert(value, WireEntry) if isinstance(value, dict) else WireEntry()
+    found = entry(wire, zone_id=zone_id, parent_id=parent_id, name=name)
+    if found is None:
+        raise BadAnswer(f"{doing}: the answer is not an entry with an id")
+    if name and not isinstance(wire.name, str):
+        wire.name = name
+    if is_file and not isinstance(wire.folder, bool):
+        wire.folder = False
+    if not _is_whole(wire):
+        raise BadAnswer(f"{doing}: the answer lacks an entry's name, kind or size")
+    return found
 
 
 def entries(
@@ -268,6 +305,18 @@ def entries(
     """All entries that have an id, in their order."""
     found = [entry(wire, zone_id=zone_id, parent_id=parent_id) for wire in wires]
     return _kept(found, "id", doing)
+
+
+class ListedZones:
+    """The zones of a user, as they came."""
+
+    def __init__(self, wires: list[WireZone], doing: str) -> None:
+        self.zones = zones(wires, doing)
+        ids = [text(wire.id) for wire in wires]
+        named = {zone.id for zone in self.zones if zone.root_id}
+        self.complete = "" not in ids
+        self.unsure = frozenset(ids) - named - {""}
+        """Ids of those that have no name, or no root folder."""
 
 
 def zones(wires: list[WireZone], doing: str) -> list[Zone]:

@@ -34,6 +34,13 @@ class Answer(Protocol):
     def entry(self, number: int) -> Entry | None:
         """The same, read; None where it is not there after all."""
 
+    def unsure(self, number: int) -> bool:
+        """Whether it does not really say what it is: then what is known of it stays."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it names all there is: else what it does not name stays."""
+
 
 class Read:
     """A listing whose entries have been read already."""
@@ -41,6 +48,7 @@ class Read:
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
         self.ids = [entry.id for entry in self._entries]
+        self.complete = True
 
     def said(self, number: int) -> bytes:
         """The entry, encoded."""
@@ -49,6 +57,10 @@ class Read:
     def entry(self, number: int) -> Entry | None:
         """The entry, unless it is deleted."""
         return None if self._entries[number].deleted else self._entries[number]
+
+    def unsure(self, number: int) -> bool:
+        """Never."""
+        return False
 
 
 class Merged(msgspec.Struct):
@@ -59,6 +71,7 @@ class Merged(msgspec.Struct):
     appeared: int = 0  # so many names
     content: list[int] = []  # other bytes
     attributes: list[int] = []  # the same bytes, other attributes
+    unsure: int = 0  # so many entries that do not really say what they are
     hidden: dict[str, Entry] = {}  # by name: behind a new file of ours, or perhaps such a one
 
     @property

@@ -63,7 +63,7 @@ class Merge:
             else:
                 fresh += numbers
             yield
-        left = [ino for ino in known if ino not in self._seen]
+        left = [ino for ino in known if ino not in self._seen and answer.complete]
         folders = set(self._tree.folders_in(self._folder.ino))
         yield from self._sweep.empty(left)
         if len(fresh) > STEP or len(fresh) > len(self._seen):
@@ -108,6 +108,9 @@ class Merge:
             ino, parent, seen = row
             if parent == folder.ino and seen and seen == tree.mark(answer.said(number)):
                 self._seen.add(ino)
+            elif answer.unsure(number):
+                self._seen.add(ino)
+                self.result.unsure += 1
             elif answer.entry(number) is not None:
                 self._seen.add(ino)
                 (changed if parent == folder.ino else elsewhere).append(number)
@@ -173,6 +176,9 @@ class Merge:
             if inode is not None:
                 self._seen.add(inode.ino)
             if entry is None or tree.settled_since(folder.zone, entry.id, self._asked_ns):
+                continue
+            if answer.unsure(number):
+                self.result.unsure += 1
                 continue
             if inode is not None and inode.is_folder != entry.folder:
                 self._seen.discard(inode.ino)
@@ -283,16 +289,28 @@ class Merge:
 
     # ---- the zones in the root ----
 
-    def zones(self, zones: Iterable[Zone]) -> Merged:
-        """Make the root show the accessible `zones`."""
+    def zones(
+        self,
+        zones: Iterable[Zone],
+        *,
+        unsure: Container[str] = frozenset(),
+        complete: bool = True,
+    ) -> Merged:
+        """Make the root show the accessible `zones`.
+
+        Those whose ids are `unsure` stay as they are; so does all else if these are not `complete`.
+        """
         tree, root = self._tree, self._folder
         with tree.transaction():
             self._sweep.begin()
             zones_here = [child for child in tree.inodes_in(ROOT) if child.kind is Kind.ZONE]
             known = {child.zone: child for child in zones_here}
+            zones = list(zones)
+            told = {zone.id for zone in zones}
             shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
             for gone in known.keys() - {zone.id for zone in shown}:
-                if not self._sweep.busy(known[gone]):
+                stays = gone in unsure or not (complete or gone in told)
+                if not stays and not self._sweep.busy(known[gone]):
                     self._sweep.remove(known[gone])
             met = [(known[zone.id], zone) for zone in shown if zone.id in known]
             renames = [

@@ -65,6 +65,7 @@ class Folders:
         self._took_s: dict[int, float] = {}  # from that moment until it was merged
         self._flights: dict[int, _Flight] = {}
         self._hidden: dict[int, dict[str, Entry]] = {}
+        self._unsure: dict[int, int] = {}  # by ino, as last told
         self._nursery: trio.Nursery | None = None
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
         self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
@@ -213,8 +214,10 @@ class Folders:
 
     async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
         core = self._core
-        zones = await core.service.zones()
-        merged = Merge(core.tree, root, flight.asked_ns, Unsent(core)).zones(zones)
+        listed = await core.service.listed_zones()
+        merged = Merge(core.tree, root, flight.asked_ns, Unsent(core)).zones(
+            listed.zones, unsure=listed.unsure, complete=listed.complete
+        )
         self._merged(ROOT, flight)
         core.announce(merged)
 
@@ -240,6 +243,10 @@ class Folders:
     def _tell(self, folder: int, merged: Merged) -> None:
         """Tell everybody what a listing changed."""
         core = self._core
+        if merged.unsure and merged.unsure != self._unsure.get(folder):
+            log.warning("of %d entries of a folder the service does not say what they are;"
+                        " what was known of them stays", merged.unsure)  # fmt: skip
+        self._unsure[folder] = merged.unsure
         self._hidden[folder] = merged.hidden
         core.announce(merged)
         if merged.changed:

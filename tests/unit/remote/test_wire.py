@@ -92,8 +92,8 @@ def test_an_entry_without_a_name_is_there(item: str, caplog: pytest.LogCaptureFi
     found = wire.entries(wire.items(body, wire.WireEntry, "listing"), "listing", zone_id="z")
     assert [(entry.id, entry.name) for entry in found] == [("a", ""), ("b", "m")]
     assert caplog.records == []
-    alone = wire.one_entry(wire.parse(item.encode(), "x"), "x", zone_id="z")
-    assert (alone.id, alone.name) == ("a", "")
+    with pytest.raises(BadAnswer, match="lacks"):
+        wire.one_entry(wire.parse(item.encode(), "x"), "x", zone_id="z")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,8 @@ def test_a_stamp_changes_with_every_version_and_with_nothing_else() -> None:
 
     def revision(moment: str, size: int, author: str, name: str = "n") -> str:
         value = {
-            "id": "a", "name": name, "lastModified": moment, "size": size, "lastModifiedBy": author
+            "id": "a", "name": name, "folder": False, "size": size,
+            "lastModified": moment, "lastModifiedBy": author,
         }  # fmt: skip
         return wire.one_entry(value, "x", zone_id="z").revision
 

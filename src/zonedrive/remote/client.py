@@ -134,7 +134,7 @@ class Client:
     # ---- content ----
 
     async def read(self, file: Entry, *, version: str | None = None) -> bytes:
-        """All of a file, or of one of its versions (`Version.id`)."""
+        """All of a file, or of one of its versions (a `Version.version`)."""
         async with self.stream(file, version=version) as chunks:
             return b"".join([chunk async for chunk in chunks])
 

@@ -36,6 +36,9 @@ MEMBER = "/api/groups/{group}/members/{member}"
 MOST_PAGES = 1000
 """Of one list; a service that has more of them does not end."""
 
+MOST_BYTES = 256 << 20
+"""Of one page: some hundred thousand users."""
+
 _WRONG_PASSWORD = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE"})
 
 
@@ -140,7 +143,8 @@ class Directory:
             pages += 1
             if pages > MOST_PAGES:
                 raise BadAnswer(f"{doing}: the list does not end after {MOST_PAGES} pages")
-            return records.records(await self._calls.read(path, query, doing=doing), doing)
+            body = await self._calls.read(path, query, doing=doing, most=MOST_BYTES)
+            return records.records(body, doing)
 
         return await Reader(fetch, self._pagination[path]).read()
 

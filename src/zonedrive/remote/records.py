@@ -16,7 +16,8 @@ import msgspec
 
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Group, Member, NewToken, Scope, Token
-from zonedrive.remote.wire import count, moment, parse, text
+from zonedrive.remote.members import count, moment, text
+from zonedrive.remote.wire import parse
 
 _LARGEST = (1 << 63) - 1
 _MILLISECOND = 10**6  # in nanoseconds

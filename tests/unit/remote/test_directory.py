@@ -153,6 +153,28 @@ async def test_a_change_is_sent_once(stage: Stage, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("target", ["https://evil.example/x", "http://zones.example/x", "", "?a"])
+async def test_a_redirect_is_never_followed(stage: Stage, name: str, target: str) -> None:
+    """A bearer, and a password in a body, go to the deployment alone."""
+    of = stage.service(
+        lambda _: httpx.Response(307, headers={"Location": target}, json=[])
+    ).directory
+    with pytest.raises(errors.BadAnswer, match="not followed"):
+        await VERBS[name](of)
+    assert [request.url.host for request in stage.requests] == ["zones.example"]
+
+
+async def test_a_list_that_is_too_long_is_given_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it fills the memory."""
+    monkeypatch.setattr(directory, "MOST_BYTES", 1000)
+    of = stage.service(answering([{"id": "x" * 2000}])).directory
+    with pytest.raises(errors.BadAnswer, match="more than 1000 bytes"):
+        await of.users()
+
+
+@pytest.mark.parametrize("name", VERBS)
 async def test_missing_rights_are_told_in_fitting_words(stage: Stage, name: str) -> None:
     """Nobody is sent to the manager of a zone."""
     of = stage.service(answering({"error": "NOT_ALLOWED", "message": "no"}, 403)).directory

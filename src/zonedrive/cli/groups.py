@@ -14,7 +14,7 @@ from zonedrive.cli.asking import ask_directory
 from zonedrive.cli.options import account_option, json_option
 
 if TYPE_CHECKING:
-    from zonedrive.model import Group, Level
+    from zonedrive.model import Group, Level, Member
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LEVELS = ("Manage", "Access", "None")
@@ -167,12 +167,19 @@ def _show(group: "Group", as_json: bool) -> None:
     for each in about:
         show.line(each)
     if group.members:
-        show.table(
-            ["member", "level", "name", "type", "authorization"],
-            [[one.id, one.level, one.name, one.type, one.authorization] for one in group.members],
-        )
+        show.records([_row(member) for member in group.members])
     else:
         show.line("nobody is in it")
+
+
+def _row(member: "Member") -> dict[str, str]:
+    return {
+        "member": member.id,
+        "level": member.level,
+        "name": member.name,
+        "type": member.type,
+        "authorization": member.authorization,
+    }
 
 
 def _object(group: "Group") -> dict[str, Any]:

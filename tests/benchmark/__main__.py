@@ -44,6 +44,7 @@ def contestants(servers: Servers, wanted: set[str]) -> dict[str, Contestant]:
     """Those that can be had on this machine, and the words for those that cannot."""
     found: dict[str, Contestant] = {
         "zonedrive": mounts.Zonedrive(servers),
+        "bare": mounts.Bare(servers),
         "native": mounts.Native(servers),
     }
     if "curl" in wanted and has("curl"):
@@ -104,7 +105,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark", description=__doc__)
     parser.add_argument("--only", metavar="WORK,…", help=f"of {', '.join(rows.WORKS)}")
     parser.add_argument(
-        "--who", metavar="NAME,…", help="of zonedrive, rclone, davfs2, sshfs, native, curl"
+        "--who", metavar="NAME,…", help="of zonedrive, rclone, davfs2, sshfs, bare, native, curl"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
     parser.add_argument(

@@ -182,13 +182,15 @@ def reread(*options: str) -> Measurement:
         with who.mounted(*options) as place:
             job = bench.job(place)
             do("sequential", job)
-            figures = {}
-            for name, forget in (("disk", True), ("memory", False)):
+            figures: Figures = {}
+            # From the disk more than once: what was just written, a host's disk gives slower.
+            for name in ("disk", "disk", "disk", "memory"):
                 if place.restart is not None:
                     place.restart()
-                if forget:
+                if name == "disk":
                     forget_pages(place.cache or place.root / "Data" / "big")
-                figures[f"{name}_mb_per_s"] = do("sequential", job)["mb_per_s"]
+                rate, figure = do("sequential", job)["mb_per_s"], f"{name}_mb_per_s"
+                figures[figure] = max(rate, figures.get(figure, 0))
             return figures
 
     return measure

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -64,6 +65,27 @@ class Native:
     def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:
         """See `Contestant`."""
         yield Place(self._root, Disk(self._root))
+
+
+class Bare:
+    """FUSE in Python and nothing more: the limit of what is made of these parts."""
+
+    name = "bare"
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    @contextmanager
+    def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:
+        """See `Contestant`; nothing is far."""
+        source = self._servers.dataset
+        with short_folder() as folder, child(
+            [sys.executable, "-m", "tests.benchmark.bare", source, folder / "mount"],
+            folder / "mount",
+            self._servers,
+        ) as place:  # fmt: skip
+            place.cache = source / "Data" / "big"
+            yield place
 
 
 class Zonedrive:

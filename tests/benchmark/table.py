@@ -15,7 +15,7 @@ from tests.benchmark.rows import Goal, Row
 
 BEGIN, END = "<!-- benchmark -->\n", "<!-- /benchmark -->\n"
 PEERS = ("rclone", "davfs2", "sshfs")
-LIMITS = ("native", "curl")
+LIMITS = ("native", "bare", "curl")
 
 Measured = Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]
 """Figures by measurement and contestant, one for each time it was measured."""

@@ -166,7 +166,8 @@ class Flow:
         flow = Secret(outcome.session)
         if wanted == PASSWORD:
             return await self._step(password=self._keep(self._ask.password()), flow=flow)
-        return await self._step(code=self._ask.code(self._needs.code_kind), flow=flow)
+        code = self._ask.given_code() or self._ask.code(self._needs.code_kind)
+        return await self._step(code=code, flow=flow)
 
     async def _step(
         self,

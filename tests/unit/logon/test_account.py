@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from zonedrive.errors import ConfigError, NotLoggedOn
@@ -105,3 +106,12 @@ def test_a_backlog_reads_well() -> None:
     """In a sentence."""
     assert str(Backlog(1, 7)) == "1 file (7 bytes)"
     assert str(Backlog(2, 7)) == "2 files (7 bytes)"
+
+
+def test_what_to_type_names_the_same_sign_on() -> None:
+    """Who signed on in a browser is told to do that again, not to give a password."""
+    browser = msgspec.structs.replace(ALICE, sign_on=("--idp", "branch office"))
+    assert browser.logon_command(session_only=True) == (
+        "zonedrive logon https://zones.example --idp 'branch office' --account work --session-only"
+    )
+    assert "--username alice" in ALICE.logon_command()

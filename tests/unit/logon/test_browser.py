@@ -179,8 +179,11 @@ async def test_a_code_may_follow(desk: Desk) -> None:
     desk.answer(f"POST {LOGON}", say(202, pending), say(200, GOOD))
     browser = Browser(Settings("mine", WAY), seat)
     needs = Requirements(organization="Acme", offers=(CORP,))
-    await Flow(desk.access(), "", needs, Credentials(code="1"), browser).run()
-    assert desk.bodies(LOGON)[1]["logonSessionId"] == "f"
+    person = Credentials(given="1")
+    await Flow(desk.access(), "", needs, person, browser).run()
+    second = desk.bodies(LOGON)[1]
+    assert (second["logonSessionId"], second["verificationCode"]) == ("f", "1")
+    assert person.wanted == []
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from zonedrive.logon.clock import Clock
 from zonedrive.logon.secrets import Secret, SecretStore
 
 NAME = "bearer"
+LONGEST = 16_384  # characters of a bearer; few servers take a longer header
 AGAIN_SECONDS = 5.0
 LONGEST_SECONDS = 900.0
 THREADS = 16  # that may wait for another bearer
@@ -78,7 +79,7 @@ def load_bearer(store: SecretStore) -> Bearer | None:
 
 def fits_header(secret: str) -> bool:
     """Whether a text can stand in an Authorization header: visible ASCII, no spaces."""
-    return bool(secret) and all("!" <= char <= "~" for char in secret)
+    return 0 < len(secret) <= LONGEST and all("!" <= char <= "~" for char in secret)
 
 
 def save_bearer(store: SecretStore, bearer: Bearer) -> None:

@@ -1,0 +1,258 @@
+"""Each field of each answer, missing or odd: a value that makes sense, or one clear line."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+from trio.testing import MockClock
+
+from tests.unit.logon.conftest import GOOD, Desk, Person, say
+from tests.unit.remote.conftest import Stage
+from zonedrive.errors import ZonedriveError
+from zonedrive.logon.flow import Flow, obtain_token
+from zonedrive.logon.wire import requirements
+from zonedrive.remote import Service
+
+ENTRY = {
+    "id": "e",
+    "zoneId": "z",
+    "parentId": "p",
+    "name": "n",
+    "displayName": "n",
+    "properName": "n",
+    "folder": False,
+    "deleted": False,
+    "size": 3,
+    "type": "TXT",
+    "lastModified": "2026-01-02T03:04:05+0100",
+    "lastModifiedBy": "bob@acme.example",
+    "synchronizationStatus": "NotSynchronizing",
+    "attributes": {"executable": False, "hidden": True},
+}
+ZONE = {
+    "id": "z",
+    "name": "Zone",
+    "description": "",
+    "rootId": "r",
+    "type": "t",
+    "typeName": "",
+    "createdAt": "2026-01-02T03:04:05Z",
+    "createdBy": "bob@acme.example",
+    "currentSize": -1,
+    "numberOfUsers": 3,
+    "allowExternalSharing": False,
+    "ssiAccessible": True,
+    "webAccessible": True,
+    "useECM": False,
+}
+VERSION = {"id": "v", "version": 2, "size": 3, "lastModified": "2026-01-02", "lastModifiedBy": "b"}
+GROUP = {
+    "members": [
+        {"memberId": "b", "memberType": "User", "displayName": "B", "accessLevel": "Manage"}
+    ],
+    "properties": {"groupId": "group.1@acme.example", "name": "G", "zoneActions": {}},
+}
+TOKEN = {"id": "t", "token": "secret", "expiry": 1893456000000, "tokenName": "mine"}
+
+Verb = Callable[[Service], Awaitable[object]]
+# Each call with an answer as it should be.
+CALLS: Mapping[str, tuple[Verb, object]] = {
+    "zones": (lambda service: service.zones(), [ZONE, ZONE | {"id": "y"}]),
+    "listing": (lambda service: service.listing("z", "p"), [ENTRY, ENTRY | {"id": "f"}]),
+    "entry": (lambda service: service.entry("z", "e"), ENTRY),
+    "upload": (lambda service: service.upload("z", "p", "n", b"abc"), ENTRY),
+    "make_folder": (lambda service: service.make_folder("z", "p", "n"), ENTRY | {"folder": True}),
+    "move": (lambda service: service.move("z", "e", "p", "n"), ENTRY),
+    "restore": (lambda service: service.restore("z", "e"), ENTRY),
+    "versions": (lambda service: service.versions("z", "e"), [VERSION, VERSION | {"id": "w"}]),
+    "deleted": (lambda service: service.deleted("z"), [ENTRY]),
+    "zone_log": (lambda service: service.zone_log("z"), [{"id": "m", "message": "x"}]),
+    "tokens": (lambda service: service.directory.tokens(), [TOKEN]),
+    "create_token": (lambda service: service.directory.create_token("n", 60, "pw"), TOKEN),
+    "users": (lambda service: service.directory.users(), [{"id": "u", "name": "U"}]),
+    "create_group": (lambda service: service.directory.create_group("G"), GROUP),
+    "update_group": (lambda service: service.directory.update_group("g", {}), GROUP),
+}
+MISSING = object()
+ODD: tuple[object, ...] = (
+    MISSING,
+    None,
+    True,
+    -1,
+    2**63,
+    10**400,
+    1.5,
+    1e308,
+    "",
+    "a\x00\r\nX-Injected: yes",
+    "\u202e\u2066",
+    "../../etc",
+    "2026-13-45T99:99:99Z",
+    "x" * 100_000,
+    [],
+    {},
+    [[[]]],
+    {"a": {"b": None}},
+)
+WHOLE = (
+    b"",
+    b"null",
+    b"5",
+    b'"text"',
+    b"[]",
+    b"{}",
+    b"[null]",
+    b"[[]]",
+    b"[{}]",
+    b"<html>",
+    b'{"message":"only"}',
+    b'{"error":"SOMETHING_NEW","message":"m"}',
+    b'{"id":',
+    b"\xff\xfe",
+    b"\xef\xbb\xbf[]",
+    b"NaN",
+    b"[" * 100_000,
+    b'{"id":"\\ud800","name":"\\udfff"}',
+    b'{"id":' + b"9" * 10_000 + b"}",
+)
+
+
+def mutations(good: object) -> Iterator[object]:
+    """`good` with one member after the other odd, on every level."""
+    if isinstance(good, list):
+        for number, item in enumerate(good):
+            for odd in (*mutations(item), *ODD[1:]):
+                yield [*good[:number], odd, *good[number + 1 :]]
+    elif isinstance(good, dict):
+        for name, value in good.items():
+            yield {key: each for key, each in good.items() if key != name}
+            for odd in (*ODD[1:], *mutations(value)):
+                yield good | {name: odd}
+
+
+def bodies(good: object) -> Iterator[bytes]:
+    """Answers that are as they should not be."""
+    yield from WHOLE
+    for value in mutations(good):
+        yield json.dumps(value).encode()
+
+
+def one_clear_line(error: ZonedriveError) -> None:
+    """What a person sees of an error."""
+    line = error.line()
+    assert line
+    assert len(line) < 600, line[:700]
+    assert all(char.isprintable() for char in line), line
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_field_that_is_odd_costs_one_line_at_most(
+    stage: Stage, call: str, autojump_clock: MockClock
+) -> None:
+    """No answer makes a traceback, or a value that breaks whoever uses it."""
+    verb, good = CALLS[call]
+    answers: list[bytes] = []
+    service = stage.service(lambda request: httpx.Response(200, content=answers[-1]))
+    tried = failed = 0
+    for body in bodies(good):
+        answers.append(body)
+        tried += 1
+        try:
+            usable(await verb(service))
+        except ZonedriveError as error:
+            failed += 1
+            one_clear_line(error)
+    assert tried > 60
+    assert failed < tried
+
+
+def usable(value: object) -> None:
+    """Integers fit the database, texts have a UTF-8 form: what is printed and stored can be."""
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, int):
+        assert -(2**63) <= value < 2**63
+    elif isinstance(value, list | tuple):
+        for each in value:
+            usable(each)
+    elif hasattr(value, "__struct_fields__"):
+        for name in value.__struct_fields__:
+            usable(getattr(value, name))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 500, 503, 599, 299, 199, 304, 418])
+@pytest.mark.parametrize("body", [*WHOLE, json.dumps({"error": "X" * 9999, "message": 5}).encode()])
+async def test_a_refusal_in_any_form_is_one_line(
+    stage: Stage, status: int, body: bytes, autojump_clock: MockClock
+) -> None:
+    """Only a message, an unknown code, a page of HTML, or nothing: the status says enough."""
+    service = stage.service(lambda request: httpx.Response(status, content=body))
+    for verb, _ in CALLS.values():
+        try:
+            await verb(service)
+        except ZonedriveError as error:
+            one_clear_line(error)
+        else:
+            assert status == 299
+
+
+LOGON_ANSWERS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {
+    "logged on": ("POST /api/access/logon", 200, GOOD | {"passwordChangeIsRequired": False}),
+    "more is needed": (
+        "POST /api/access/logon",
+        202,
+        {"state": "VERIFICATIONCODEPENDING", "sessionId": "f", "userId": {"name": "a"}},
+    ),
+    "a token": ("POST /api/tokens", 201, {"id": "t", "token": "secret", "expiry": 1893456000000}),
+    "requirements": (
+        "GET /api/access/authorizationrequirements",
+        200,
+        {
+            "passwordRequired": True,
+            "otpRequired": False,
+            "otpType": "TOTP",
+            "organizationName": "Acme",
+            "idpRequired": False,
+            "idpData": [{"name": "corp", "description": "C"}],
+            "personalIdentificationTypes": [{"name": "eid", "description": "E", "icon": ""}],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", LOGON_ANSWERS)
+async def test_a_logon_that_is_answered_oddly_is_one_line(desk: Desk, answer: str) -> None:
+    """From the first question to the token: no traceback, and no secret that bends a header."""
+    route, status, good = LOGON_ANSWERS[answer]
+    for body in bodies(good):
+        desk.answer("POST /api/access/logon", say(200, GOOD))
+        desk.answer(route, httpx.Response(status, content=body))
+        person = Person(code="123456")
+        try:
+            async with desk.client() as client:
+                asked = await client.get(
+                    "https://zones.example/api/access/authorizationrequirements"
+                )
+            needs = requirements(asked.content, "asking")
+            done = await Flow(desk.access(), "alice", needs, person).run()
+            sendable(done.bearer.secret)
+            token = await obtain_token(desk.access(), done, "mine", 90)
+            sendable(token.secret)
+        except ZonedriveError as error:
+            one_clear_line(error)
+
+
+def sendable(secret: str) -> None:
+    """It can stand in a header, and is one."""
+    assert secret
+    assert secret.isascii()
+    assert secret.isprintable()
+    assert len(secret) <= 16_384
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """The access endpoints."""
+    return Desk()

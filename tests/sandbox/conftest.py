@@ -16,7 +16,7 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def _shared() -> Iterator[Service]:
     folder = Path(tempfile.mkdtemp(prefix="zdsx"))
-    service = Service(folder, world())
+    service = Service(folder, world("block_after = 1000"))
     yield service
     service.close()
     log = service.log()

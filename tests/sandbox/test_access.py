@@ -1,12 +1,14 @@
 """Logging on and off, and every way to show who one is."""
 
 import base64
+import re
 from http.cookies import SimpleCookie
 from typing import Any
 
 import pytest
 
 from tests.sandbox.running import PASSWORDS, Person, Service, eventually, logon, refusal
+from zonedrive.sandbox.app import GUARDED
 
 ALICE = "alice@acme.example"
 
@@ -152,20 +154,18 @@ def test_without_valid_credentials_nothing_is_served(service: Service, header: s
     assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
 
 
-ASKING = [
-    ("GET", "/api/zones"), ("GET", "/api/zones/z/folder/f"), ("GET", "/api/zones/z/files/f"),
-    ("GET", "/api/zones/z/files/f/content"), ("POST", "/api/zones/z/files/f"),
-    ("GET", "/api/tokens"), ("POST", "/api/tokens"), ("GET", "/api/users"),
-    ("POST", "/api/groups"), ("PUT", "/api/groups/g"), ("DELETE", "/api/groups/g"),
-    ("PUT", "/api/groups/g/members/m"), ("GET", "/api/sandbox/zones/z/deleted"),
-]  # fmt: skip
-AUTHENTICATED = [("GET", "/api/access/logoff"), *ASKING]
+# Every endpoint that needs a caller, with made-up identifiers.
+ASKING = [(method, re.sub(r"\{\w+\}", "x", path)) for method, path, *_more in GUARDED]
+PASSWORD = ("POST", "/api/sandbox/password")
 
 
 @pytest.mark.parametrize(("method", "path"), ASKING)
 def test_nobody_is_refused_everywhere(service: Service, method: str, path: str) -> None:
-    """No endpoint forgets to ask."""
-    assert refusal(service.client().request(method, path)) == (401, "AUTHORIZATION_FAILED")
+    """No endpoint forgets to ask, whatever is shown in place of credentials."""
+    for shown in ({}, {"Authorization": "Bearer x"}, {"Cookie": "auth_token=x"}):
+        answer = service.client(**shown).request(method, path)
+        assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
+        assert answer.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,9 @@ def test_only_the_password_can_be_changed_where_that_is_required(service: Servic
     first = logon(client, "newbie@acme.example", "first day").json()
     assert first["passwordChangeIsRequired"] is True
     client.headers["Authorization"] = "Bearer " + first["sessionId"]
-    for method, path in AUTHENTICATED:
+    others = [pair for pair in ASKING if pair != PASSWORD]
+    assert len(others) == len(ASKING) - 1
+    for method, path in [("GET", "/api/access/logoff"), *others]:
         assert refusal(client.request(method, path)) == (403, "NOT_ALLOWED")
     change = {"password": list("wrong"), "newPassword": list("second day")}
     assert refusal(client.post("/api/sandbox/password", json=change)) == (403, "WRONG_PASSWORD")

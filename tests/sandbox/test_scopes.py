@@ -1,10 +1,13 @@
 """Scopes restrict, each part further, and never give more than the user has."""
 
+import re
 from typing import Any
 
 import pytest
 
 from tests.sandbox.running import PASSWORDS, Person, Service, Zone, logon, refusal
+from zonedrive.sandbox.app import GUARDED
+from zonedrive.sandbox.sessions import ACTIONS
 
 
 def limited(service: Service, person: Person, **scope: Any) -> Person:
@@ -13,6 +16,12 @@ def limited(service: Service, person: Person, **scope: Any) -> Person:
     assert answer.status_code == 200, answer.text
     client = service.client(Authorization=f"Bearer {answer.json()['sessionId']}")
     return Person(service, client, person.id)
+
+
+def is_beyond_scope(person: Person, method: str, path: str) -> bool:
+    """Whether it is the scope that forbids an endpoint, tried with made-up identifiers."""
+    answer = person.client.request(method, re.sub(r"\{\w+\}", "x", path))
+    return answer.status_code == 403 and "scope" in answer.json()["message"]
 
 
 def test_a_scope_without_content_is_the_user(service: Service, alice: Person) -> None:
@@ -39,6 +48,28 @@ def test_permissions_restrict_scim_further(service: Service, alice: Person) -> N
     assert refusal(scim.get("/api/zones")) == (403, "NOT_ALLOWED")
     zone = alice.zone()
     assert refusal(scim.get(f"{zone.own}/log")) == (403, "NOT_ALLOWED")
+
+
+def test_scim_reaches_users_and_groups_only(service: Service, alice: Person) -> None:
+    """No endpoint of zones, files, logs, tokens or passwords, present or future, lets it in."""
+    scim = limited(service, alice, name="SCIM")
+    for method, path, _endpoint, resource, _action in GUARDED:
+        allowed = resource in ("users", "groups")
+        assert is_beyond_scope(scim, method, path) is not allowed, (method, path)
+
+
+def test_a_permission_opens_its_action_alone(service: Service, alice: Person) -> None:
+    """For each endpoint: all permissions but its own are not enough, and its own is."""
+    for method, path, _endpoint, resource, action in GUARDED:
+        others = {name: name != action for name in ACTIONS if name != "all"}
+        for permissions, forbidden in [
+            ({resource: others}, True),
+            ({"elsewhere": {"all": True}}, True),
+            ({resource: {action: True}}, False),
+            ({resource: {"all": True}}, False),
+        ]:
+            person = limited(service, alice, permissions=permissions)
+            assert is_beyond_scope(person, method, path) is forbidden, (method, path, permissions)
 
 
 def test_permissions_never_exceed_the_user(service: Service, bob: Person, zone: Zone) -> None:

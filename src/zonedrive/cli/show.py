@@ -106,6 +106,7 @@ def records(items: Sequence[Mapping[str, object]]) -> None:
     shown = [name for name in columns if any(_cell(item.get(name)) for item in items)] or columns
     rows = [[_cell(item.get(name)) for name in shown] for item in items]
     if _natural_width([shown, *rows]) > width():
+        click.echo()  # as before a table
         _blocks(shown, rows)
     else:
         table(shown, rows)

@@ -7,7 +7,7 @@ Brings tree, content and outbox together, which do not know each other:
     renaming     rename, and what it means for identity and history
     succession   who takes over the history of a file that leaves its name
     files        open files: reading, and writing into
-    identity     which inode stands for an entry, where two could
+    identity     which inode stands for an entry of the service
     sessions     what is being written, from the first write to the record of it
     folders      listings: fetched once for everybody who waits, fresh for `refresh` seconds
     walks        which listings are wanted ahead of programs that go from folder to folder

@@ -13,6 +13,7 @@ from zonedrive.outbox.verdict import copy_mark
 from zonedrive.tree.inode import Inode, Kind
 from zonedrive.tree.listing import fields_of
 from zonedrive.tree.names import with_mark
+from zonedrive.vfs import identity
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged
@@ -72,7 +73,7 @@ class Conflicts:
             )
             core.journal.add_conflict(Conflict(copy.ino, inode.ino, found.modified_by, now))
             core.journal.done(intent, content=True)
-            core.follow(inode, found)
+            identity.follow(core, inode, found)
         reached(Place.COPY_RECORDED)
         core.invalidations.put(EntryChanged(inode.parent, name.encode()))
         core.drop_bytes(inode.ino, intent.generation)

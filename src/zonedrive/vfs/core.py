@@ -15,12 +15,11 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
-from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
 from zonedrive.tree.answer import Local, Merged
-from zonedrive.tree.inode import NOWHERE, Inode, Kind
+from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.tree.names import MAX_BYTES, shows
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Attr, Owner, attr_of
@@ -202,17 +201,6 @@ class Core:
         named |= {(each.ino, each.generation) for each in self.journal.all() if each.generation}
         return named | {(each.bytes_ino, each.generation) for each in self.doubts.all()}
 
-    def follow(self, inode: Inode, found: Entry) -> None:
-        """The file is what the service has now; bytes of ours are not its content any more."""
-        self.tree.update(
-            inode,
-            generation=0,
-            revision=found.revision,
-            size=found.size,
-            mtime_ns=found.modified_ns,
-            modified_by=found.modified_by,
-        )
-
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
         """Delete local bytes that nothing refers to any more."""
         for generation in {inode.generation, intent.generation if intent else 0} - {0}:
@@ -241,31 +229,6 @@ class Core:
             needed.add(opened.session.generation)
         if generation not in needed:
             self.drop_bytes(ino, generation)
-
-    def give_up_identity(self, inode: Inode, due_ns: int) -> None:
-        """The entry the inode stood for is to be deleted; the inode is a new file.
-
-        In a transaction.
-        """
-        identity = {
-            name: getattr(inode, name)
-            for name in ("zone", "remote_id", "remote_parent", "remote_name", "revision", "size")
-        }
-        self.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
-        self.journal.drop(inode.ino)
-        ghost = self.tree.add(NOWHERE, inode.name, Kind.FILE, **identity)
-        self.doubts.pass_on(inode.ino, ghost.ino)
-        self.journal.gone(ghost.ino, due_ns)
-
-    def disown(self, inode: Inode) -> None:
-        """The inode becomes something else: what may have arrived for it is removed again.
-
-        In a transaction.  A ghost, an inode without a name, sees to that.
-        """
-        if self.doubts.get(inode.ino) is not None:
-            ghost = self.tree.add(NOWHERE, inode.name, inode.kind, zone=inode.zone)
-            self.doubts.pass_on(inode.ino, ghost.ino)
-            self.journal.gone(ghost.ino, self.due())
 
     def reap(self, inode: Inode) -> None:
         """Let go of an unlinked inode once neither a program nor the kernel holds it."""

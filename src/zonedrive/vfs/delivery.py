@@ -7,6 +7,7 @@ from zonedrive.outbox.fold import Action, Place, Step, Subject
 from zonedrive.outbox.journal import due_in
 from zonedrive.outbox.planning import Chains
 from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs import identity
 from zonedrive.vfs.conflicts import Conflicts
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
@@ -133,7 +134,7 @@ class Delivery:
         with core.transaction():
             # What somebody else saved since it was parked is not removed unseen.
             core.tree.update(parked, revision=intent.base or parked.revision)
-            core.give_up_identity(parked, due_in(0))
+            identity.give_up(core, parked, due_in(0))
 
     async def _is_there(self, inode: Inode) -> bool:
         """Whether the service still has the entry."""
@@ -165,7 +166,7 @@ class Delivery:
             core.reap(old)
             return
         base = old_intent.base or old.revision
-        identity = {
+        taken = {
             name: getattr(old, name)
             for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
         }
@@ -175,7 +176,7 @@ class Delivery:
             else:
                 core.tree.unlink(old)
                 core.journal.drop(old.ino)
-            core.tree.update(new, **identity)
+            core.tree.update(new, **taken)
             core.journal.rebase(new.ino, base)
             if stays:
                 local = core.stays_local(core.tree.get(old.parent), old.name)

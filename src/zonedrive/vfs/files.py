@@ -21,13 +21,12 @@ from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.open_file import Content, Handle, Opened, OpenFile, content_of
+from zonedrive.vfs.open_file import Handle, Opened, OpenFile, content_of
 from zonedrive.vfs.sessions import Sessions
 
 log = logging.getLogger(__name__)
 
 LARGEST = 16 << 40  # bytes in a file; as on ext4, and far more than any disk here can hold
-PAGE = 4096  # what the kernel writes at once from a mapping
 KEEP_S = 20.0
 PAGED = 10_000  # files whose kernel pages are known; of others they are dropped at open
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
@@ -167,7 +166,7 @@ class Files:
         inode = self._core.tree.get(opened.ino)
         if inode.generation:
             return self._local(opened, inode).pread(offset, size)
-        if which.outdated(inode.revision) and not _may_begin_anew(which, inode.revision, offset):
+        if which.outdated(inode.revision) and not which.may_begin_anew(inode.revision, offset):
             raise OSError(errno.ESTALE, "changed on the service, open it again")
         which.seen, which.read = (inode.revision, opened.edits), True
         if offset >= inode.size or (inode.is_new and opened.reader is None):
@@ -198,7 +197,7 @@ class Files:
             await self._sessions.begin(opened, truncate=False)
             session = opened.session
             assert session is not None
-        if which.append and not _of_a_mapping(which, offset, len(data), session.size):
+        if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
             offset = session.size  # the kernel may not know yet that others made it longer
         _require_fitting(offset + len(data))
         session.written = session.refused = True
@@ -371,28 +370,6 @@ class Files:
         reader = core.cache.open(inode.ino, inode.revision, inode.size, core.source(inode))
         opened.reader = (inode.revision, reader)
         return reader
-
-
-def _of_a_mapping(which: Handle, offset: int, length: int, size: int) -> bool:
-    """Whether a write by an appending handle is of pages that were changed through mmap(2).
-
-    The kernel does not let us see which it is.  It writes such pages whole, up to the end of the
-    file, and only a handle that can read can be mapped.
-    """
-    end = offset + length
-    return (
-        which.readable and offset % PAGE == 0 and (end == size or (end < size and not end % PAGE))
-    )
-
-
-def _may_begin_anew(which: Handle, content: Content, offset: int) -> bool:
-    """Whether a handle that was opened on another version may read of this one.
-
-    Never parts of two: only who has read nothing yet, as far as we know, and begins at the
-    beginning; and only while nobody else, who shares the kernel's pages, is in the same case.
-    """
-    others = any(each is not which and each.outdated(content) for each in which.file.by_handle)
-    return not (which.read or offset or others)
 
 
 def _require_fitting(size: int) -> None:

@@ -1,4 +1,4 @@
-"""Which inode stands for an entry of the service, where two could.
+"""Which inode stands for an entry of the service: taken, given up, where two could be it.
 
 A listing may be faster than the answer to our own request, or a coworker may make the very folder
 that is about to be made for one that was lost: then the same entry has two inodes here.
@@ -9,7 +9,8 @@ INVARIANT: what is only here stays in reach, whichever of the two goes.
 import logging
 
 from zonedrive.errors import StoreError
-from zonedrive.tree.inode import Inode
+from zonedrive.model import Entry
+from zonedrive.tree.inode import NOWHERE, Inode, Kind
 from zonedrive.tree.names import local_name, with_mark
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.invalidation import EntryGone
@@ -30,6 +31,45 @@ def claim(core: Core, inode: Inode, remote_id: str) -> None:
     if other.is_folder:
         _unite(core, inode, other)
     _drop(core, other)
+
+
+def follow(core: Core, inode: Inode, found: Entry) -> None:
+    """The file is what the service has now; bytes of ours are not its content any more."""
+    core.tree.update(
+        inode,
+        generation=0,
+        revision=found.revision,
+        size=found.size,
+        mtime_ns=found.modified_ns,
+        modified_by=found.modified_by,
+    )
+
+
+def give_up(core: Core, inode: Inode, due_ns: int) -> None:
+    """The entry the inode stood for is to be deleted; the inode is a new file.
+
+    In a transaction.
+    """
+    identity = {
+        name: getattr(inode, name)
+        for name in ("zone", "remote_id", "remote_parent", "remote_name", "revision", "size")
+    }
+    core.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+    core.journal.drop(inode.ino)
+    ghost = core.tree.add(NOWHERE, inode.name, Kind.FILE, **identity)
+    core.doubts.pass_on(inode.ino, ghost.ino)
+    core.journal.gone(ghost.ino, due_ns)
+
+
+def disown(core: Core, inode: Inode) -> None:
+    """The inode becomes something else: what may have arrived for it is removed again.
+
+    In a transaction.  A ghost, an inode without a name, sees to that.
+    """
+    if core.doubts.get(inode.ino) is not None:
+        ghost = core.tree.add(NOWHERE, inode.name, inode.kind, zone=inode.zone)
+        core.doubts.pass_on(inode.ino, ghost.ino)
+        core.journal.gone(ghost.ino, core.due())
 
 
 def _unite(core: Core, folder: Inode, other: Inode) -> None:

@@ -15,6 +15,8 @@ from zonedrive.content.reader import Reader
 from zonedrive.model import Revision
 from zonedrive.tree.inode import Inode
 
+PAGE = 4096  # what the kernel writes at once from a mapping
+
 Content: TypeAlias = Revision | int
 """Which bytes a file has: the service's version, or a generation of ours."""
 
@@ -111,6 +113,24 @@ class Handle(msgspec.Struct):
         A program sees edits made beside it on this machine, as on any file system.
         """
         return self.seen is not None and self.seen[0] != content and self.seen[1] == self.file.edits
+
+    def may_begin_anew(self, content: Content, offset: int) -> bool:
+        """Whether it may read of a version other than the one that it was opened on.
+
+        Never parts of two: only who has read nothing yet, as far as we know, and begins at the
+        beginning; and only while nobody else, who shares the kernel's pages, is in the same case.
+        """
+        others = any(each is not self and each.outdated(content) for each in self.file.by_handle)
+        return not (self.read or offset or others)
+
+    def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:
+        """Whether a write by an appending handle is of pages that were changed through mmap(2).
+
+        The kernel does not let us see which it is.  It writes such pages whole, up to the end of
+        the file, and only a handle that can read can be mapped.
+        """
+        end, whole = offset + length, not offset % PAGE
+        return self.readable and whole and (end == size or (end < size and not end % PAGE))
 
 
 class Opened(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import time
 from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
 from zonedrive.tree.inode import ROOT, Inode, Kind
+from zonedrive.vfs import identity
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.namespace import Namespace, require_writable
@@ -90,7 +91,7 @@ class Renaming:
         core = self._core
         files = not inode.is_folder and not target.is_folder
         if files and inode.generation and not inode.is_new and not target.is_new:
-            core.give_up_identity(inode, core.due_for_names())
+            identity.give_up(core, inode, core.due_for_names())
         opened = core.opened.get(inode.ino)
         intent = core.journal.get(target.ino)
         takes_over = (
@@ -99,7 +100,7 @@ class Renaming:
         if not takes_over:
             self._names.remove(target)
             return
-        identity = {
+        taken = {
             "remote_id": target.remote_id,
             "remote_parent": target.remote_parent,
             "remote_name": target.remote_name,
@@ -111,7 +112,7 @@ class Renaming:
         }
         base = (intent.base if intent is not None else None) or target.revision
         moved = intent is not None and intent.place
-        core.disown(inode)
+        identity.disown(core, inode)
         core.doubts.pass_on(target.ino, inode.ino)
         core.journal.pass_conflict(target.ino, inode.ino)
         if intent is not None:
@@ -120,7 +121,7 @@ class Renaming:
                 core.discard_bytes(target, intent)
                 core.tree.update(target, generation=0)
         core.tree.unlink(target)
-        core.tree.update(inode, **identity)
+        core.tree.update(inode, **taken)
         if opened is not None and opened.session is not None:
             opened.session.base = base
         if inode.generation:
@@ -146,7 +147,7 @@ class Renaming:
             for child in core.tree.below(inode.ino):
                 core.tree.update(child, local=True)
                 if child.is_new:
-                    core.disown(child)
+                    identity.disown(core, child)
                     core.journal.drop(child.ino)
                 else:
                     core.journal.park(child.ino, child.revision)

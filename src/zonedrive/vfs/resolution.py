@@ -21,10 +21,10 @@ from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent, due_in
 from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs import identity
 from zonedrive.vfs.comparison import Comparison
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.identity import claim
 from zonedrive.vfs.invalidation import EntryGone, InodeChanged
 
 log = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class Resolution:
         with core.transaction():
             core.doubts.drop(inode.ino)
             core.journal.done(intent, content=True)
-            core.follow(inode, found)
+            identity.follow(core, inode, found)
         core.resolved(doubt)
         core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
@@ -300,7 +300,7 @@ class Resolution:
     def _identify(self, inode: Inode, doubt: Doubt, entry: Entry, **changes: object) -> None:
         """The inode stands for the entry."""
         core = self._core
-        claim(core, inode, entry.id)
+        identity.claim(core, inode, entry.id)
         if doubt.remote_id is None:
             changes |= {
                 "remote_id": entry.id,

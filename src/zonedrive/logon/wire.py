@@ -1,4 +1,4 @@
-"""The JSON of logon, logoff and tokens, read tolerantly.
+"""The JSON of logon and logoff, read tolerantly.
 
 The only place in this package that knows the wire's names.  Must not know requests.
 """
@@ -12,12 +12,7 @@ from zonedrive.errors import BadAnswer
 from zonedrive.remote.wire import count, parse, text
 
 _MILLISECOND = 10**6  # in nanoseconds
-# An `expiry` is said to be in milliseconds, not whether since the epoch or from now on.  Where the
-# life that was asked for does not tell: few durations reach this (31 years), and no moment of our
-# time is below it (2001).
-_MOMENTS_FROM = 10**12
 LONGEST_ADDRESS = 16_384  # characters
-_CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -59,18 +54,6 @@ class Outcome(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """Without the session id."""
         return f"Outcome(logged_on={self.logged_on}, pending={self.pending!r})"
-
-
-class NewToken(msgspec.Struct, frozen=True):
-    """A token as created."""
-
-    id: str
-    secret: str
-    expires_ns: int  # the service's time, 0: not told
-
-    def __repr__(self) -> str:
-        """Without the secret."""
-        return f"NewToken(id={self.id!r}, expires_ns={self.expires_ns})"
 
 
 def requirements(body: bytes, doing: str) -> Requirements:
@@ -137,34 +120,6 @@ def outcome(body: bytes, doing: str) -> Outcome:
     if not result.logged_on and not result.pending and not isinstance(found.get("logonOK"), bool):
         raise BadAnswer(f"{doing}: the answer says neither that it worked nor what is missing")
     return result
-
-
-def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
-    """A token that was asked for with a life of `seconds`, at `now_ns`.
-
-    Raises BadAnswer where no token is in the answer.
-    """
-    found = _object(body, doing)
-    secret = text(found.get("token"))
-    if not secret:
-        raise BadAnswer(f"{doing}: the answer holds no token")
-    expiry = count(found.get("expiry"))
-    if expiry > 0:
-        expiry = _moment(expiry, now_ns // _MILLISECOND, seconds * 1000)
-    return NewToken(text(found.get("id")), secret, min(expiry * _MILLISECOND, (1 << 63) - 1))
-
-
-def _moment(expiry: int, now: int, life: int) -> int:
-    """When a token ends, all in milliseconds: `expiry` may be that moment, or count from `now`.
-
-    The reading that gives it no longer life than the `life` that was asked for; where both do,
-    the shorter one, which is renewed too early rather than too late.
-    """
-    latest = now + life + _CLOCKS_DIFFER
-    readings = [moment for moment in (expiry, now + expiry) if now < moment <= latest]
-    if readings:
-        return min(readings)
-    return expiry if expiry >= _MOMENTS_FROM else now + expiry
 
 
 def _object(body: bytes, doing: str) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Directory:
         with checked_password(doing), _advice(_TOKEN_ADVICE):
             answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
         try:
-            return records.new_token(answer, doing, time.time_ns())
+            return records.new_token(answer, doing, time.time_ns(), seconds)
         except BadAnswer as wrong:
             wrong.remedy = "one was made all the same: see the list of tokens"
             raise

@@ -21,9 +21,11 @@ from zonedrive.remote.wire import parse
 
 _LARGEST = (1 << 63) - 1
 _MILLISECOND = 10**6  # in nanoseconds
-# An expiry is in milliseconds; whether since the epoch or from now on is not published.  No
-# duration reaches this (31 years), and no moment of our time is below it (2001).
+# An expiry is in milliseconds; whether since the epoch or from now on is not published.  Where the
+# life that was asked for does not tell: few durations reach this (31 years), and no moment of our
+# time is below it (2001).
 _MOMENTS_FROM = 10**12
+_CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
 _SECRETS = frozenset({"token", "password"})
 
 
@@ -67,16 +69,32 @@ def token(record: Record) -> Token:
     )
 
 
-def new_token(body: bytes, doing: str, now_ns: int) -> NewToken:
-    """The token that was made.  Raises BadAnswer where none is in the answer, or none of use."""
+def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
+    """A token that was asked for with a life of `seconds`, at `now_ns`.
+
+    Raises BadAnswer where none is in the answer, or none of use.
+    """
     found = _object(body, doing)
     secret = text(found.get("token"))
     if not secret or not all("!" <= char <= "~" for char in secret):
         raise BadAnswer(f"{doing}: the answer holds no token that could stand in a request")
     expiry = count(found.get("expiry"))
-    if 0 < expiry < _MOMENTS_FROM:
-        expiry += now_ns // _MILLISECOND
+    if expiry > 0:
+        expiry = _end(expiry, now_ns // _MILLISECOND, seconds * 1000)
     return NewToken(text(found.get("id")), secret, _nanoseconds(expiry))
+
+
+def _end(expiry: int, now: int, life: int) -> int:
+    """When a token ends, all in milliseconds: `expiry` may be that moment, or count from `now`.
+
+    The reading that gives it no longer life than the `life` that was asked for; where both do,
+    the shorter one, which is renewed too early rather than too late.
+    """
+    latest = now + life + _CLOCKS_DIFFER
+    readings = [end for end in (expiry, now + expiry) if now < end <= latest]
+    if readings:
+        return min(readings)
+    return expiry if expiry >= _MOMENTS_FROM else now + expiry
 
 
 def group(body: bytes, doing: str) -> Group:

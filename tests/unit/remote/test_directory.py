@@ -52,6 +52,9 @@ ODD: tuple[object, ...] = (
     {"a": []},
 )
 NOW_MS = 1_800_000_000_000
+NOW = NOW_MS * 10**6
+DAY_S = 86_400
+DAY_MS = DAY_S * 1000
 
 Verb = Callable[[Directory], Awaitable[object]]
 CHANGES: dict[str, Verb] = {
@@ -286,19 +289,34 @@ async def test_no_list_hands_a_secret_on(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expiry", "expected"),
+    ("expiry", "expires_ns"),
     [
-        (NOW_MS + 1, (NOW_MS + 1) * 10**6),
-        (60_000, (NOW_MS + 60_000) * 10**6),
+        (1_807_776_000_000, 1_807_776_000_000 * 10**6),
+        (90 * DAY_MS, NOW + 90 * DAY_MS * 10**6),
+        (3650 * DAY_MS, NOW + 3650 * DAY_MS * 10**6),
+        (0, 0),
         (None, 0),
+        (-1, 0),
         ("soon", 0),
-        (10**40, (1 << 63) - 1),
+        (2**62, 2**63 - 1),
     ],
 )
-def test_an_expiry_is_a_moment_or_a_duration(expiry: object, expected: int) -> None:
-    """Milliseconds since the epoch, or from now on."""
-    body = json.dumps({"token": "s", "expiry": expiry}).encode()
-    assert records.new_token(body, "x", NOW_MS * 10**6).expires_ns == expected
+def test_an_expiry_may_be_a_moment_or_a_duration(expiry: object, expires_ns: int) -> None:
+    """The interface says milliseconds, not since when."""
+    body = json.dumps({"id": "i", "token": "t", "expiry": expiry}).encode()
+    assert records.new_token(body, "x", NOW, 90 * DAY_S).expires_ns == expires_ns
+
+
+@pytest.mark.parametrize("wrong_by", [-1, 0, 1])
+@pytest.mark.parametrize("days", [1, 90, 36500])
+def test_a_clock_that_is_wrong_by_a_day_changes_no_reading(days: int, wrong_by: int) -> None:
+    """A moment stays that moment, even one that seems to be over, and a duration a duration."""
+    here = NOW + wrong_by * DAY_S * 10**9
+    for there in (0, NOW // 10**6):
+        body = json.dumps({"token": "t", "expiry": there + days * DAY_MS}).encode()
+        expires = records.new_token(body, "x", here, days * DAY_S).expires_ns
+        ends_in = (expires - (NOW if there else here)) / (DAY_S * 10**9)
+        assert ends_in == pytest.approx(days) or (days > 11_000 and 0 < ends_in < days)
 
 
 @pytest.mark.parametrize("secret", [*ODD[:1], "", "a b", "a\nb", "\x1b[31m", "ä", [], {}])

@@ -31,8 +31,8 @@ class Desktop:
 
     async def show(self, title: str, text: str) -> bool:
         """Show it in place of the former one; whether a desktop took it."""
-        words = ("zonedrive", self._number, "dialog-password", title, _plain(text), ())
-        answer = await self._call("Notify", "susssasa{sv}i", (*words, URGENT, 0))
+        words: list[object] = ["zonedrive", self._number, "dialog-password", title, _plain(text)]
+        answer = await self._call("Notify", "susssasa{sv}i", (*words, [], URGENT, 0))
         if not answer:
             return False
         self._number = answer[0]

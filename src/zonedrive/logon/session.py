@@ -115,6 +115,7 @@ class BearerAuth(httpx.Auth):
         self._store, self._renew, self._monotonic = store, renew, monotonic
         self._turn = threading.Lock()
         self._threads = trio.CapacityLimiter(THREADS)
+        self._why: NotLoggedOn | None = None  # no other could be had, as a person should hear it
         self._shown = False  # whether the refused one is being shown again
         self._known: Bearer | None = None
         self._refused: Bearer | None = None  # the last one, until another is accepted
@@ -180,19 +181,32 @@ class BearerAuth(httpx.Auth):
             return known
         now = self._monotonic()
         if self._refused is not None and now < min(self._look_at, self._again_at):
-            raise _ended()
+            raise self._nothing()
         self._look_at = now + LOOK_SECONDS
         found = self._stored()
         if self._is_refused(found):
-            found = self._renew(self._refused) or found
+            found = self._another() or found
         if self._is_refused(found):
             if now < self._again_at:
-                raise _ended()
+                raise self._nothing()
             self._shown = True
             self._again_at = now + self._wait  # others wait for what comes of this one
             return found
         self._known = found
         return found
+
+    def _another(self) -> Bearer | None:
+        self._why = None
+        try:
+            return self._renew(self._refused)
+        except NotLoggedOn as why:
+            self._why = why
+            raise
+
+    def _nothing(self) -> NotLoggedOn:
+        if self._why is None:
+            return _ended()
+        return NotLoggedOn(self._why.message, remedy=self._why.remedy)
 
     def renewed(self, bearer: Bearer) -> None:
         """It is the one to use from now on."""
@@ -201,7 +215,7 @@ class BearerAuth(httpx.Auth):
     def look_again(self) -> None:
         """A person has logged on, perhaps."""
         self._look_at = 0.0
-        self._known = None
+        self._known = self._why = None
 
     def _accepts(self, bearer: Bearer, response: httpx.Response) -> bool:
         """Whether the service did not refuse the bearer; what it did is remembered."""

@@ -149,6 +149,8 @@ def test_a_code_comes_by_mail(start: Callable[..., Service]) -> None:
     new = service.tell({"mail": CAROL})["code"]
     assert go_on(service, third, verificationCode=new).status_code == 200
     assert "error" in service.tell({"mail": CAROL})
+    again = logon(service.client(), CAROL, PASSWORDS[CAROL], verificationCode=new)
+    assert refusal(again) == (401, "AUTHORIZATION_FAILED")
 
 
 def test_a_flow_without_codes_ends_with_the_password(service: Service) -> None:

@@ -1,5 +1,6 @@
 """Scopes restrict, each part further, and never give more than the user has."""
 
+import json
 import re
 from typing import Any
 
@@ -122,6 +123,22 @@ def test_a_limit_that_nobody_understands_is_refused(
     scope = {"limitations": limitations}
     answer = logon(service.client(), alice.id, PASSWORDS[alice.id], scope=scope)
     assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+
+
+@pytest.mark.parametrize("depth", [18, 19, 500, 972, 5000])
+def test_a_scope_nested_without_end_is_refused(service: Service, alice: Person, depth: int) -> None:
+    """Whatever is accepted can also be listed again."""
+    values = "[" * depth + "]" * depth
+    scope = '{"extensions": {"a": ' + values + "}}"
+    kind = {"Content-Type": "application/json"}
+    for path, more in [
+        ("/api/access/logon", {"username": alice.id}),
+        ("/api/tokens", {"tokenName": "deep", "validity": 60}),
+    ]:
+        body = json.dumps({**more, "password": list(PASSWORDS[alice.id])})
+        answer = alice.post(path, content=f'{body[:-1]}, "scope": {scope}}}', headers=kind)
+        assert answer.status_code == (400 if depth > 18 else 201 if "token" in path else 200)
+    assert alice.get("/api/tokens").status_code == 200
 
 
 def test_the_scope_of_the_first_step_holds_for_the_whole_flow(

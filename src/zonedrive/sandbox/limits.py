@@ -12,6 +12,7 @@ from zonedrive.sandbox.errors import ApiError, bad_argument
 from zonedrive.sandbox.sessions import ACTIONS, Scope
 
 LIMITATIONS = ("zones", "entries")
+DEEPEST = 20  # containers in containers
 READING = ("list", "get", "access")
 OF_ENTRIES = ("file_id", "folder_id", "entry_id")  # names in the paths of endpoints
 
@@ -19,10 +20,13 @@ OF_ENTRIES = ("file_id", "folder_id", "entry_id")  # names in the paths of endpo
 def check(scope: Scope | None) -> None:
     """Raises ApiError 400 for a scope with a permission or limitation that there is not.
 
-    A limit that nobody understands must not be taken for one that is kept.
+    A limit that nobody understands must not be taken for one that is kept.  Nor may one be nested
+    so deep that it could be read, but not written.
     """
     if scope is None:
         return
+    if _is_deeper([scope.limitations, scope.extensions], DEEPEST):
+        raise bad_argument(f"The scope is nested deeper than {DEEPEST} levels")
     if unknown := scope.unknown_actions():
         raise bad_argument(
             f"The scope has unknown permissions: {', '.join(unknown)}; there are"
@@ -33,6 +37,19 @@ def check(scope: Scope | None) -> None:
             raise bad_argument(f"The scope has an unknown limitation, {name}")
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise bad_argument(f"The limitation {name} is an array of identifiers")
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether containers lie in containers more than so many levels deep."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [
+            inner
+            for outer in layer
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+    return bool(layer)
 
 
 def zones(scope: Scope | None) -> list[str] | None:

@@ -1,0 +1,197 @@
+"""No password, token or key where anybody else could come by it."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
+from zonedrive import harden
+
+PASSWORD = world.PASSWORDS["alice"]
+
+FORMS = tuple(
+    text.encode(code)
+    for code in ("utf-8", "utf-16-le", "utf-32-le")
+    for text in (
+        PASSWORD,
+        ",".join(f'"{char}"' for char in PASSWORD),
+        ", ".join(f'"{char}"' for char in PASSWORD),
+    )
+)
+"""The password as text, and as the array of characters that a request carries."""
+
+
+def memory(pid: int) -> Iterator[bytes]:
+    """What a process has in memory, as root can read it."""
+    with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", 0) as whole:
+        for line in maps:
+            found = re.match(r"([0-9a-f]+)-([0-9a-f]+) r\S+ \S+ \S+ \S+\s*(.*)", line)
+            if found is None or found[3].startswith("[v"):
+                continue
+            start, end = int(found[1], 16), int(found[2], 16)
+            try:
+                whole.seek(start)
+                yield whole.read(end - start)
+            except (OSError, OverflowError):
+                continue  # not backed by anything
+
+
+def holds(pid: int, *secrets: bytes) -> list[bytes]:
+    """Which of the secrets are in a process's memory."""
+    found = set()
+    for part in memory(pid):
+        found |= {secret for secret in secrets if secret in part}
+    return sorted(found)
+
+
+@pytest.fixture
+def renewed(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
+    """A mount in the background whose logon was renewed with a kept password."""
+    machine.log_on(deployment, profile="sandbox", options=["--session-only", "--save-password"])
+    mount = Mounted(machine, deployment, zone, ["settle=0.2", "debug"])
+    try:
+        mount.mount()
+        first = (machine.state / "secrets.json").read_bytes()
+        deployment.tell({"expire_sessions": True})
+        list(mount.root.iterdir())
+        eventually(lambda: (machine.state / "secrets.json").read_bytes() != first, what="renewed")
+        yield mount
+    finally:
+        mount.tear_down()
+        deployment.forget_people()
+
+
+def test_no_trace_of_a_password_is_left(renewed: Mounted) -> None:
+    """Not in the daemon's memory, arguments, environment or log, nor on the disk beside its file.
+
+    The daemon had it renewed by a process that has ended.
+    """
+    pid, machine = renewed.pid, renewed.machine
+    bearer = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
+    if os.geteuid() == 0:
+        assert holds(pid, *FORMS) == []
+        # Looked for rightly: what the daemon does need is found.
+        assert holds(pid, bearer["secret"].encode()) == [bearer["secret"].encode()]
+    else:
+        with pytest.raises(PermissionError):
+            next(memory(pid))
+    for name in ("cmdline", "environ"):
+        shown = Path(f"/proc/{pid}/{name}").read_bytes()
+        assert PASSWORD.encode() not in shown
+        assert bearer["secret"].encode() not in shown
+    log = renewed.log()
+    assert PASSWORD not in log
+    assert bearer["secret"] not in log
+    for path in machine.folder.rglob("*"):
+        if path.is_relative_to(renewed.path) or not path.is_file():
+            continue
+        assert (PASSWORD.encode() in path.read_bytes()) == (path.name == "password.json"), path
+        if path.name in ("password.json", "secrets.json"):
+            assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_daemon_writes_no_core(renewed: Mounted) -> None:
+    """Whatever it dies of."""
+    limits = Path(f"/proc/{renewed.pid}/limits").read_text()
+    assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_other_programs_of_the_same_user_cannot_look_in(hidden: bool) -> None:
+    """Neither into the memory nor at the environment; of an ordinary process they can."""
+    user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    prepare = Path(harden.__file__).read_text() + ("\nno_dumps()" if hidden else "")
+    look = "import sys; [open(f'/proc/{sys.argv[1]}/{name}', 'rb') for name in ('environ', 'mem')]"
+    process = subprocess.Popen(
+        ["/usr/bin/python3", "-c", f"{prepare}\nprint('ready', flush=True)\ninput()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", **user,  # type: ignore[call-overload]
+    )  # fmt: skip
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        looked = subprocess.run(
+            ["/usr/bin/python3", "-c", look, str(process.pid)],
+            capture_output=True, cwd="/", check=False, **user,  # type: ignore[call-overload]
+        )  # fmt: skip
+    finally:
+        process.communicate(b"\n")
+    assert (b"PermissionError" in looked.stderr) == hidden, looked.stderr
+
+
+@pytest.mark.parametrize("command", ["logon", "again"])
+def test_a_process_with_a_password_hides_it(
+    machine: Machine, deployment: Deployment, command: str
+) -> None:
+    """While it works: nothing in its arguments or environment, and no core of it."""
+    machine.log_on(deployment, profile="sandbox", options=["--save-password"])
+    deployment.fault(stall=2, path="^/api/access/authorizationrequirements")
+    if command == "logon":
+        arguments = [str(Path(sys.executable).with_name("zonedrive")), "logon",
+                     deployment.base_url, "--username", f"alice@{world.DOMAIN}",
+                     "--password-stdin"]  # fmt: skip
+        text = f"{PASSWORD}\n"
+    else:
+        secrets = json.loads((machine.state / "secrets.json").read_text())
+        digest = hashlib.sha256(json.loads(secrets["bearer"])["secret"].encode()).hexdigest()
+        arguments = [sys.executable, "-m", "zonedrive.logon.again", "--account", "default"]
+        text = json.dumps({"instead_of": digest, "ended": True})
+    process = subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=machine.environment, encoding="utf-8",
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(text)
+    process.stdin.close()
+    before = deployment.stats()["requests"].get("GET /api/access/authorizationrequirements", 0)
+    eventually(
+        lambda: (
+            deployment.stats()["requests"].get("GET /api/access/authorizationrequirements", 0)
+            > before
+            or process.poll() is not None
+        ),
+        what="it asks the service",
+    )
+    proc = Path(f"/proc/{process.pid}")
+    for name in ("cmdline", "environ"):
+        assert PASSWORD.encode() not in (proc / name).read_bytes()
+    assert re.search(r"^Max core file size +0 +0 ", (proc / "limits").read_text(), re.MULTILINE)
+    deployment.heal()
+    process.stdin = None
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert PASSWORD not in out + err
+
+
+def test_an_unforeseen_failure_quotes_no_secret(machine: Machine, deployment: Deployment) -> None:
+    """What is kept of it for a report holds types and places, no values."""
+    poison = machine.folder / "sitecustomize.py"
+    poison.write_text(
+        "import zonedrive.logon.access as access\n"
+        "async def logon(self, username, *, password=None, **more):\n"
+        "    raise RuntimeError(f'{password.reveal()} {list(password.reveal())}')\n"
+        "access.Access.logon = logon\n"
+    )
+    machine.environment["PYTHONPATH"] = os.pathsep.join(
+        [str(machine.folder), os.environ.get("PYTHONPATH", "")]
+    )
+    machine.environment["TMPDIR"] = str(machine.folder)
+    ended = machine.run(
+        "logon", deployment.base_url, "--username", "alice", "--password-stdin",
+        "--ca-file", deployment.ca_file, text=f"{PASSWORD}\n",
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert PASSWORD not in ended.stderr
+    report = Path(ended.stderr.rsplit("see ", 1)[1].strip())
+    assert "RuntimeError" in report.read_text()
+    assert PASSWORD not in report.read_text()
+    assert PASSWORD[:4] not in report.read_text()

@@ -1,0 +1,86 @@
+"""Two people's accounts on one machine, at the same time."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+
+ACCOUNTS = {"work": "alice", "home-2": "bob"}
+
+
+@pytest.fixture
+def both(machine: Machine, deployment: Deployment) -> Iterator[dict[str, Path]]:
+    """Alice's and Bob's mounts, by account."""
+    mounts = {}
+    try:
+        for account, name in ACCOUNTS.items():
+            machine.log_on(deployment, name=name, profile="sandbox", options=["--account", account])
+            mounts[account] = machine.folder / account
+            mounts[account].mkdir()
+            machine.done("mount", mounts[account], "--account", account, "-osettle=0.2")
+        yield mounts
+    finally:
+        for path in mounts.values():
+            machine.run("unmount", path, "--now")
+
+
+def status(machine: Machine, account: str) -> dict[str, object]:
+    """As the account's daemon tells it."""
+    found: dict[str, object] = json.loads(machine.done("status", "--json", "--account", account))
+    return found
+
+
+def test_two_accounts_live_side_by_side(
+    machine: Machine, deployment: Deployment, zone: str, both: dict[str, Path]
+) -> None:
+    """Two daemons and two mounts; each acts as its own user, and shares no file with the other."""
+    for account, name in ACCOUNTS.items():
+        (both[account] / zone / f"by {name}.txt").write_text(name)
+        machine.done("sync", both[account])
+    seen = deployment.person("carol").zone(zone).listing()
+    for name in ACCOUNTS.values():
+        assert seen[f"by {name}.txt"]["lastModifiedBy"] == f"{name}@{world.DOMAIN}"
+    found = {account: status(machine, account) for account in ACCOUNTS}
+    assert len({each["pid"] for each in found.values()}) == 2
+    for account, path in both.items():
+        assert found[account]["mountpoint"] == str(path)
+        assert found[account]["account"] == account
+    kept = {
+        account: (machine.folders["STATE_HOME"] / "zonedrive" / account / "secrets.json")
+        for account in ACCOUNTS
+    }
+    one, other = (json.loads(path.read_text()) for path in kept.values())
+    assert set(one.values()).isdisjoint(other.values())
+
+
+def test_one_account_ends_without_the_other(
+    machine: Machine, deployment: Deployment, zone: str, both: dict[str, Path]
+) -> None:
+    """A logoff of one takes nothing of the other's, neither here nor at the service."""
+    machine.done("logoff", "--account", "work")
+    assert not (machine.folders["STATE_HOME"] / "zonedrive" / "work").exists()
+    assert not (machine.folders["CACHE_HOME"] / "zonedrive" / "work").exists()
+    assert list(both["work"].iterdir()) == []
+    (both["home-2"] / zone / "still.txt").write_text("here")
+    machine.done("sync", both["home-2"])
+    assert deployment.person("carol").zone(zone).read("still.txt") == b"here"
+    refused = machine.run("status", "--account", "work")
+    assert refused.returncode == 3
+    assert "'work' is not logged on" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["Work", "a b", "../x", "ä", "a/b", "a_b", ""])
+def test_a_name_that_is_none_is_refused(machine: Machine, name: str) -> None:
+    """Lower-case letters, digits and hyphens; nothing is made for another."""
+    for command in ("logon", "logoff", "status"):
+        more = ["https://zones.invalid", "--username", "a", "--password-stdin"]
+        refused = machine.run(command, *(more if command == "logon" else ()), "--account", name)
+        assert refused.returncode in (1, 2)
+        assert refused.stderr.count("\n") == 1, refused.stderr
+        assert "account" in refused.stderr
+    assert not (machine.folders["STATE_HOME"] / "zonedrive").exists()

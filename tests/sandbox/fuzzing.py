@@ -243,7 +243,7 @@ class Fuzzer:
         """An object of known fields with any values, some of them twice; or just a value."""
         text = self._pick(VALUES)
         if not self._one_in(8):
-            values = [*self._known.values, *VALUES]
+            values = [*self._known.values, *VALUES, self._nested()]
             members = [
                 f"{json.dumps(name)}: {self._pick(values)}" for name in self._some(FIELDS, 6, 1)
             ]
@@ -270,8 +270,13 @@ class Fuzzer:
         }
         shape = shapes.get(template, {"parentId": folder, "name": name})
         if self._one_in(2):
-            shape[self._pick(sorted(shape))] = self._pick(VALUES)
+            shape[self._pick([*shape, "scope"])] = self._pick([*VALUES, *[self._nested()] * 9])
         return ("{" + ",".join(f'"{key}":{value}' for key, value in shape.items()) + "}").encode()
+
+    def _nested(self) -> str:
+        """A scope as deep as parsers and writers bear, more or less."""
+        depth = self._random.randint(1, 1100)
+        return '{"extensions": {"a": ' + "[" * depth + "]" * depth + "}}"
 
     def _upload(self) -> tuple[str, bytes]:
         """A form that is whole, with any name."""

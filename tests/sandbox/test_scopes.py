@@ -131,10 +131,11 @@ def test_a_scope_nested_without_end_is_refused(service: Service, alice: Person, 
     values = "[" * depth + "]" * depth
     scope = '{"extensions": {"a": ' + values + "}}"
     kind = {"Content-Type": "application/json"}
-    for path, more in [
-        ("/api/access/logon", {"username": alice.id}),
-        ("/api/tokens", {"tokenName": "deep", "validity": 60}),
-    ]:
+    bodies: dict[str, dict[str, Any]] = {
+        "/api/access/logon": {"username": alice.id},
+        "/api/tokens": {"tokenName": "deep", "validity": 60},
+    }
+    for path, more in bodies.items():
         body = json.dumps({**more, "password": list(PASSWORDS[alice.id])})
         answer = alice.post(path, content=f'{body[:-1]}, "scope": {scope}}}', headers=kind)
         assert answer.status_code == (400 if depth > 18 else 201 if "token" in path else 200)

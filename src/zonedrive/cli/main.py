@@ -24,6 +24,11 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Logging on": {
         "logon": ("zonedrive.cli.logon", "logon", "Log on to a service and keep a token."),
         "logoff": ("zonedrive.cli.logon", "logoff", "End the logon, destroy key and cache."),
+        "new-credentials": (
+            "zonedrive.cli.credentials",
+            "new_credentials",
+            "Ask for new credentials.",
+        ),
         "password": ("zonedrive.cli.password", "password", "Change your password."),
     },
     "Mounting": {

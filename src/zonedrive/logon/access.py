@@ -11,7 +11,7 @@ from typing import Final
 
 import httpx
 
-from zonedrive.errors import NotFound
+from zonedrive.errors import NotFound, Rejected
 from zonedrive.logon import wire
 from zonedrive.logon.clock import Clock
 from zonedrive.logon.secrets import Secret
@@ -26,6 +26,7 @@ from zonedrive.remote.service import REQUIREMENTS, ZONES, metadata_client
 
 LOGON: Final = "/api/access/logon"
 LOGOFF: Final = "/api/access/logoff"
+NEW_CREDENTIALS: Final = "/api/access/newcredentials"
 IDP: Final = "/api/access/idpsignonuri"
 PERSONAL_ID: Final = "/api/access/personalid-signonuri"
 
@@ -117,6 +118,17 @@ class Access:
         body = records.token_wanted(name, seconds, password.reveal(), None)
         answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
         return records.new_token(answer, doing, self.clock.now_ns(), seconds)
+
+    async def new_credentials(self, username: str) -> str:
+        """Ask for new credentials for a user; gives what the service says, "" for nothing."""
+        doing = "asking for new credentials"
+        body = {"name": username}
+        try:
+            answer = await self._calls.change("POST", NEW_CREDENTIALS, body=body, doing=doing)
+        except Rejected as refused:
+            refused.remedy = "check the user name"
+            raise
+        return wire.message(answer)
 
     async def check(self) -> None:
         """Raise NotLoggedOn where the carried bearer is not accepted."""

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from zonedrive.errors import BadAnswer
+from zonedrive.remote.answers import plain_text
 from zonedrive.remote.wire import count, parse, text
 
 _MILLISECOND = 10**6  # in nanoseconds
@@ -120,6 +121,14 @@ def outcome(body: bytes, doing: str) -> Outcome:
     if not result.logged_on and not result.pending and not isinstance(found.get("logonOK"), bool):
         raise BadAnswer(f"{doing}: the answer says neither that it worked nor what is missing")
     return result
+
+
+def message(body: bytes) -> str:
+    """What the service says to a person, on one line; "" where it says nothing."""
+    try:
+        return plain_text(text(_object(body, "").get("message")))
+    except BadAnswer:
+        return ""
 
 
 def _object(body: bytes, doing: str) -> dict[str, Any]:

@@ -18,6 +18,15 @@ def test_requirements() -> None:
     assert wire.requirements(b'{"otpType":"None"}', "x").code_kind == ""
 
 
+def test_words_for_a_person_are_one_line() -> None:
+    """Whatever the service says, or does not."""
+    assert (
+        wire.message(b'{"message": "Look\\n at\\u001b[31m your mail"}') == "Look at [31m your mail"
+    )
+    for nothing in (b"", b"[]", b'{"message": null}', b"<html>"):
+        assert wire.message(nothing) == ""
+
+
 @given(JSON)
 def test_no_answer_breaks_the_reader(value: object) -> None:
     """It is read, or it is a BadAnswer."""

@@ -13,12 +13,12 @@ import pytest
 from tests.harness import world
 from tests.harness.chromium import Chromium
 from tests.harness.deployment import Deployment
-from tests.harness.machine import Machine
-from tests.harness.terminal import Terminal
+from tests.harness.desk import Desk, command, sign_on
+from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
 from zonedrive.remote.profile import packaged
 
-ALICE, BOB = f"alice@{world.DOMAIN}", f"bob@{world.DOMAIN}"
+ALICE, CAROL = f"alice@{world.DOMAIN}", f"carol@{world.DOMAIN}"
 PROVIDERS = """
 identity_providers = [
     { name = "corp", description = "Corporate sign-on" }, { name = "branch office" },
@@ -35,7 +35,7 @@ response = "form"
 
 @pytest.fixture(scope="module")
 def _free() -> Iterator[Deployment]:
-    yield from served(f'{PROVIDERS}idp_users = ["{BOB}"]')
+    yield from served(f'{PROVIDERS}idp_users = ["{CAROL}"]')
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def served(organization: str) -> Iterator[Deployment]:
 
 @pytest.fixture
 def free(_free: Deployment) -> Iterator[Deployment]:
-    """A service where one may sign on in a browser, and Bob has to."""
+    """A service where one may sign on in a browser, and Carol has to."""
     yield _free
     _free.heal()
 
@@ -66,50 +66,6 @@ def chromium(_free: Deployment, strict: Deployment) -> Iterator[Chromium]:
     browser = Chromium(_free.base_url, strict.base_url)
     yield browser
     browser.close()
-
-
-class Desk:
-    """A person's desk: a terminal in which a logon runs, and what it gave to the browser."""
-
-    def __init__(self, machine: Machine, service: Deployment, *options: str) -> None:
-        self._given = machine.folder / "given"
-        hook = machine.folder / "browser"
-        hook.write_text(
-            f'#!/bin/sh\necho "$@" >{self._given}.new; mv {self._given}.new {self._given}\n'
-        )
-        hook.chmod(0o700)
-        machine.environment["BROWSER"] = str(hook)
-        self.machine = machine
-        self.terminal = Terminal(machine, *command(service, *options))
-
-    def address(self) -> str:
-        """What the browser is started with, all of it."""
-        eventually(self._given.exists, 30, what=f"a browser is opened: {self.terminal.shown}")
-        return self._given.read_text().strip()
-
-    def is_opened(self) -> bool:
-        """Whether a browser was started."""
-        return self._given.exists()
-
-    def end(self, code: int) -> str:
-        """Wait for the end of the logon, with that exit code; what was shown."""
-        assert self.terminal.end() == code, self.terminal.shown
-        assert "Traceback" not in self.terminal.shown
-        return self.terminal.shown
-
-
-def command(service: Deployment, *options: str) -> list[str]:
-    """The command line of a logon."""
-    profile = [] if "--profile" in options else ["--profile", "sandbox"]
-    return ["logon", service.base_url, "--ca-file", str(service.ca_file), *profile, *options]
-
-
-def sign_on(chromium: Chromium, user: str = ALICE, password: str = "") -> None:
-    """At the provider's page."""
-    chromium.until("Password")
-    chromium.fill("username", user)
-    chromium.fill("password", password or world.PASSWORDS[user.partition("@")[0]])
-    chromium.click("button.go")
 
 
 def is_logged_on(machine: Machine) -> bool:
@@ -208,23 +164,54 @@ def test_a_browser_that_is_somebody_else(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
     """With --username only that user is logged on, whoever the browser knows."""
-    desk = Desk(machine, free, "--idp", "corp", "--username", BOB)
+    desk = Desk(machine, free, "--idp", "corp", "--username", CAROL)
     chromium.go(desk.address())
     sign_on(chromium)
     chromium.until("Not signed on")
-    assert f"signed on as {ALICE}, not as {BOB}" in desk.end(3)
+    assert f"signed on as {ALICE}, not as {CAROL}" in desk.end(3)
     assert not machine.state.exists()
+
+
+def test_a_mount_goes_on_after_another_sign_on(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """When the session ends, status says the same sign-on again; after it the mount goes on."""
+
+    def signed_on() -> None:
+        (machine.folder / "given").unlink(missing_ok=True)
+        desk = Desk(machine, free, "--idp", "branch office")
+        chromium.go(desk.address())
+        sign_on(chromium)
+        chromium.until("Signed on")
+        desk.end(0)
+
+    signed_on()
+    mount = Mounted(machine, free, "Zone 01", ["settle=0.2", "refresh=0.3"])
+    try:
+        mount.mount()
+        assert (mount.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+        free.tell({"expire_sessions": True})
+        (mount.root / "new.txt").write_text("waits for a sign-on\n")
+        command = f"run: zonedrive logon {free.base_url} --idp 'branch office'"
+        eventually(lambda: command in machine.done("status"), 20, what="status says what to run")
+        signed_on()
+        mount.sync()
+        free.forget_people()
+        zone = free.person("alice").zone("Zone 01")
+        assert zone.read("new.txt") == b"waits for a sign-on\n"
+    finally:
+        mount.tear_down()
 
 
 def test_a_user_who_is_sent_to_a_provider(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """The service answers his name with an address: the browser goes there, and comes back."""
-    desk = Desk(machine, free, "--username", BOB)
+    """The service answers her name with an address: the browser goes there, and comes back."""
+    desk = Desk(machine, free, "--username", CAROL)
     chromium.go(desk.address())
-    assert BOB in chromium.run("return document.forms[0].username.value")
-    sign_on(chromium, BOB)
-    chromium.until(f"Signed on as {BOB}")
+    assert CAROL in chromium.run("return document.forms[0].username.value")
+    sign_on(chromium, CAROL)
+    chromium.until(f"Signed on as {CAROL}")
     desk.end(0)
     assert is_logged_on(machine)
 

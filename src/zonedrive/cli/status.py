@@ -14,7 +14,7 @@ from zonedrive.cli import control
 from zonedrive.cli.options import json_option, some_account_option
 from zonedrive.cli.show import Progress, amount, complain, count, line, table
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import AlreadyRunning
+from zonedrive.errors import AlreadyRunning, ZonedriveError
 from zonedrive.paths import AccountPaths
 
 WATCH_SECONDS = 1.0
@@ -23,7 +23,7 @@ STATES = {
     "offline": "the service cannot be reached: what is cached can be read, what you write waits"
     " and is sent by itself when it is back",
     "logon-required": "the logon has ended: what is cached can be read, what you write waits;"
-    " run 'zonedrive logon URL'",
+    " run: COMMAND",
 }
 """What each state but `online` means, and what to do."""
 
@@ -77,7 +77,9 @@ def _show(found: dict[str, Any], *, as_json: bool, watch: bool) -> None:
     place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
     line(f"{found['account']}: {place}, {found['state']}", "bold")
     if found["mountpoint"] and (meaning := STATES.get(found["state"])):
-        line(meaning.replace("URL", found["base_url"]))
+        if "COMMAND" in meaning:
+            meaning = meaning.replace("COMMAND", _logon_command(found))
+        line(meaning)
     outbox, cache, tree = found["outbox"], found["cache"], found["tree"]
     line(f"service  {found['base_url']}")
     line(f"outbox   {_outbox(outbox)}")
@@ -102,6 +104,16 @@ def _show(found: dict[str, Any], *, as_json: bool, watch: bool) -> None:
             ],
             right=["size", "sent"],
         )
+
+
+def _logon_command(found: dict[str, Any]) -> str:
+    """What to type, the way of the last time included (a sign-on in a browser, say)."""
+    from zonedrive.logon.account import Account
+
+    try:
+        return Account.load(AccountPaths(found["account"])).logon_command()
+    except ZonedriveError:
+        return f"zonedrive logon {found['base_url']}"
 
 
 def _outbox(outbox: dict[str, int]) -> str:

@@ -65,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 NOTHING: Final = Verdict(
-    "mild", "Nothing came back", "This page was opened without an answer of the sign-on."
+    "mild", "Nothing came back", "No answer came with this page; zonedrive still waits for one."
 )
 GONE: Final = Verdict(
     "mild", "zonedrive is not waiting any more", "Begin again with zonedrive logon."

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.unit.cli.stand_in import ZONES, StandIn, command, log_on, run
 from zonedrive import __version__, errors
+from zonedrive.cli import logon as logon_module
 from zonedrive.cli import main as main_module
 from zonedrive.cli.exits import exit_code
 from zonedrive.cli.logon import Terminal
@@ -177,15 +179,20 @@ def test_closed_streams_are_no_obstacle(streams: str, home: Path) -> None:
 
 def test_a_logon_with_closed_input_says_what_is_missing() -> None:
     """No password, or nobody to ask: one line for each."""
-    url = ["logon", "https://127.0.0.1:1"]
-    failed = closed("<&-", *url)
-    assert failed.returncode == 2 and "no terminal" in failed.stderr
-    assert failed.stderr.count("\n") == 1
+    failed = closed("<&-", "logon", "https://127.0.0.1:1")
+    assert failed.returncode == 4 and failed.stderr.count("\n") == 1
     terminal = Terminal(password_stdin=True, code=None)
     with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch:  # noqa: PTH123
         patch.setattr("sys.stdin", nothing)
         with pytest.raises(errors.CredentialsRefused, match="no password on the standard input"):
             terminal.password()
+        for ask in (_username, Terminal(password_stdin=False, code=None).password):
+            with pytest.raises(click.UsageError, match="no terminal"):
+                ask()
+
+
+def _username() -> None:
+    logon_module._prompt("User name")
 
 
 def test_what_nobody_foresaw_is_one_line_and_a_file(

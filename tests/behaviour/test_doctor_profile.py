@@ -75,36 +75,31 @@ def test_a_version_without_its_time_is_noticed(logged_on: Machine) -> None:
     assert "no version" in nothing["versions"]["detail"]
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "ok", "word"),
-    [
-        (401, {}, True, "cannot be told"),
-        (500, {}, True, "cannot be told"),
-        (200, {}, False, "without a logon"),
-        (302, {"Location": "https://elsewhere.example/"}, False, "never followed"),
-        (404, {}, False, "no such address"),
-        (405, {}, False, "not for this method"),
-    ],
-)
-def test_a_service_that_answers_everything_alike(
-    logged_on: Machine,
-    meddler: Meddler,
-    status: int,
-    headers: dict[str, str],
-    ok: bool,
-    word: str,
-) -> None:
+ALIKE = [
+    (401, {}, True, "cannot be told"),
+    (500, {}, True, "cannot be told"),
+    (200, {}, False, "without a logon"),
+    (302, {"Location": "https://elsewhere.example/"}, False, "never followed"),
+    (404, {}, False, "no such address"),
+    (405, {}, False, "not for this method"),
+]
+
+
+def test_a_service_that_answers_everything_alike(logged_on: Machine, meddler: Meddler) -> None:
     """What an answer cannot tell is said to be open; and nobody's data is at stake."""
+    said: list[tuple[int, dict[str, str]]] = []
 
     def mood(answer: Answer) -> None:
-        answer.status, answer.headers = status, headers
+        answer.status, answer.headers = said[-1][0], dict(said[-1][1])
         answer.body, answer.length = b"", 0
 
     meddler.about = lambda asked: "Authorization" not in asked.headers
     meddler.mood = mood
-    found = examine(logged_on, DELETE.format("DELETE", "/api/v9/{entry}"))
-    assert (found["delete"]["ok"], word in found["delete"]["detail"]) == (ok, True)
-    assert all(_bare(asked) for asked in meddler.came if asked.method not in ("GET",))
+    for status, headers, ok, word in ALIKE:
+        said.append((status, headers))
+        found = examine(logged_on, DELETE.format("DELETE", "/api/v9/{entry}"))["delete"]
+        assert (found["ok"], word in found["detail"]) == (ok, True), (status, found)
+    assert all(_bare(asked) for asked in meddler.came if asked.method != "GET")
 
 
 def _bare(asked: Asked) -> bool:

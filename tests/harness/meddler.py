@@ -143,7 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _pass_on  # noqa: N815
 
     def _say(self, answer: Answer) -> None:
-        self.send_response(answer.status)
+        self.send_response_only(answer.status)
+        self.send_header("Date", answer.headers.pop("Date", self.date_time_string()))
         for name, value in answer.headers.items():
             self.send_header(name, value)
         if answer.status != 204:

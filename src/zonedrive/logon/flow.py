@@ -297,7 +297,10 @@ def _refusal(
     if words is None and isinstance(refused, Rejected):
         return refused
     if refused.code == "UNSUPPORTED_VERSION":
-        return Rejected("logging on: the service does not support this version of zonedrive")
+        return Rejected(
+            "logging on: the service does not support this version of zonedrive",
+            remedy="update zonedrive",
+        )
     blocked = refused.code in BLOCKED
     return CredentialsRefused(
         f"logging on: {words}" if words else refused.message,

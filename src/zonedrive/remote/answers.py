@@ -108,8 +108,15 @@ TABLE = (
 REMEDIES: dict[int | str, str] = {
     507: "the service is full: delete something there, or ask the administrator for room",
     "ILLEGAL_NAME": "rename it here",
+    "UNSUPPORTED_VERSION": "update zonedrive",
+    "TEMPORARILY_BLOCKED": "wait some minutes; zonedrive tries again by itself",
 }
 """By status or code: what to do, where it is more special than the line of the table says."""
+
+WORDS: dict[str, str] = {
+    "UNSUPPORTED_VERSION": "the service does not support this version of zonedrive",
+}
+"""By code: what it says whatever the status, where that is more special."""
 
 _BY_STATUS = {status: row for row in TABLE for status in row.statuses}
 _BY_CODE = {code: row for row in TABLE for code in row.codes}
@@ -151,7 +158,7 @@ def refusal(status: int, body: bytes, doing: str) -> RemoteError:
     remedy = REMEDIES.get(status) or REMEDIES.get(code) or row.remedy
     detail = f"HTTP {status}{' ' + code if code else ''}{': ' + message if message else ''}"
     return row.error(
-        f"{doing}: {row.words} ({detail})",
+        f"{doing}: {WORDS.get(code) or row.words} ({detail})",
         remedy=remedy,
         status=status,
         code=code,

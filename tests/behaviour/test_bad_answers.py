@@ -1,0 +1,282 @@
+"""A service that answers oddly, sends elsewhere, has another time: one line, nothing lost."""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.meddler import Answer, Meddler
+from tests.harness.waiting import eventually
+
+DAY = 86_400
+
+
+@pytest.fixture
+def mounted(
+    meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
+) -> Iterator[Mounted]:
+    """Alice's zones, by way of the meddler."""
+    machine.log_on(meddler, profile="sandbox")
+    mount = Mounted(machine, deployment, zone, ["settle=0.1", "refresh=0.1"])
+    try:
+        mount.mount()
+        yield mount
+    finally:
+        meddler.mood = lambda answer: None
+        mount.tear_down()
+    complaints = mount.complaints()
+    assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)
+
+
+def seen(root: Path) -> dict[str, tuple[int, bool, bytes]]:
+    """Inode, kind and content of everything below a folder."""
+    found: dict[str, tuple[int, bool, bytes]] = {}
+    for folder, _, names in os.walk(root):
+        for path in (Path(folder), *(Path(folder, name) for name in names)):
+            data = b"" if path.is_dir() else path.read_bytes()
+            found[str(path.relative_to(root))] = (path.stat().st_ino, path.is_dir(), data)
+    return found
+
+
+def listed_anew(mounted: Mounted, meddler: Meddler, path: str) -> None:
+    """A listing that was asked for after now has come, and been looked at."""
+    asked = len([each for each in meddler.came if each.path == path])
+
+    def again() -> bool:
+        os.listdir(mounted.root)
+        return len([each for each in meddler.came if each.path == path]) >= asked + 2
+
+    eventually(again, what="the folder is listed again")
+
+
+HALF: dict[str, Any] = {
+    "name": [None, {}],
+    "folder": [None, "false"],
+    "size": [-1, "large"],
+    "deleted": ["no"],
+    "id": [None, ""],
+}
+
+
+def test_a_listing_that_says_little_makes_nothing_vanish(
+    mounted: Mounted, meddler: Meddler
+) -> None:
+    """Whatever of an entry is missing or odd, files and folders are there, with their bytes."""
+    mounted.allow("have no id", "does not say what they are")
+    before = seen(mounted.root)
+    path = f"/api/zones/{mounted.zone.id}/folder/{mounted.zone.root_id}"
+    change: list[Any] = []
+
+    def mood(answer: Answer) -> None:
+        items = json.loads(answer.body)
+        answer.say([change[0](item) for item in items])
+
+    change.append(lambda item: item)
+    meddler.about, meddler.mood = lambda asked: asked.path == path, mood
+    for member, values in HALF.items():
+        for value in values:
+            change[0] = lambda item, odd={member: value}: item | odd
+            listed_anew(mounted, meddler, path)
+            assert seen(mounted.root) == before, (member, value)
+        change[0] = lambda item, gone=member: {k: v for k, v in item.items() if k != gone}
+        listed_anew(mounted, meddler, path)
+        assert seen(mounted.root) == before, member
+    change[0] = lambda item: None
+    listed_anew(mounted, meddler, path)
+    assert seen(mounted.root) == before
+
+
+def test_a_listing_that_is_none_leaves_what_is_known(mounted: Mounted, meddler: Meddler) -> None:
+    """Zones and folders stay as they are, and one that was never listed is an error."""
+    before = seen(mounted.root)
+    other = next(each for each in mounted.path.iterdir() if each != mounted.root)
+    bodies = [b""]
+    meddler.mood = lambda answer: _say(answer, bodies[-1])
+    meddler.about = lambda asked: "/folder/" in asked.path or asked.path == "/api/zones"
+    for body in (b"", b'{"message":"x"}'):
+        bodies.append(body)
+        path = f"/api/zones/{mounted.zone.id}/folder/{mounted.zone.root_id}"
+        listed_anew(mounted, meddler, path)
+        assert seen(mounted.root) == before, body
+        with pytest.raises(OSError, match="Input/output"):
+            os.listdir(other)
+
+
+def _say(answer: Answer, body: bytes) -> None:
+    answer.body, answer.length = body, len(body)
+
+
+UPLOADED: dict[str, Callable[[Any], object]] = {
+    "nothing": lambda said: None,
+    "an array": lambda said: [said],
+    "no id": lambda said: {k: v for k, v in said.items() if k != "id"},
+    "only an id": lambda said: {"id": said["id"]},
+    "no size": lambda said: said | {"size": None},
+    "no time": lambda said: said | {"lastModified": 5},
+    "a folder": lambda said: said | {"folder": True},
+    "a message": lambda said: {"message": "stored"},
+}
+
+
+def test_an_upload_that_is_answered_oddly_is_one_version(
+    mounted: Mounted, meddler: Meddler
+) -> None:
+    """It is on the service once, new files and versions alike, and nobody is in conflict."""
+    mounted.allow("unknown", "is looked for")
+    current = [UPLOADED["nothing"]]
+    meddler.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
+    meddler.mood = lambda answer: answer.say(current[0](json.loads(answer.body)))
+    for number, current[0] in enumerate(UPLOADED.values(), 1):
+        (mounted.root / f"{number}.txt").write_bytes(b"new\n")
+        (mounted.root / "notes.txt").write_bytes(f"version {number}\n".encode())
+        mounted.sync()
+        assert mounted.zone.read(f"{number}.txt") == b"new\n"
+        assert len(mounted.zone.versions(f"{number}.txt")) == 1
+        assert mounted.zone.read("notes.txt") == f"version {number}\n".encode()
+        assert len(mounted.zone.versions("notes.txt")) == 1 + number
+    assert len(mounted.zone.listing()) == 4 + len(UPLOADED)
+    assert mounted.status()["outbox"]["conflicts"] == 0
+
+
+@pytest.fixture
+def trap() -> Iterator[socket.socket]:
+    """Another host, over which nothing should ever come."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setblocking(False)
+    yield listening
+    listening.close()
+
+
+def send_elsewhere(meddler: Meddler, trap: socket.socket, status: int, scheme: str) -> None:
+    """From now on, every answer."""
+
+    def mood(answer: Answer) -> None:
+        host, port = trap.getsockname()
+        answer.status = status
+        answer.headers = {"Location": f"{scheme}://{host}:{port}{answer.asked.path}"}
+        _say(answer, b"")
+
+    meddler.about, meddler.mood = lambda asked: True, mood
+
+
+def assert_untouched(trap: socket.socket) -> None:
+    """Nobody ever connected."""
+    with pytest.raises(BlockingIOError):
+        trap.accept()
+
+
+@pytest.mark.parametrize(("status", "scheme"), [(302, "https"), (307, "https"), (308, "http")])
+def test_a_redirect_is_never_followed(
+    machine: Machine, meddler: Meddler, trap: socket.socket, status: int, scheme: str
+) -> None:
+    """Neither a password nor a token goes to another host, or over plain HTTP."""
+    machine.log_on(meddler, profile="sandbox")
+    send_elsewhere(meddler, trap, status, scheme)
+    password = ("--username", "alice@acme.example", "--password-stdin", "--ca-file")
+    for ended in (
+        machine.run("zones"),
+        machine.run("logon", meddler.base_url, *password, meddler.ca_file,
+                    text=f"{world.PASSWORDS['alice']}\n"),
+    ):  # fmt: skip
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert ended.stderr.count("\n") == 1
+        assert f"{scheme}://127.0.0.1" in ended.stderr
+        assert "not followed" in ended.stderr
+        assert "check the base URL" in ended.stderr
+    assert_untouched(trap)
+    assert not any(b"correct" in asked.body for asked in meddler.came[-2:])
+
+
+def test_redirects_in_the_middle_of_work(
+    mounted: Mounted, meddler: Meddler, trap: socket.socket
+) -> None:
+    """Listings, content and uploads fail with an errno, what was written waits, and arrives."""
+    mounted.allow("redirects", "elsewhere", "is looked for", "unknown")
+    os.listdir(mounted.root)
+    send_elsewhere(meddler, trap, 307, "http")
+    with pytest.raises(OSError, match="Input/output"):
+        (mounted.root / "big.bin").read_bytes()
+    with pytest.raises(OSError, match="Input/output"):
+        os.listdir(mounted.root / "docs")
+    (mounted.root / "new.txt").write_bytes(b"new\n")
+    ended = mounted.machine.run("sync", "--timeout", "2")
+    assert ended.returncode == 1
+    assert (mounted.root / "new.txt").read_bytes() == b"new\n"
+    meddler.mood = lambda answer: None
+    mounted.sync(seconds=50)
+    assert mounted.zone.read("new.txt") == b"new\n"
+    assert len(mounted.zone.versions("new.txt")) == 1
+    assert_untouched(trap)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "words"),
+    [
+        (403, "UNSUPPORTED_VERSION", "does not support this version of zonedrive"),
+        (418, "SOMETHING_NEW", "HTTP 418 SOMETHING_NEW: sorry"),
+    ],
+)
+def test_codes_of_any_kind_are_one_line(
+    machine: Machine, meddler: Meddler, status: int, error: str, words: str
+) -> None:
+    """Known or not, at logon and later: the line names it, and the exit code is 1."""
+    machine.log_on(meddler, profile="sandbox")
+
+    def mood(answer: Answer) -> None:
+        answer.status = status
+        answer.say({"error": error, "message": "sorry"})
+
+    meddler.about = lambda asked: not asked.path.endswith("requirements")
+    meddler.mood = mood
+    password = ("--username", "alice@acme.example", "--password-stdin", "--ca-file")
+    for ended in (
+        machine.run("zones"),
+        machine.run("logon", meddler.base_url, *password, meddler.ca_file, text="x\n"),
+    ):
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert ended.stderr.count("\n") == 1
+        assert words in ended.stderr
+
+
+@pytest.mark.parametrize("ahead", [-DAY, DAY])
+def test_a_clock_that_is_wrong_by_a_day(mounted: Mounted, meddler: Meddler, ahead: int) -> None:
+    """Work goes on as ever, and doctor says whose clock is off and by how much."""
+
+    def mood(answer: Answer) -> None:
+        answer.headers["Date"] = formatdate(time() + ahead, usegmt=True)
+
+    meddler.about, meddler.mood = lambda asked: True, mood
+    before = mounted.zone.read("notes.txt")
+    assert (mounted.root / "notes.txt").read_bytes() == before
+    (mounted.root / "notes.txt").write_bytes(before + b"more\n")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == before + b"more\n"
+    assert mounted.status()["state"] == "online"
+    said = json.loads(mounted.machine.run("doctor", "--json").stdout)
+    (clock,) = [check for check in said["checks"] if check["name"] == "clock"]
+    assert not clock["ok"]
+    assert ("behind" if ahead > 0 else "ahead of") in clock["detail"]
+
+
+def test_an_endless_refusal_is_not_read_to_its_end(mounted: Mounted, meddler: Meddler) -> None:
+    """Megabytes of HTML with an error are one line, too."""
+    mounted.allow("HTTP 500", "cannot do it now")
+
+    def mood(answer: Answer) -> None:
+        answer.status = 500
+        _say(answer, b"<p>sorry</p>" * 2_000_000)
+
+    meddler.about, meddler.mood = lambda asked: asked.path == "/api/zones", mood
+    ended = mounted.machine.run("zones")
+    assert ended.returncode == 1
+    assert len(ended.stderr) < 300
+    assert ended.stderr.count("\n") == 1

@@ -3,9 +3,9 @@
 Must not know what the secrets are for, nor talk to the service.  Names in use: `bearer` (see
 session), `key` (see keys), `password` and `refused` (see again).
 
-The order in which a store is chosen: credentials that an administrator set up for this account;
-a file that an earlier logon wrote; the keyring, where one answers; else a new file.  So one
-account always finds its secrets where its logon put them, also from a unit without a desktop.
+The order in which a store is chosen: a file that an earlier logon wrote; the keyring, where one
+answers; else a new file.  So one account always finds its secrets where its logon put them, also
+from a unit without a desktop.  Credentials that an administrator set up for it come before.
 Where they were put into a keyring and none answers now, they are not there: nothing is made anew.
 
 INVARIANT: a secret's text is in no repr, log line, exception or argument list.
@@ -161,14 +161,14 @@ class FileStore:
 
 
 class CredentialsStore:
-    """Files that systemd hands to a unit, read only; what they lack is in the file store.
+    """Files that systemd hands to a unit, read only; what they lack is in the account's own store.
 
     The credential of account `work` and secret `bearer` is called `zonedrive.work.bearer`.
     """
 
     kind: Kind = "credentials"
 
-    def __init__(self, folder: Path, account: str, beside: FileStore) -> None:
+    def __init__(self, folder: Path, account: str, beside: SecretStore) -> None:
         self._folder, self._account, self._beside = folder, account, beside
 
     def get(self, name: str) -> Secret | None:
@@ -321,18 +321,22 @@ def open_store(
 
     `find_keyring` gives a keyring that answers, or None; by default the desktop's.
     """
-    beside = FileStore(paths.secrets_file)
+    own = _own_store(paths, find_keyring or desktop_keyring)
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if folder and any(
         (Path(folder) / f"zonedrive.{paths.account}.{name}").exists() for name in GIVEN
     ):
-        return CredentialsStore(Path(folder), paths.account, beside)
+        return CredentialsStore(Path(folder), paths.account, own)
+    return own
+
+
+def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) -> SecretStore:
     if paths.secrets_file.exists():
-        return beside
-    keyring = (find_keyring or desktop_keyring)()
+        return FileStore(paths.secrets_file)
+    keyring = find_keyring()
     if keyring is not None:
         return KeyringStore(keyring, paths.account, mark=paths.keyring_mark)
-    return MissingKeyring() if paths.keyring_mark.exists() else beside
+    return MissingKeyring() if paths.keyring_mark.exists() else FileStore(paths.secrets_file)
 
 
 def session_bus() -> str | None:

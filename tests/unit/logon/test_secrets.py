@@ -128,7 +128,7 @@ def test_systemds_credentials_are_read_and_never_written(
     folder.mkdir()
     (folder / "zonedrive.work.bearer").write_text("hunter2\n")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(folder))
-    store = open_store(paths, find_keyring=Ring)
+    store = open_store(paths, find_keyring=nothing)
     assert store.kind == "credentials"
     assert store.get("bearer") == HUSH
     with pytest.raises(StoreError, match="systemd"):
@@ -147,6 +147,48 @@ def test_the_keyring_is_preferred_to_a_new_file(paths: AccountPaths) -> None:
     assert open_store(paths, find_keyring=Ring).kind == "keyring"
     FileStore(paths.secrets_file).set("bearer", HUSH)
     assert open_store(paths, find_keyring=Ring).kind == "file"
+
+
+def test_a_password_of_systemd_is_beside_what_the_logon_kept(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the keyring, where it put that."""
+    ring = Ring()
+    open_store(paths, find_keyring=lambda: ring).set("key", HUSH)
+    (tmp_path / "zonedrive.work.password").write_text("given\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    store = open_store(paths, find_keyring=lambda: ring)
+    assert store.kind == "credentials"
+    assert (store.get("password"), store.get("key")) == (Secret("given"), HUSH)
+    with pytest.raises(StoreError, match="not there"):
+        open_store(paths, find_keyring=nothing).get("key")
+
+
+def test_a_password_is_in_a_file_of_its_own(paths: AccountPaths) -> None:
+    """Whoever asks for a token does not get it into memory as well."""
+    store = FileStore(paths.secrets_file)
+    store.set("bearer", Secret("b"))
+    store.set("password", HUSH)
+    assert "hunter2" not in paths.secrets_file.read_text()
+    kept = paths.state / "password.json"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    kept.chmod(0o644)
+    with pytest.raises(StoreError, match="others"):
+        store.get("password")
+    kept.chmod(0o600)
+    store.delete("password")
+    assert not kept.exists()
+
+
+def test_a_link_is_not_followed(paths: AccountPaths, tmp_path: Path) -> None:
+    """What it leads to is not under the protection of our folder."""
+    other = tmp_path / "other.json"
+    other.write_text('{"bearer": "planted"}')
+    other.chmod(0o600)
+    paths.state.mkdir(parents=True)
+    paths.secrets_file.symlink_to(other)
+    with pytest.raises(StoreError, match="cannot be read"):
+        FileStore(paths.secrets_file).get("bearer")
 
 
 def test_opening_writes_nothing(paths: AccountPaths) -> None:

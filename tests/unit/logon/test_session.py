@@ -246,8 +246,11 @@ def test_many_requests_renew_once() -> None:
         save_bearer(store, Bearer("new", "session"))
         return Bearer("new", "session")
 
+    def together() -> None:
+        barrier.wait()
+
     auth = BearerAuth(store, renew)
-    transport = Door("new", on_refusal=lambda: [barrier.wait()].clear())
+    transport = Door("new", on_refusal=together)
     results: list[int] = []
     threads = [
         threading.Thread(target=lambda: results.append(ask(auth, transport))) for _ in range(8)

@@ -274,23 +274,25 @@ class _Check:
 def line_of(text: str, where: Where, needle: str = "") -> int:
     """The line (from 1) where `where` is defined in a TOML text, else where its table is.
 
+    With a `needle`: the first line from there on that has it.
+
     The parser itself finds it, so that every way of writing TOML will do: it is the statement
     after which a document that ends there has it.
     """
     while where and not _has(tomllib.loads(text), where):
         where = where[:-1]
     lines = text.split("\n")
-    # The document without what follows line `low` lacks it, the one that ends at `found` has it.
-    low, ahead, found = 0, len(lines), len(lines)
+    # The first `low` lines lack it, `ahead` of them, or the next that are a document, have it.
+    low, ahead = 0, len(lines)
     while ahead - low > 1:
         middle = (low + ahead) // 2
         at, begin = _whole(lines, middle, ahead)
         if begin is None or _has(begin, where):
-            ahead, found = middle, (found if begin is None else at)
+            ahead = middle
         else:
             low = at
-    statement = range(low, found)
-    return next((number for number in statement if needle and needle in lines[number]), low) + 1
+    below = range(low, len(lines))
+    return next((number for number in below if needle and needle in lines[number]), low) + 1
 
 
 def _whole(lines: list[str], first: int, beyond: int) -> tuple[int, dict[str, Any] | None]:

@@ -1,0 +1,223 @@
+"""Profiles in every way of writing TOML, and what their values can and cannot do."""
+
+import json
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.remote.conftest import BASE, Stage
+from zonedrive.errors import BadAnswer, NotSupported, ProfileError, Rejected
+from zonedrive.remote.operations import OPERATIONS
+from zonedrive.remote.profile import LONGEST, line_of, load_profile, parse_profile
+
+FILES = '[delete.file]\nmethod = "DELETE"\npath = "/api/f/{file}"\n'
+FOLDERS = '[delete.folder]\nmethod = "POST"\npath = "/api/d/{entry}/trash"\n'
+BOTH = '[delete]\nmethod = "DELETE"\npath = "/api/e/{entry}"\n'
+RENAME = '[rename]\nmethod = "PUT"\npath = "/api/r/{entry}"\nbody = { name = "{name}" }\n'
+MOVE = '[move]\nmethod = "PUT"\npath = "/api/m/{entry}/{parent}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "folder"),
+    [
+        (BOTH, "/api/e/{entry}", "/api/e/{entry}"),
+        (FILES + FOLDERS, "/api/f/{file}", "/api/d/{entry}/trash"),
+        (BOTH + FOLDERS, "/api/e/{entry}", "/api/d/{entry}/trash"),
+        (FILES, "/api/f/{file}", None),
+        (FOLDERS, None, "/api/d/{entry}/trash"),
+    ],
+)
+def test_files_and_folders_may_have_addresses_of_their_own(
+    text: str, file: str | None, folder: str | None
+) -> None:
+    """The special table comes first; with it alone the other kind cannot be deleted."""
+    profile = parse_profile(text, "ours", "ours.toml")
+    for path, which in ((file, False), (folder, True)):
+        assert profile.can("delete", folder=which) == (path is not None)
+        if path is None:
+            with pytest.raises(NotSupported, match="delete of a"):
+                profile.operation("delete", folder=which)
+        else:
+            assert profile.operation("delete", folder=which).path == path
+    assert profile.can("delete")
+    assert not profile.can("purge")
+
+
+@pytest.mark.parametrize(
+    ("text", "renamed", "moved", "both"),
+    [
+        (RENAME, True, False, False),
+        (MOVE, False, True, False),
+        (RENAME + MOVE, True, True, True),
+        (MOVE + 'body = { name = "{name}" }\n', True, True, True),
+        ("", False, False, False),
+    ],
+)
+def test_what_can_be_renamed_and_moved(text: str, renamed: bool, moved: bool, both: bool) -> None:
+    """One table for both, one for each, or one of them."""
+    profile = parse_profile(text, "ours", "ours.toml")
+    assert profile.can_place(False, renamed=True) == renamed == profile.can("rename")
+    assert profile.can_place(True, moved=True) == moved == profile.can("move")
+    assert profile.can_place(False, renamed=True, moved=True) == both
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ('delete.method = "DELETE"\ndelete.path = "//evil.example/{entry}"\n', 2, "another host"),
+        ('delete = { method = "DELETE", path = "/api/{entry}", x = 1 }\n', 1, "unknown key 'x'"),
+        ('["delete"]\nmethod = "DELETE"\n"path" = "/api/../{entry}"\n', 3, r"\.\."),
+        (BOTH + '[delete.query]\na = "b"\nc = 5\n', 6, "table of texts"),
+        (BOTH + "body.a = 1\nbody.list = [\n  1,\n  '{who}',\n]\n", 7, "unknown placeholder"),
+        (BOTH + '[[delete.body.list]]\nx = "{x}"\n', 5, "unknown placeholder"),
+        (BOTH + 'query = { a = "x\\r\\nHost: evil" }\n', 4, "control characters"),
+        (BOTH + 'query = { "a\\u0000" = "x" }\n', 4, "control characters"),
+        (BOTH + 'query = { "{entry}" = "x" }\n', 4, "stands in a value"),
+        (BOTH + 'body = { "{entry}" = 1 }\n', 4, "stands in a value"),
+        (BOTH + "body = { at = 2026-01-01 }\n", 4, "JSON cannot hold"),
+        (BOTH + "body = { at = nan }\n", 4, "JSON cannot hold"),
+        (BOTH + "fields = { id = 'x' }\n", 4, "unknown key 'fields'"),
+        ('[delete]\nmethod = "DELETE"\npath = "user@evil.example/{entry}"\n', 3, "address of a"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/a\\nb/{entry}"\n', 3, "characters"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}#x"\n', 3, "characters"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}/./x"\n', 3, "empty segment"),
+        ('[delete]\nmethod = "DELETE"\npath = "/{entry}/api"\n', 3, "begin with /api/"),
+        ("[delete]\nfile = 5\n", 2, "must be a table"),
+        (FILES + '[delete.folder]\nmethod = "DELETE"\n', 4, "path is missing"),
+        ('\n# [delete]\n"""\n', 3, "not TOML"),
+        ('[versions]\npath = "/api/{file}"\nfields = { when = "x" }\n', 3, "unknown field"),
+        ('[versions]\npath = "/api/{file}"\nfields = { size = "a..b" }\n', 3, "dotted path"),
+        ('[versions]\npath = "/api/{file}"\nfields = "id"\n', 3, "table of texts"),
+        ('[zone_log]\npath = "/api/log"\n', 2, "{zone} is used nowhere"),
+        (
+            '[change_password]\nmethod = "POST"\npath = "/api/{password}"\n'
+            'body = { new = "{new_password}" }\n',
+            3,
+            "body alone",
+        ),
+        (
+            '[change_password]\nmethod = "POST"\npath = "/api/me"\nquery = { p = "{password}" }\n'
+            'body = { new = "{new_password}" }\n',
+            4,
+            "body alone",
+        ),
+        (
+            '[change_password]\nmethod = "POST"\npath = "/api/me"\n'
+            'body = { old = "a{password:characters}", new = "{new_password}" }\n',
+            4,
+            "nothing beside",
+        ),
+    ],
+)
+def test_the_line_is_found_however_it_is_written(text: str, line: int, word: str) -> None:
+    """Dotted keys, inline tables, quoted names, arrays over several lines."""
+    with pytest.raises(ProfileError, match=word) as refused:
+        parse_profile(text, "ours", "ours.toml")
+    assert f"line {line}" in refused.value.message
+    assert "\n" not in refused.value.line()
+
+
+def test_a_line_behind_a_text_of_several_lines() -> None:
+    """What looks like a table inside of a text is none."""
+    text = 'description = """\n[delete]\npath = 1\n"""\n\n# here\n\n[delete]\npath = 5\n'
+    assert line_of(text, ("delete", "path")) == 9
+    assert line_of(text, ("delete", "method")) == 8
+    assert line_of(text, ("description",)) == 1
+    assert line_of(text, ("nothing",)) == 1
+
+
+def test_a_file_that_is_no_profile(tmp_path: Path) -> None:
+    """Something large is not read to its end."""
+    file = tmp_path / "large.toml"
+    file.write_bytes(b"#" * (LONGEST + 1))
+    with pytest.raises(ProfileError, match="longer than"):
+        load_profile(str(file))
+
+
+def test_a_file_from_another_system(tmp_path: Path) -> None:
+    """Lines may end as on Windows."""
+    file = tmp_path / "ours.toml"
+    file.write_bytes(BOTH.replace("\n", "\r\n").encode())
+    assert load_profile(str(file)).can("delete")
+
+
+TEMPLATE = """
+[make_folder]
+method = "POST"
+path = "/api/{zone}/x/{parent}"
+query = { name = "{name}", fixed = "a&b" }
+body = { inner = [{ name = "<{name}>" }], n = 1 }
+"""
+
+
+@given(st.fixed_dictionaries({name: st.text() for name in ("zone", "parent", "name")}))
+def test_a_value_stays_where_its_placeholder_stands(values: dict[str, str]) -> None:
+    """On the wire: as many segments, parameters and members as the profile has, and no more."""
+    operation = parse_profile(TEMPLATE, "ours", "ours.toml").operation("make_folder")
+    try:
+        request = operation.request(values | {"folder": values["parent"]})
+        url = httpx.Request(request.method, BASE + request.path, params=request.query).url
+    except (Rejected, UnicodeEncodeError):
+        return
+    raw = url.raw_path.decode("ascii")
+    parts = urlsplit(raw)
+    assert url.host == "zones.example"
+    assert parts.path.count("/") == 4
+    assert not set(raw) & set("\r\n\\ #")
+    assert parse_qs(parts.query, keep_blank_values=True) == {
+        "name": [values["name"]],
+        "fixed": ["a&b"],
+    }
+    sent = json.loads(json.dumps(request.body))
+    assert sent == {"inner": [{"name": f"<{values['name']}>"}], "n": 1}
+
+
+def test_passwords_are_sent_as_the_profile_says_and_shown_nowhere() -> None:
+    """As an array of characters or as a text; the request does not show its body."""
+    request = load_profile("sandbox").operation("change_password").request(
+        {"username": "u", "password": "p{new_password}", "new_password": "né"}
+    )  # fmt: skip
+    assert request.body == {"password": list("p{new_password}"), "newPassword": ["n", "é"]}
+    assert "né" not in repr(request)
+    assert "password" not in repr(request).replace("/api/sandbox/password", "")
+
+
+async def test_versions_with_other_members(stage: Stage) -> None:
+    """`fields` says where each is; what is not there has a harmless value."""
+    service = stage.service(
+        lambda request: httpx.Response(
+            200,
+            json={"all": [{"no": 2, "made": {"at": "2026-01-01T00:00:00Z"}}, {"no": 1}, 5, {}]},
+        )
+    )
+    text = (
+        '[versions]\npath = "/api/{file}"\nanswer = "all"\n'
+        'fields = { version = "no", modified = "made.at" }\n'
+    )
+    service._profile = parse_profile(text, "ours", "ours.toml")
+    first, second = await service.versions("z", "f")
+    assert (first.version, first.modified_ns) == ("2", 1767225600 * 10**9)
+    assert (second.version, second.modified_ns, second.size) == ("1", 0, 0)
+
+
+async def test_the_zone_log_comes_as_it_is(stage: Stage) -> None:
+    """Its fields are not published, so none is taken for anything."""
+    messages = [{"id": "2", "text": "x", "odd": [1]}, {"no id": True}]
+    service = stage.service(lambda request: httpx.Response(200, json=[*messages, None, 5]))
+    assert await service.zone_log("z") == messages
+    assert stage.asked() == ["GET /api/sandbox/zones/z/log"]
+    service = stage.service(lambda request: httpx.Response(200, json={"log": []}))
+    with pytest.raises(BadAnswer):
+        await service.zone_log("z")
+
+
+def test_every_operation_says_what_it_must_use() -> None:
+    """None can be written so that it always hits the same thing."""
+    for name, kind in OPERATIONS.items():
+        assert kind.must, name
+        with pytest.raises(ProfileError, match="used nowhere"):
+            parse_profile(f'[{name}]\nmethod = "GET"\npath = "/api/all"\n', "ours", "ours.toml")

@@ -51,18 +51,19 @@ async def create(request: Request, caller: Caller) -> Response:
 
 async def change(request: Request, caller: Caller) -> Response:
     """PUT /api/groups/<group_id>: members as changes, or as the whole list."""
-    group_id = _managed(request, caller)
+    _managed(request, caller)
     relative = intake.boolean(request, "relative", default=True)
     body = await intake.json_body(request, Members)
-    groups = deployment(request).groups
+    # The group, or the caller's part in it, may have gone while the body came.
+    group_id, groups = _managed(request, caller), deployment(request).groups
     groups.change(group_id, _changes(body.members), relative=relative)
     return json_response(groups.wire(group_id, caller.user))
 
 
 async def change_member(request: Request, caller: Caller) -> Response:
     """PUT /api/groups/<group_id>/members/<member_id>?accesslevel=…: 200 with the group."""
-    group_id = _managed(request, caller)
     await intake.no_body(request)
+    group_id = _managed(request, caller)
     level = intake.choice(request.query_params.get("accesslevel"), "accesslevel", LEVELS)
     member_id = request.path_params["member_id"]
     service = deployment(request)

@@ -1,8 +1,11 @@
 """The provider's page: who may sign on there, where it leads back to, and what that is good for."""
 
 import re
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from html import unescape
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -27,10 +30,15 @@ QUERIES = {
 Start = Callable[..., Service]
 
 
-@pytest.fixture
-def provided(start: Start) -> Service:
+@pytest.fixture(scope="module")
+def provided() -> Iterator[Service]:
     """A sandbox with two identity providers and an electronic id."""
-    return start(world(IDENTITY))
+    service = Service(Path(tempfile.mkdtemp(prefix="zdsx")), world(IDENTITY))
+    yield service
+    service.close()
+    log = service.log()
+    shutil.rmtree(service.folder)
+    assert "Traceback" not in log, log
 
 
 def query(path: str, **changes: str) -> dict[str, str]:
@@ -107,6 +115,26 @@ def test_the_page_asks_for_a_real_password(provided: Service) -> None:
         assert "<nobody>" not in answer.text
     assert brought_back(sign_on(client, uri, ALICE, "wrong")) == {"error": "AUTHORIZATION_FAILED"}
     assert sign_on(client, uri).status_code == 404
+
+
+def test_guessing_at_the_page_blocks_as_at_the_logon(start: Start) -> None:
+    """Failures count across visits; a blocked name is sent back, with the right password too."""
+    service = start(world(IDENTITY + "block_after = 6\n"))
+    client = service.client()
+    assert brought_back_after(client, 5) == {"error": "AUTHORIZATION_FAILED"}
+    uri = address(client)
+    assert sign_on(client, uri, ALICE, "wrong").status_code == 401
+    assert brought_back(sign_on(client, uri)) == {"error": "TEMPORARY_BLOCKED"}
+    blocked = logon(client, ALICE, PASSWORDS[ALICE])
+    assert refusal(blocked) == (401, "TEMPORARY_BLOCKED")
+    assert set(brought_back(sign_on(client, address(client), BOB))) == {"token"}
+
+
+def brought_back_after(client: httpx.Client, failures: int) -> dict[str, str]:
+    """What comes of so many wrong passwords in one visit."""
+    uri = address(client)
+    answers = [sign_on(client, uri, ALICE, "wrong") for _ in range(failures)]
+    return brought_back(answers[-1])
 
 
 def test_a_person_can_give_up(provided: Service) -> None:
@@ -236,3 +264,16 @@ def test_an_organization_can_want_a_provider_of_everybody(start: Start) -> None:
     assert (answer["logonOK"], urlsplit(answer["idpURI"]).scheme) == (False, "https")
     assert sign_on(client, answer["idpURI"]).status_code == 200  # nobody waits for it, it says
     assert "Nobody waits" in sign_on(client, logon(client, ALICE, "x").json()["idpURI"]).text
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("idp_required = true", "organization: idp_required and idp_users need identity_providers"),
+        (IDENTITY + 'idp_users = ["nobody"]', "organization.idp_users: there is no user 'nobody'"),
+    ],
+)
+def test_a_mistake_in_the_world_is_one_line(start: Start, more: str, said: str) -> None:
+    """Providers and their users must be there."""
+    with pytest.raises(AssertionError, match=re.escape(said)):
+        start(world(more))

@@ -8,19 +8,18 @@ are the sandbox's own, as is all of this page: the interface shows none of it.
 from typing import Literal
 from urllib.parse import parse_qs, urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from zonedrive.sandbox import intake, passwords, signon_page
+from zonedrive.sandbox import intake, signon_page
 from zonedrive.sandbox.deployment import Deployment
 from zonedrive.sandbox.errors import bad_argument
 from zonedrive.sandbox.routes.access import deployment
 from zonedrive.sandbox.signons import MOST_FAILURES, Visit, may_return_to, origin
+from zonedrive.sandbox.verification import Blocked
 
 LARGEST_FORM = 8192
 WRONG = "Unknown user or wrong password."
-_NOBODY = passwords.digest("")  # checked where the user is unknown, so that it takes as long
 
 
 async def page(request: Request) -> Response:
@@ -51,9 +50,12 @@ async def sign_on(request: Request) -> Response:
         service.signons.end(visit_id)
         return _back(visit, {"error": "CANCELLED"})
     username, password = sent.get("username", "").strip(), sent.get("password", "")
-    user = service.users.find(username)
-    stored = _NOBODY if user is None else user.password
-    if not await run_in_threadpool(passwords.matches, password, stored) or user is None:
+    try:
+        user = await service.verification.password(username, password)
+    except Blocked:
+        service.signons.end(visit_id)
+        return _back(visit, {"error": "TEMPORARY_BLOCKED"})
+    if user is None:
         visit.failures += 1
         if visit.failures < MOST_FAILURES:
             return _form(service, visit, username, WRONG)

@@ -147,6 +147,18 @@ def test_basic_with_a_wrong_password_is_refused(service: Service, pair: str) -> 
     assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
 
 
+def test_basic_is_no_way_around_a_provider(start: Callable[..., Service]) -> None:
+    """Who has to sign on at a provider does not get in by password."""
+    provider = 'identity_providers = [{ name = "corp" }]'
+    service = start(world(f'{provider}\nidp_users = ["{ALICE}"]'))
+    client = service.client()
+    for user in (ALICE, ""):
+        client.auth = (user, PASSWORDS[ALICE])
+        assert refusal(client.get("/api/zones")) == (401, "AUTHORIZATION_FAILED")
+    client.auth = ("bob@acme.example", PASSWORDS["bob@acme.example"])
+    assert client.get("/api/zones").status_code == 200
+
+
 @pytest.mark.parametrize("header", ["Bearer", "Bearer nonsense", "nonsense", "Basic %%%", "a b c"])
 def test_without_valid_credentials_nothing_is_served(service: Service, header: str) -> None:
     """Every endpoint but those for logging on asks who is calling."""

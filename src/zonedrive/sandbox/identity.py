@@ -89,7 +89,7 @@ class Doorkeeper:
         if not colon:
             raise refusal
         user = await self._checked(user_part, password, peer)
-        if user is None:
+        if user is None or self._deployment.organization.signs_on_elsewhere(user.id):
             raise refusal
         if len(self._basic) >= MOST_REMEMBERED:
             self._basic.clear()

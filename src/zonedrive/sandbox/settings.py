@@ -31,6 +31,10 @@ class Organization(msgspec.Struct, frozen=True):
     idp_required: bool = False  # everybody signs on at an identity provider
     idp_users: list[str] = []  # these do
 
+    def signs_on_elsewhere(self, user_id: str) -> bool:
+        """Whether a password alone does not log this user on, but a provider does."""
+        return self.idp_required or user_id.lower() in map(str.lower, self.idp_users)
+
 
 def save(database: Database, organization: Organization) -> None:
     """Keep the settings, once, when the world is filled."""

@@ -67,9 +67,7 @@ def _provider(request: Request, body: LogonRequest) -> Response | None:
     """Where somebody has to sign on who does not log on by password."""
     organization = deployment(request).organization
     username = body.username or ""
-    if not organization.idp_required and username.lower() not in map(
-        str.lower, organization.idp_users
-    ):
+    if not organization.signs_on_elsewhere(username):
         return None
     visit = Visit("idp", organization.identity_providers[0].name, "", True, username)
     answer = {"logonOK": False, "idpURI": sign_on_address(request, visit)}

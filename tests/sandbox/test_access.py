@@ -2,12 +2,13 @@
 
 import base64
 import re
+from collections.abc import Callable
 from http.cookies import SimpleCookie
 from typing import Any
 
 import pytest
 
-from tests.sandbox.running import PASSWORDS, Person, Service, eventually, logon, refusal
+from tests.sandbox.running import PASSWORDS, Person, Service, eventually, logon, refusal, world
 from zonedrive.sandbox.app import GUARDED
 
 ALICE = "alice@acme.example"

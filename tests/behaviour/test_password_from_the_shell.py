@@ -51,6 +51,47 @@ def test_a_password_is_changed(machine: Machine, changing: Deployment) -> None:
     machine.log_on(changing, profile="sandbox")
 
 
+@pytest.fixture
+def strict(tmp_path: Path) -> Iterator[Deployment]:
+    """A deployment where Alice must change her password before anything else."""
+    folder = Path(tempfile.mkdtemp(prefix="zdsb"))
+    file = world.write(folder, zones=1)
+    text = file.read_text("utf-8")
+    file.write_text(text.replace("[[users]]\n", "[[users]]\npassword_change_required = true\n", 1))
+    deployment = Deployment(folder, world_file=file)
+    yield deployment
+    deployment.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_logon_changes_a_password_that_must_be_changed(
+    machine: Machine, strict: Deployment
+) -> None:
+    """Where the profile knows how; else, and without a new one, a line says what to do."""
+    logon = [
+        "logon", strict.base_url, "--username", f"alice@{world.DOMAIN}",
+        "--ca-file", str(strict.ca_file),
+    ]  # fmt: skip
+    for profile, text, word in (
+        ("published", f"{OLD}\n{NEW}\n", "web application"),
+        ("sandbox", f"{OLD}\n", "second line"),
+    ):
+        refused = machine.run(*logon, "--password-stdin", "--profile", profile, text=text)
+        assert (refused.returncode, refused.stdout) == (3, "")
+        assert word in refused.stderr and OLD not in refused.stderr
+    terminal = Terminal(machine, *logon, "--profile", "sandbox")
+    for asked, typed in (("Password", OLD), ("New password", NEW), ("New password again", OLD)):
+        terminal.until(f"{asked}: ")
+        terminal.type(typed)
+    assert terminal.end() == 3 and "not the same" in terminal.shown
+    done = machine.run(*logon, "--password-stdin", "--profile", "sandbox", text=f"{OLD}\n{NEW}\n")
+    assert done.returncode == 0 and "by token until" in done.stdout, done.stderr
+    assert "the password is changed" in done.stderr
+    machine.done("zones")
+    again = machine.run(*logon, "--password-stdin", text=f"{NEW}\n")
+    assert again.returncode == 0, again.stderr
+
+
 def test_without_a_profile_nobody_is_asked(shell: Machine) -> None:
     """What is not published is refused at once, in one line that names the remedy."""
     refused = shell.run("password", "--password-stdin", text="")

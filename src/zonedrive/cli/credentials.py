@@ -42,9 +42,12 @@ def new_credentials(
         known = Account.load(AccountPaths(account))
     except NotLoggedOn:
         known = None
-    if base_url is None and known is None:
+    if base_url is not None:
+        url = checked(base_url)
+    elif known is not None:
+        url = known.base_url
+    else:
         raise click.UsageError("Missing argument 'BASE_URL', as there is no logon on this machine.")
-    url = checked(base_url) if base_url is not None or known is None else known.base_url
     if known is not None and known.base_url == url:
         ca_file, username = ca_file or known.ca_file, username or known.user_id or known.username
     if not username:

@@ -134,14 +134,16 @@ def logon(
         token_days=None if session_only else token_days or 90,
         save_password=save_password,
     )
+    terminal = Terminal(password_stdin, code)
     enrolment = Enrolment(
         AccountPaths(account),
         wish,
-        Terminal(password_stdin, code),
+        terminal,
         backlog=backlog.at_rest,
         running=control.running,
         tell=_tell,
         person=None if password_stdin else seat,
+        new_password=terminal.new_password,
     )
     try:
         done = trio.run(enrolment.run)
@@ -166,18 +168,19 @@ class Terminal:
         from zonedrive.logon.secrets import Secret
 
         if self._password_stdin:
-            line = sys.stdin.buffer.readline(LONGEST_PASSWORD + 1)
-            if len(line) > LONGEST_PASSWORD:
-                raise CredentialsRefused("the line on the standard input is no password: too long")
-            try:
-                text = line.decode().removesuffix("\n").removesuffix("\r")
-            except UnicodeDecodeError:
-                # Without the decoder's words: its exception holds the line.
-                raise CredentialsRefused("the password is not UTF-8 text") from None
-            if not text:
-                raise CredentialsRefused("there is no password on the standard input")
-            return Secret(text)
+            return Secret(_line("there is no password on the standard input"))
         return Secret(_prompt("Password", hidden=True))
+
+    def new_password(self) -> "Secret":
+        """The next line of the standard input, or typed twice, unseen."""
+        from zonedrive.logon.secrets import Secret
+
+        if self._password_stdin:
+            return Secret(_line("the new password is missing: give it as a second line"))
+        first = _prompt("New password", hidden=True)
+        if _prompt("New password again", hidden=True) != first:
+            raise CredentialsRefused("the two are not the same", remedy="nothing was changed")
+        return Secret(first)
 
     def code(self, kind: str) -> "Secret":
         """Typed, where somebody is there to type."""
@@ -238,6 +241,21 @@ def _way(idp: str | None, personal_id: str | None, password_stdin: bool) -> "Off
     if password_stdin:
         raise click.UsageError("--password-stdin is not for a sign-on in a browser.")
     return Offer("idp", idp) if idp is not None else Offer("personal-id", personal_id or "")
+
+
+def _line(missing: str) -> str:
+    """A password from the standard input.  Raises CredentialsRefused."""
+    line = sys.stdin.buffer.readline(LONGEST_PASSWORD + 1)
+    if len(line) > LONGEST_PASSWORD:
+        raise CredentialsRefused("the line on the standard input is no password: too long")
+    try:
+        text = line.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        # Without the decoder's words: its exception holds the line.
+        raise CredentialsRefused("the password is not UTF-8 text") from None
+    if not text:
+        raise CredentialsRefused(missing)
+    return text
 
 
 def _prompt(text: str, *, hidden: bool = False) -> str:

@@ -42,7 +42,7 @@ def password(account: str, password_stdin: bool) -> None:
     harden.no_dumps()  # before there is a password
     terminal = Terminal(password_stdin, None)
     old = terminal.password()
-    new = terminal.password().reveal() if password_stdin else _typed_twice()
+    new = terminal.new_password()
     user = about.user_id or about.username
 
     import trio
@@ -53,7 +53,7 @@ def password(account: str, password_stdin: bool) -> None:
     async def change() -> bool:
         """Whether the logon outlives it."""
         async with Client(credentials) as client:
-            await client.change_password(user, old.reveal(), new)
+            await client.change_password(user, old.reveal(), new.reveal())
             show.line(f"the password of {user} is changed")
             store = open_store(paths)
             if store.get(PASSWORD) is not None:  # nobody shall try the old one
@@ -69,10 +69,3 @@ def password(account: str, password_stdin: bool) -> None:
         show.remark(
             f"the logon ended with the old password: run 'zonedrive logon {about.base_url}'"
         )
-
-
-def _typed_twice() -> str:
-    asked: str = click.prompt(
-        "New password", hide_input=True, confirmation_prompt="New password again", err=True
-    )
-    return asked

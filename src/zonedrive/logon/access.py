@@ -20,8 +20,9 @@ from zonedrive.model import NewToken
 from zonedrive.remote import records, tls
 from zonedrive.remote.address import base_url
 from zonedrive.remote.calls import Calls
-from zonedrive.remote.directory import TOKENS
+from zonedrive.remote.directory import TOKENS, checked_password
 from zonedrive.remote.link import Link
+from zonedrive.remote.operations import Operation
 from zonedrive.remote.service import REQUIREMENTS, ZONES, metadata_client
 
 LOGON: Final = "/api/access/logon"
@@ -129,6 +130,19 @@ class Access:
             refused.remedy = "check the user name"
             raise
         return wire.message(answer)
+
+    async def change_password(
+        self, operation: Operation, user: str, old: Secret, new: Secret
+    ) -> None:
+        """Do what the profile says.  Raises CredentialsRefused where `old` is wrong."""
+        doing = "changing the password"
+        request = operation.request(
+            {"username": user, "password": old.reveal(), "new_password": new.reveal()}
+        )
+        with checked_password(doing):
+            await self._calls.change(
+                request.method, request.path, request.query, request.body, doing=doing
+            )
 
     async def check(self) -> None:
         """Raise NotLoggedOn where the carried bearer is not accepted."""

@@ -39,6 +39,7 @@ from zonedrive.logon.flow import (
     obtain_token,
 )
 from zonedrive.logon.local import FindBacklog, ca_copy, forget_data
+from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import (
     PASSWORD,
     REFUSED,
@@ -82,12 +83,14 @@ class Enrolment:
         store: Callable[[AccountPaths], SecretStore] = open_store,
         access: Callable[[str, str | None], AbstractAsyncContextManager[Access]] = open_access,
         person: Person | None = None,
+        new_password: Callable[[], Secret] | None = None,
     ) -> None:
         """`backlog` and `running` tell of the account as it is now; `tell` takes lines.
 
-        `person` may sign on in a browser; None: nobody is there to do that.
+        `person` may sign on in a browser; None: nobody is there to do that.  `new_password` asks
+        for one where the service wants it changed.
         """
-        self._person = person
+        self._person, self._new_password = person, new_password
         self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
         self._backlog, self._running, self._open_store = backlog, running, store
         self._open_access = access
@@ -107,7 +110,12 @@ class Enrolment:
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base, ca_file)
             signed_on = await Flow(
-                access, self._wish.username, needs, self._ask, self._browser(profile)
+                access,
+                self._wish.username,
+                needs,
+                self._ask,
+                self._browser(profile),
+                change=self._change(profile),
             ).run()
             account = Account(
                 name=self._paths.account,
@@ -175,6 +183,13 @@ class Enrolment:
         if self._person is None:
             return None
         return Browser(Settings(profile, load_profile(profile).sign_on), self._person)
+
+    def _change(self, profile: str) -> PasswordChange | None:
+        """How a password can be changed, where somebody is there and the profile knows."""
+        known = load_profile(profile)
+        if self._new_password is None or not known.can("change_password"):
+            return None
+        return PasswordChange(known.operation("change_password"), self._new_password, self._tell)
 
     def _refuse_takeover(self, former: Account) -> None:
         """Raise ConfigError where `former`'s data is in use or not uploaded yet."""

@@ -19,6 +19,7 @@ import shlex
 from typing import Final, Protocol
 
 import msgspec
+import trio
 
 from zonedrive.errors import (
     BadAnswer,
@@ -31,6 +32,7 @@ from zonedrive.errors import (
 )
 from zonedrive.logon.access import Access
 from zonedrive.logon.browser import Browser, Fields
+from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.session import Bearer, fits_header
 from zonedrive.logon.wire import Offer, Outcome, Requirements
@@ -39,6 +41,7 @@ PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"
 BROWSER: Final = "browser"  # our own word
 MAILED: Final = "ServiceMail"
+GOODBYE_SECONDS = 10.0
 
 # The codes of an account that lets nobody in for a while, whatever the password.
 BLOCKED: Final = frozenset({"TEMPORARY_BLOCKED", "TEMPORARILY_BLOCKED"})
@@ -96,11 +99,13 @@ class Flow:
         needs: Requirements,
         ask: Ask,
         browser: Browser | None = None,
+        *,
+        change: PasswordChange | None = None,
     ) -> None:
         """`username` may be "": then it is asked for where it is needed.  Without `browser`
-        nobody signs on in one."""
+        nobody signs on in one, without `change` a password that must be changed ends the flow."""
         self.state = State.START
-        self._browser = browser
+        self._browser, self._change = browser, change
         self._access, self._username, self._needs, self._ask = access, username, needs, ask
         self._sent: set[str] = set()
         self._password: Secret | None = None
@@ -222,11 +227,7 @@ class Flow:
             raise BadAnswer("logging on: the answer holds no usable session id")
         self._access.carry(Secret(outcome.session))
         if outcome.change_password:
-            await end_session(self._access)
-            raise PasswordChangeRequired(
-                "logging on: the service wants the password to be changed first",
-                remedy="change it in the service's web application, then log on again",
-            )
+            self._password = await self._changed(outcome.user_id or self._username)
         began = self._access.clock.now_ns()
         expires = began + outcome.life_ns if outcome.life_ns else 0
         self.state = State.LOGGED_ON
@@ -236,6 +237,20 @@ class Flow:
             self._password,
             self._way,
         )
+
+    async def _changed(self, user: str) -> Secret:
+        """The password in place of the one that must be changed; else the session ends."""
+        try:
+            if self._change is None or self._password is None:
+                raise PasswordChangeRequired(
+                    "logging on: the service wants the password to be changed first",
+                    remedy="change it in the service's web application, then log on again",
+                )
+            return await self._change.carry_out(self._access, user, self._password)
+        except BaseException:
+            with trio.move_on_after(GOODBYE_SECONDS, shield=True):
+                await end_session(self._access)
+            raise
 
 
 def _in_a_browser(needs: Requirements) -> str:

@@ -1,0 +1,76 @@
+"""A logon that has to change the password first."""
+
+import pytest
+
+from tests.unit.logon.conftest import GOOD, PASSWORD, SESSION, Answer, Desk, Person, refuse, say
+from zonedrive import errors
+from zonedrive.logon.flow import Flow, LoggedOn
+from zonedrive.logon.password_change import PasswordChange
+from zonedrive.logon.secrets import Secret
+from zonedrive.logon.wire import Requirements
+from zonedrive.remote import load_profile
+
+LOGON = "POST /api/access/logon"
+CHANGE = "POST /api/sandbox/password"
+LOGOFF = "GET /api/access/logoff"
+NEW = "new ✓ horse"
+
+
+async def run(desk: Desk, *answers: Answer, new: str | None = NEW) -> LoggedOn:
+    """A logon where the service wants another password; `answers` are those to the change."""
+    desk.answer(LOGON, say(200, GOOD | {"passwordChangeIsRequired": True}))
+    desk.answer(CHANGE, *(answers or (say(204),)))
+
+    def ask() -> Secret:
+        if new is None:
+            raise errors.CredentialsRefused("nobody to ask")
+        return Secret(new)
+
+    operation = load_profile("sandbox").operation("change_password")
+    change = PasswordChange(operation, ask, lambda _line: None)
+    return await Flow(desk.access(), "alice", Requirements(), Person(), change=change).run()
+
+
+async def test_the_session_goes_on_with_the_new_password(desk: Desk) -> None:
+    """The old one and the new one are sent once, as the profile says; then it is a logon."""
+    done = await run(desk)
+    assert done.password == Secret(NEW) and done.bearer.secret == SESSION
+    assert desk.routes() == [LOGON, CHANGE, "GET /api/zones"]
+    assert desk.bodies("/api/sandbox/password") == [
+        {"password": list(PASSWORD), "newPassword": list(NEW)}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (refuse(403, "WRONG_PASSWORD"), errors.CredentialsRefused, "password is wrong"),
+        (refuse(400, "ILLEGAL_PASSWORD"), errors.Rejected, "ILLEGAL_PASSWORD"),
+        (refuse(404, "NOT_FOUND"), errors.NotFound, "changing the password"),
+        (refuse(504, "FAILED"), errors.ReplyLost, "may have been done or not"),
+    ],
+)
+async def test_a_refused_change_ends_the_session(
+    desk: Desk, answer: Answer, kind: type[errors.RemoteError], words: str
+) -> None:
+    """Nothing is tried a second time, and no password is in the line."""
+    with pytest.raises(kind, match=words) as refused:
+        await run(desk, answer)
+    assert desk.routes() == [LOGON, CHANGE, LOGOFF]
+    assert NEW not in refused.value.line() and PASSWORD not in refused.value.line()
+
+
+async def test_who_gives_no_new_password_ends_the_session(desk: Desk) -> None:
+    """It could do nothing else."""
+    with pytest.raises(errors.CredentialsRefused, match="nobody to ask"):
+        await run(desk, new=None)
+    assert desk.routes() == [LOGON, LOGOFF]
+
+
+async def test_a_session_that_ends_with_the_old_password(desk: Desk) -> None:
+    """The person is told that the change was made, and to log on again."""
+    desk.answer("GET /api/zones", refuse(401, "AUTHORIZATION_FAILED"))
+    with pytest.raises(errors.CredentialsRefused, match="the password is changed") as ended:
+        await run(desk)
+    assert "new password" in ended.value.remedy
+    assert desk.routes() == [LOGON, CHANGE, "GET /api/zones", LOGOFF]

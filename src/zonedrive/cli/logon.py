@@ -103,6 +103,9 @@ def logon(
     a refusal nothing is tried again.  Logging on again to the same service keeps --ca-file and
     --profile as they were.
 
+    A password that must be changed first is changed, where the --profile knows how: the new one is
+    asked for, or read as a second line of the standard input.
+
     A sign-on in a browser happens where --idp or --personal-id asks for it, or the service does.
     It needs a --profile that says what the browser brings back.
     """

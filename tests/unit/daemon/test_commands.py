@@ -104,7 +104,13 @@ class Daemon:
             account=SimpleNamespace(base_url="https://x"),
         )
         self.said: list[Message] = []
-        self.commands = Commands(cast(Parts, parts), cast(Session, self.session), self.over)
+        self.heard: list[str] = []
+        self.commands = Commands(
+            cast(Parts, parts),
+            cast(Session, self.session),
+            self.over,
+            lambda: self.heard.append("logged on"),
+        )
 
     def _stop(self) -> None:
         self.stopped += 1
@@ -310,3 +316,9 @@ async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> Non
     with pytest.raises(NotFound, match="no zone 'Nowhere'"):
         await daemon.ask("trash", zone="Nowhere")
     assert daemon.service.restored == ["e0", "e2"]
+
+
+async def test_a_logon_is_heard_of(daemon: Daemon) -> None:
+    """So that what waits for it goes on at once."""
+    assert await daemon.ask("logged-on") == {}
+    assert daemon.heard == ["logged on"]

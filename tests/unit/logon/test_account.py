@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from zonedrive.errors import ConfigError, NotLoggedOn
+from zonedrive.errors import ConfigError, NotLoggedOn, StoreError
 from zonedrive.logon.account import Account
 from zonedrive.logon.local import Backlog, destroy, forget_data
 from zonedrive.logon.secrets import FileStore, Secret
@@ -115,3 +115,38 @@ def test_what_to_type_names_the_same_sign_on() -> None:
         "zonedrive logon https://zones.example --idp 'branch office' --account work --session-only"
     )
     assert "--username alice" in ALICE.logon_command()
+
+
+def test_what_a_lost_keyring_holds_does_not_keep_the_rest(paths: AccountPaths) -> None:
+    """Where a person wants that; else nothing is touched."""
+
+    class Lost(FileStore):
+        def delete(self, name: str) -> None:
+            raise StoreError("the keyring is not there")
+
+    fill(paths)
+    store = Lost(paths.secrets_file)
+    with pytest.raises(StoreError):
+        destroy(paths, store)
+    assert paths.database.exists()
+    assert destroy(paths, store, lost=True) == "the keyring is not there"
+    assert not paths.state.exists()
+    assert not paths.cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "command"),
+    [
+        ({}, "zonedrive logon https://zones.example --username alice --account work"),
+        ({"name": "default"}, "zonedrive logon https://zones.example --username alice"),
+        (
+            {"username": "a b;rm -rf", "keeps_password": True},
+            "zonedrive logon https://zones.example --username 'a b;rm -rf' --account work"
+            " --save-password",
+        ),
+    ],
+)
+def test_the_command_to_log_on_again_can_be_pasted(fields: dict[str, str], command: str) -> None:
+    """Into any shell, whatever the names are."""
+    kept = {name: getattr(ALICE, name) for name in Account.__struct_fields__} | fields
+    assert Account(**kept).logon_command() == command

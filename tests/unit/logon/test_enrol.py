@@ -323,3 +323,41 @@ async def test_a_token_of_systemd_is_not_replaced(office: Office) -> None:
     with pytest.raises(errors.StoreError, match="systemd"):
         await office.log_on()
     assert office.person.wanted == []
+
+
+async def test_a_password_is_kept_where_that_was_asked_for(office: Office) -> None:
+    """With the logon that takes it, until one that does not ask for it."""
+    account = await office.log_on(save_password=True)
+    assert account.keeps_password
+    assert Account.load(office.paths) == account
+    assert office.store.get("password") == Secret(PASSWORD)
+    assert "--save-password" in account.logon_command()
+    assert not (await office.log_on()).keeps_password
+    assert office.store.get("password") is None
+
+
+async def test_a_logon_ends_what_was_refused_before(office: Office) -> None:
+    """So that the password counts anew."""
+    office.store.set("refused", Secret("{}"))
+    await office.log_on(save_password=True)
+    assert office.store.get("refused") is None
+
+
+async def test_an_organization_may_forbid_to_keep_the_password(office: Office) -> None:
+    """Said, and obeyed; the logon goes on without."""
+    office.desk.answer(
+        "GET /api/access/authorizationrequirements", say(200, {"canSavePassword": False})
+    )
+    account = await office.log_on(save_password=True)
+    assert not account.keeps_password
+    assert office.store.get("password") is None
+    assert any("not kept" in line and "forbids" in line for line in office.told)
+    assert office.bearer() is not None
+
+
+async def test_without_a_keyring_it_is_said_where_the_password_is(office: Office) -> None:
+    """Beside the token, readable by its owner alone."""
+    await office.log_on(save_password=True)
+    assert any("the password beside it" in line for line in office.told)
+    for file in office.paths.state.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600

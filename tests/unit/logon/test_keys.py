@@ -55,3 +55,12 @@ def test_a_locked_keyring_makes_no_new_key() -> None:
     with pytest.raises(StoreError):
         data_box(store, encrypt=True)
     assert store.kept == {}
+
+
+def test_where_data_is_kept_no_key_is_made_for_it() -> None:
+    """The one it was sealed with is lost or elsewhere; a new one would hide that."""
+    store = Memory()
+    with pytest.raises(StoreError, match="gone") as gone:
+        data_box(store, encrypt=True, make=False)
+    assert "keyring" in gone.value.line()
+    assert store.kept == {}

@@ -200,3 +200,23 @@ async def test_who_asks_makes_the_next_probe_come_soon(autojump_clock: MockClock
                 link.check()
         assert 9 <= len(probes) <= 11
         nursery.cancel_scope.cancel()
+
+
+async def test_another_state_is_waited_for_without_missing_one() -> None:
+    """Also where it changed before anybody waited; a recheck is none."""
+    link = Link()
+    link.note_failure(REFUSED)
+    assert await link.wait_other("online") == "offline"
+    seen: list[State] = []
+
+    async def wait() -> None:
+        seen.append(await link.wait_other("offline"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        link.recheck()
+        await wait_all_tasks_blocked()
+        assert seen == []
+        link.note_failure(errors.NotLoggedOn("x"))
+    assert seen == ["logon-required"]

@@ -3,10 +3,19 @@
 Must not know how the daemon finds it; where the profile has no endpoint, the daemon says so.
 """
 
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
 import click
 
 from zonedrive.cli import control, show
 from zonedrive.cli.options import account_option, json_option, some_account_option
+from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.paths import AccountPaths
 
 ASK_SECONDS = 90.0
@@ -16,11 +25,30 @@ ASK_SECONDS = 90.0
 @click.argument("path")
 @some_account_option
 @json_option
-def versions(path: str, account: str | None, as_json: bool) -> None:
-    """List the versions of the file PATH, the newest first."""
+@click.option("--get", "wanted", metavar="VERSION", help="Write the bytes of this version.")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Where --get writes them.  [default: standard output]"
+)
+def versions(
+    path: str, account: str | None, as_json: bool, wanted: str | None, output: str | None
+) -> None:
+    """List the versions of the file PATH, the newest first.
+
+    To bring a former version back as the newest one: versions PATH --get VERSION -o PATH
+    """
+    if output is not None and wanted is None:
+        raise click.UsageError("-o needs --get VERSION")
     paths, below = control.resolve((path,), account)
     request = {"command": "versions", "path": below[0]}
-    found = control.ask(paths, request, timeout=ASK_SECONDS)["versions"]
+    answer = control.ask(paths, request, timeout=ASK_SECONDS)
+    found = answer["versions"]
+    if wanted is not None:
+        chosen = _version(found, wanted)
+        from zonedrive.daemon import unmounted
+
+        with _sink(output) as file:
+            unmounted.version(paths, answer["zone"], answer["file"], chosen, file.write)
+        return
     if as_json:
         show.as_json(found)
         return
@@ -40,15 +68,69 @@ def versions(path: str, account: str | None, as_json: bool) -> None:
     )
 
 
+def _version(found: list[dict[str, str]], wanted: str) -> str:
+    """The version of that number or id."""
+    for one in found:
+        if wanted in (one["version"], one["id"]):
+            return one["version"]
+    there = ", ".join(one["version"] for one in found) or "none"
+    raise NotFound(f"the file has no version {wanted!r}", remedy=f"there is: {there}")
+
+
+@contextmanager
+def _sink(output: str | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that is there whole or not at all."""
+    if output in (None, "-"):
+        yield sys.stdout.buffer
+        return
+    target = Path(str(output)).resolve()
+    if target.exists() and not target.is_file():  # a device, a pipe; of a folder this is an error
+        with target.open("wb") as file:
+            yield file
+        return
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}-", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, _mode(target))
+            yield file
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _mode(target: Path) -> int:
+    """Of a file that is there, else what a new one gets."""
+    with suppress(FileNotFoundError):
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
 @click.command()
 @account_option
 @click.option("--zone", metavar="NAME", help="Only what was in this zone.")
+@click.option(
+    "--purge",
+    "doomed",
+    multiple=True,
+    metavar="NAME|ID",
+    help="Remove this for good; may be given several times.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask before --purge.")
 @json_option
-def trash(account: str, zone: str | None, as_json: bool) -> None:
-    """List what was deleted and can be restored."""
-    paths = AccountPaths(account)
-    request = {"command": "trash", "zone": zone}
-    found = control.ask(paths, request, timeout=ASK_SECONDS)["entries"]
+def trash(
+    account: str, zone: str | None, doomed: tuple[str, ...], yes: bool, as_json: bool
+) -> None:
+    """List what was deleted and can be restored, or remove some of it for good.
+
+    Needs no mount.
+    """
+    if doomed:
+        _purge(account, zone, doomed, yes)
+        return
+    found = _asked(account, {"command": "trash", "zone": zone}, "entries")
     if as_json:
         show.as_json(found)
         return
@@ -72,6 +154,17 @@ def trash(account: str, zone: str | None, as_json: bool) -> None:
     )
 
 
+def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -> None:
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ZonedriveError("nobody can be asked whether that is meant", remedy="add --yes")
+        what = show.count(len(doomed), "entry", "entries")
+        click.confirm(f"Remove {what} with all versions, for good?", abort=True, err=True)
+    request = {"command": "purge", "zone": zone, "entries": list(doomed)}
+    for name in _asked(account, request, "purged"):
+        show.line(f"removed {name}")
+
+
 @click.command()
 @click.argument("entries", metavar="NAME|ID...", nargs=-1, required=True)
 @account_option
@@ -79,12 +172,29 @@ def trash(account: str, zone: str | None, as_json: bool) -> None:
 def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     """Bring back deleted entries, by the name or id that 'zonedrive trash' shows.
 
-    Where several have the same name, give the id.
+    Where several have the same name, give the id.  Needs no mount.
     """
-    paths = AccountPaths(account)
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
-    for name in control.ask(paths, request, timeout=ASK_SECONDS)["restored"]:
+    for name in _asked(account, request, "restored"):
         show.line(f"restored {name}")
+
+
+def _asked(account: str, request: dict[str, Any], member: str) -> Any:
+    """What the daemon answers, or without one the service."""
+    paths = AccountPaths(account)
+    try:
+        return control.ask(paths, request, timeout=ASK_SECONDS)[member]
+    except control.NoDaemon:
+        from zonedrive.daemon import unmounted
+
+        zone, entries = request["zone"], request.get("entries", [])
+        match request["command"]:
+            case "restore":
+                return unmounted.restore(paths, zone, entries)
+            case "purge":
+                return unmounted.purge(paths, zone, entries)
+            case _:
+                return unmounted.trash(paths, zone)
 
 
 @click.command()

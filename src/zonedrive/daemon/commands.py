@@ -16,10 +16,10 @@ from zonedrive.daemon.build import Parts
 from zonedrive.daemon.control import Handler, Say
 from zonedrive.daemon.pinning import Pinning
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.daemon.trash import Trash
+from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
-from zonedrive.model import Entry, Zone
 from zonedrive.tree.inode import ROOT, Inode
 
 SAY_SECONDS = 0.5
@@ -63,6 +63,7 @@ class Commands:
             "versions": self.versions,
             "trash": self.trash,
             "restore": self.restore,
+            "purge": self.purge,
             **Pinning(parts, self._inode).handlers,
         }
 
@@ -102,38 +103,29 @@ class Commands:
         """Of the file at `path`."""
         report = self._parts.files.report
         inode = await self._inode(str(request.get("path", "")))
-        return {"versions": version_objects(await report.versions(inode))}
+        return {
+            "versions": version_objects(await report.versions(inode)),
+            "zone": inode.zone,
+            "file": inode.remote_id,
+        }
 
     # ---- deleted entries ----
 
     async def trash(self, request: Message, say: Say) -> Message:
         """What was deleted, in the zone of that name or all."""
-        deleted = await self._deleted(request.get("zone"))
-        return {"entries": [_deleted_object(zone, entry) for zone, entry in deleted]}
+        return {"entries": await self._trash(request).objects()}
 
     async def restore(self, request: Message, say: Say) -> Message:
         """Bring back the `entries`, each an id or a name."""
-        wanted = request.get("entries")
-        if not isinstance(wanted, list):
-            raise ZonedriveError("the request names no entries")
-        deleted = await self._deleted(request.get("zone"))
-        chosen = [_choose(str(name), deleted) for name in wanted]
-        restored = []
-        for zone, entry in chosen:
-            back = await self._parts.service.restore(zone.id, entry.id, folder=entry.folder)
-            restored.append(await self._parts.files.report.appear(back))
-        return {"restored": restored}
+        appear = self._parts.files.report.appear
+        return {"restored": await self._trash(request).restore(request.get("entries"), appear)}
 
-    async def _deleted(self, zone_name: object) -> list[tuple[Zone, Entry]]:
-        zones = [zone for zone in await self._parts.service.zones() if zone.accessible]
-        if zone_name is not None:
-            zones = [zone for zone in zones if zone_name in (zone.name, zone.id)]
-            if not zones:
-                raise NotFound(f"there is no zone {zone_name!r}", remedy="run 'zonedrive zones'")
-        found = []
-        for zone in zones:
-            found += [(zone, entry) for entry in await self._parts.service.deleted(zone.id)]
-        return found
+    async def purge(self, request: Message, say: Say) -> Message:
+        """Remove the `entries` of the trash for good, each an id or a name."""
+        return {"purged": await self._trash(request).purge(request.get("entries"))}
+
+    def _trash(self, request: Message) -> Trash:
+        return Trash(self._parts.service, request.get("zone"))
 
     # ---- waiting ----
 
@@ -266,28 +258,3 @@ def _conflict(found: dict[str, Any]) -> dict[str, Any]:
         "by": found["by"],
         "at": timestamp(found["at_ns"]),
     }
-
-
-def _deleted_object(zone: Zone, entry: Entry) -> dict[str, Any]:
-    return {
-        "zone": zone.name,
-        "id": entry.id,
-        "name": entry.name,
-        "folder": entry.folder,
-        "size": entry.size,
-        "modified": timestamp(entry.modified_ns),
-        "modified_by": entry.modified_by,
-    }
-
-
-def _choose(name: str, deleted: list[tuple[Zone, Entry]]) -> tuple[Zone, Entry]:
-    """The deleted entry of that id, or else the only one of that name."""
-    by_id = [pair for pair in deleted if pair[1].id == name]
-    by_name = [pair for pair in deleted if pair[1].name == name]
-    found = by_id or by_name
-    if not found:
-        raise NotFound(f"{name!r} is not in the trash", remedy="run 'zonedrive trash'")
-    if len(found) > 1:
-        ids = ", ".join(entry.id for _, entry in found)
-        raise ZonedriveError(f"{name!r} was deleted several times", remedy=f"give an id: {ids}")
-    return found[0]

@@ -1,9 +1,10 @@
-"""What can be said of an account that is not mounted: from its stores, or by asking the service.
+"""What can be said and done without a daemon: from an account's stores, or by asking the service.
 
-Must not change anything, nor start what runs in a daemon.
+Must not change anything here, nor start what runs in a daemon.
 """
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import trio
 
@@ -11,13 +12,14 @@ from zonedrive import config
 from zonedrive.daemon.answers import zone_objects
 from zonedrive.daemon.build import build, connect
 from zonedrive.daemon.lock import Lock
+from zonedrive.daemon.trash import Trash
 from zonedrive.db import Database
 from zonedrive.logon.account import Account
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
-from zonedrive.model import Zone
+from zonedrive.model import Entry
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import Service
 from zonedrive.tree.glance import is_sealed
@@ -53,11 +55,9 @@ def status(paths: AccountPaths) -> dict[str, Any]:
 
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     """The zones as the service lists them now, with the names they have (or would have) here."""
-    account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
     secrets = open_store(paths)
-    auth = BearerAuth(secrets, Renewal(paths, secrets))
-    found = trio.run(_zones, connect(account, settings, auth))
+    found = trio.run(_asked, paths, Service.zones)
     box, _ = data_box(secrets, settings.encrypt, make=not is_sealed(paths.database))
     database = Database(paths.database, SCHEMAS)
     try:
@@ -66,8 +66,55 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
         database.close()
 
 
-async def _zones(service: Service) -> list[Zone]:
+def trash(paths: AccountPaths, zone: str | None) -> list[dict[str, Any]]:
+    """What was deleted, in the zone of that name or all."""
+    return trio.run(_asked, paths, lambda service: Trash(service, zone).objects())
+
+
+def restore(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[str]:
+    """Bring back deleted entries, each given by id or name; their names."""
+
+    async def name(entry: Entry) -> str:
+        return entry.name
+
+    return trio.run(_asked, paths, lambda service: Trash(service, zone).restore(entries, name))
+
+
+def purge(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[str]:
+    """Remove deleted entries for good, each given by id or name; their names."""
+    return trio.run(_asked, paths, lambda service: Trash(service, zone).purge(entries))
+
+
+def version(
+    paths: AccountPaths,
+    zone_id: str,
+    file_id: str,
+    name: str,
+    take: Callable[[bytes | bytearray | memoryview], object],
+) -> None:
+    """Hand the bytes of a version of a file to `take`, piece by piece."""
+
+    async def fetch(service: Service) -> None:
+        def pieces() -> None:
+            with service.transfer.download(zone_id, file_id, version=name) as download:
+                for piece in download:
+                    take(piece)
+
+        await trio.to_thread.run_sync(pieces)
+
+    trio.run(_asked, paths, fetch)
+
+
+ResultT = TypeVar("ResultT")
+
+
+async def _asked(paths: AccountPaths, work: Callable[[Service], Awaitable[ResultT]]) -> ResultT:
+    """What `work` makes of the account's service."""
+    account = Account.load(paths)
+    settings = config.load(config_file(), paths.account)
+    secrets = open_store(paths)
+    service = connect(account, settings, BearerAuth(secrets, Renewal(paths, secrets)))
     try:
-        return await service.zones()
+        return await work(service)
     finally:
         await service.aclose()

@@ -116,7 +116,7 @@ def test_without_a_logon_it_says_so_and_exits_with_3(arguments: list[str], home:
     assert "zonedrive logon" in failed.stderr
 
 
-@pytest.mark.parametrize("name", ["sync", "conflicts", "trash"])
+@pytest.mark.parametrize("name", ["sync", "conflicts"])
 def test_without_a_mount_it_says_so(name: str) -> None:
     """Commands about a mount name the remedy where there is none."""
     log_on()

@@ -103,7 +103,7 @@ def test_a_request_is_filled_in_everywhere() -> None:
         ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\nbody = { a = "{b}" }\n', 4, "{b}"),
         ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\nbody = { a = "{" }\n', 4, "brace"),
         ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\nanswer = "a..b"\n', 4, "answer"),
-        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\n[delete.body]\na = "{b}"\n', 4,
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\n[delete.body]\na = "{b}"\n', 5,
          "{b}"),
         ('[purge]\nmethod = "DELETE"\npath = "/api/{entry}"\n[delete]\npath = "x"\n', 4, "method"),
     ],

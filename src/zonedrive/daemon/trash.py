@@ -1,0 +1,113 @@
+"""Deleted entries: which there are, and bringing them back or removing them for good.
+
+Must not know sockets, commands or the mount.
+
+INVARIANT: of several entries of one name none is taken: the person gives the id.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from zonedrive.daemon.answers import timestamp
+from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.model import Entry, Zone
+
+
+class Bin(Protocol):
+    """What a service can do with deleted entries; `remote.Service` is one."""
+
+    async def zones(self) -> list[Zone]:
+        """All zones."""
+
+    async def deleted(self, zone_id: str) -> list[Entry]:
+        """What is in a zone's trash."""
+
+    async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
+        """Out of the trash."""
+
+    async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
+        """For good."""
+
+
+class Trash:
+    """The trash of all zones, or of the one of a name or id."""
+
+    def __init__(self, service: Bin, zone: object = None) -> None:
+        self._service = service
+        self._zone = zone
+
+    async def objects(self) -> list[dict[str, Any]]:
+        """What is in it, for a command's answer."""
+        return [_object(zone, entry) for zone, entry in await self._deleted()]
+
+    async def restore(self, wanted: object, appear: Callable[[Entry], Awaitable[str]]) -> list[str]:
+        """Bring back entries, each given by id or name; `appear` gives the path of each."""
+
+        async def back(zone: Zone, entry: Entry) -> str:
+            found = await self._service.restore(zone.id, entry.id, folder=entry.folder)
+            try:
+                return await appear(found)
+            except (ZonedriveError, OSError):
+                return found.name  # it is back; it shows with the next listing
+
+        return await self._each(wanted, back, "restored")
+
+    async def purge(self, wanted: object) -> list[str]:
+        """Remove entries for good, each given by id or name; their names."""
+
+        async def gone(zone: Zone, entry: Entry) -> str:
+            await self._service.purge(zone.id, entry.id, folder=entry.folder)
+            return entry.name
+
+        return await self._each(wanted, gone, "removed")
+
+    async def _each(
+        self, wanted: object, work: Callable[[Zone, Entry], Awaitable[str]], done: str
+    ) -> list[str]:
+        """Do it to all that are meant; nothing where one of them is not clear."""
+        if not isinstance(wanted, list) or not wanted:
+            raise ZonedriveError("the request names no entries")
+        deleted = await self._deleted()
+        chosen = dict.fromkeys(_choose(str(name), deleted) for name in wanted)
+        names: list[str] = []
+        for zone, entry in chosen:
+            try:
+                names.append(await work(zone, entry))
+            except ZonedriveError as wrong:
+                if names:
+                    wrong.message += f" (before that, {done}: {', '.join(names)})"
+                raise
+        return names
+
+    async def _deleted(self) -> list[tuple[Zone, Entry]]:
+        zones = [zone for zone in await self._service.zones() if zone.accessible]
+        if self._zone is not None:
+            zones = [zone for zone in zones if self._zone in (zone.name, zone.id)]
+            if not zones:
+                raise NotFound(f"there is no zone {self._zone!r}", remedy="run 'zonedrive zones'")
+        return [(zone, entry) for zone in zones for entry in await self._service.deleted(zone.id)]
+
+
+def _choose(name: str, deleted: Sequence[tuple[Zone, Entry]]) -> tuple[Zone, Entry]:
+    """The deleted entry of that id, or else the only one of that name."""
+    by_id = [pair for pair in deleted if pair[1].id == name]
+    by_name = [pair for pair in deleted if pair[1].name == name]
+    found = by_id or by_name
+    if not found:
+        raise NotFound(f"{name!r} is not in the trash", remedy="run 'zonedrive trash'")
+    if len(found) > 1:
+        ids = ", ".join(entry.id for _, entry in found)
+        raise ZonedriveError(f"{name!r} was deleted several times", remedy=f"give an id: {ids}")
+    return found[0]
+
+
+def _object(zone: Zone, entry: Entry) -> dict[str, Any]:
+    return {
+        "zone": zone.name,
+        "id": entry.id,
+        "name": entry.name,
+        "folder": entry.folder,
+        "size": entry.size,
+        "modified": timestamp(entry.modified_ns),
+        "modified_by": entry.modified_by,
+    }

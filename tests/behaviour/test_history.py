@@ -1,0 +1,115 @@
+"""Former versions and deleted entries from the shell: listed, read, brought back, removed."""
+
+import json
+from pathlib import Path
+
+from tests.harness.machine import Mounted
+
+FIRST, SECOND = b"first line\nsecond line\n", b"another text\n" * 50_000
+
+
+def versions(mounted: Mounted, path: Path) -> list[dict[str, object]]:
+    """What the command lists."""
+    found: list[dict[str, object]] = json.loads(mounted.machine.done("versions", path, "--json"))
+    return found
+
+
+def test_a_former_version_is_read_and_brought_back(mounted: Mounted) -> None:
+    """Its bytes come to a file or to standard output; written over the file it is the newest."""
+    path = mounted.root / "notes.txt"
+    path.write_bytes(SECOND)
+    mounted.sync()
+    (newest, oldest) = versions(mounted, path)
+    assert (newest["version"], oldest["version"]) == ("2", "1")
+    run = mounted.machine
+    assert run.done("versions", path, "--get", "1") == FIRST.decode()
+    assert run.done("versions", path, "--get", str(oldest["id"])) == FIRST.decode()
+    elsewhere = run.folder / "former.txt"
+    run.done("versions", path, "--get", "2", "-o", elsewhere)
+    assert elsewhere.read_bytes() == SECOND
+    run.done("versions", path, "--get", "1", "-o", path)
+    assert path.read_bytes() == FIRST
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == FIRST
+    assert [each["version"] for each in versions(mounted, path)] == ["3", "2", "1"]
+    assert "notes.txt" in mounted.zone.listing()
+    assert len(mounted.zone.listing()) == 4
+
+
+def test_a_version_that_is_not_there_leaves_no_file(mounted: Mounted) -> None:
+    """One line that names those there are; what FILE held stays, also when the service fails."""
+    path, target = mounted.root / "notes.txt", mounted.machine.folder / "kept.txt"
+    target.write_bytes(b"kept")
+    ended = mounted.machine.run("versions", path, "--get", "7", "-o", target)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "zonedrive: the file has no version '7'; there is: 1\n"
+    with mounted.deployment.faulty(status=403, error="NOT_ALLOWED", path="/content$"):
+        ended = mounted.machine.run("versions", path, "--get", "1", "-o", target)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert target.read_bytes() == b"kept"
+    assert [each.name for each in mounted.machine.folder.iterdir() if "kept" in each.name] == [
+        "kept.txt"
+    ]
+    assert mounted.machine.run("versions", path, "-o", target).returncode == 2
+
+
+def test_the_trash_without_a_mount(mounted: Mounted) -> None:
+    """Listed, restored and removed for good, by the service alone."""
+    zone, run = mounted.root.name, mounted.machine
+    for name in ("notes.txt", "empty", "docs"):
+        mounted.zone.delete(name)
+    mounted.unmount()
+    found = json.loads(run.done("trash", "--zone", zone, "--json"))
+    assert {(each["name"], each["folder"]) for each in found} == {
+        ("notes.txt", False), ("empty", False), ("docs", True),
+    }  # fmt: skip
+    assert run.done("restore", "docs", "empty", "--zone", zone) == "restored docs\nrestored empty\n"
+    assert {"docs", "empty"} <= set(mounted.zone.listing())
+    refused = run.run("trash", "--zone", zone, "--purge", "notes.txt")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "--yes" in refused.stderr
+    assert "notes.txt" in run.done("trash", "--zone", zone)
+    assert run.done("trash", "--zone", zone, "--purge", "notes.txt", "--yes") == (
+        "removed notes.txt\n"
+    )
+    assert run.done("trash", "--zone", zone) == "nothing is in the trash\n"
+    gone = run.run("restore", "notes.txt", "--zone", zone)
+    assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
+
+
+def test_what_was_restored_before_a_failure_is_said(mounted: Mounted) -> None:
+    """The name of the second is taken: the first one is back, and the line says so."""
+    mounted.zone.delete("empty")
+    mounted.zone.delete("notes.txt")
+    mounted.zone.write("notes.txt", b"somebody else's")
+    zone = mounted.root.name
+    assert (mounted.root / "docs").is_dir()
+    ended = mounted.machine.run("restore", "empty", "notes.txt", "--zone", zone)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "the name is taken" in ended.stderr
+    assert f"restored: {zone}/empty" in ended.stderr
+    assert (mounted.root / "empty").exists()
+
+
+def test_one_entry_of_several_is_purged_in_the_mount(mounted: Mounted) -> None:
+    """A mount goes on as if nothing had been; what is not clear is not touched."""
+    zone = mounted.root.name
+    for _ in range(2):
+        (mounted.root / "twice.txt").write_bytes(b"x")
+        mounted.sync()
+        (mounted.root / "twice.txt").unlink()
+        mounted.sync()
+    run = mounted.machine
+    unclear = run.run("trash", "--zone", zone, "--purge", "twice.txt", "--yes")
+    assert unclear.returncode == 1
+    assert "several times" in unclear.stderr
+    ids = [each["id"] for each in json.loads(run.done("trash", "--zone", zone, "--json"))]
+    assert len(ids) == 2
+    run.done("trash", "--zone", zone, "--purge", ids[0], "--yes")
+    assert [each["id"] for each in json.loads(run.done("trash", "--zone", zone, "--json"))] == ids[
+        1:
+    ]
+    run.done("restore", "twice.txt", "--zone", zone)
+    assert (mounted.root / "twice.txt").read_bytes() == b"x"

@@ -66,39 +66,35 @@ class Seat:
         chosen = _number(["user name and password", *map(_described, offers)])
         return offers[chosen - 1] if chosen else None
 
-    async def show(self, name: str, start: str, address: str) -> None:
-        """Open `start` here; where that cannot be, have the person open `address` anywhere."""
+    async def show(self, name: str, start: str) -> None:
+        """Open `start`; where that cannot be, have the person do it."""
         self.asked = True
-        shown = escaped(name)
-        if self.here:
-            click.echo(f"Sign on with {shown} in the browser.", err=True)
-            if await _opened(self._commands, start):
-                click.echo(f"If no window opens, go to {start}", err=True)
-            else:
-                click.echo(f"No browser could be started; open this address: {start}", err=True)
-            return
+        click.echo(f"Sign on with {escaped(name)} in the browser.", err=True)
+        if await _opened(self._commands, start):
+            click.echo(f"If no window opens, go to {start}", err=True)
+        else:
+            click.echo(f"No browser could be started; open this address: {start}", err=True)
+
+    async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
+        """Say what to open and what to paste; take that unseen, until it is right."""
+        self.asked = True
         if self._wanted_here:
             click.echo("There is no browser to open on this machine.", err=True)
-        click.echo(
-            f"To sign on with {shown}, open this address in a browser:\n\n{address}\n\n"
-            "On this machine that is all. On another device the browser ends at an address that\n"
-            f"it cannot open, which begins with {start.rpartition('/')[0]}/ . Copy all of it from\n"
-            "the address bar and paste it here (it is not shown), then press Enter.",
-            err=True,
-        )
-
-    async def pasted(self) -> str:
-        """A line from the standard input, unseen; where that has ended, wait for ever."""
-        import trio
-
-        line = await _line(sys.stdin.fileno())
-        if line is None:
-            await trio.sleep_forever()
-        return line or ""
-
-    def complain(self, line: str) -> None:
-        """Say what is wrong with what was pasted."""
-        complain(f"{line}; paste it once more")
+        # First the terminal is made ready, for a paste may come as soon as it is asked for.
+        descriptor = sys.stdin.fileno()
+        with _unseen(descriptor):
+            click.echo(
+                f"To sign on with {escaped(name)}, open this address in a browser:\n\n{address}\n\n"
+                "On this machine that is all. On another device the browser ends at an address\n"
+                f"that it cannot open, which begins with {back} . Copy all of it from the\n"
+                "address bar and paste it here (it is not shown), then press Enter.",
+                err=True,
+            )
+            while (line := await _line(descriptor)) is not None:
+                wrong = take(line)
+                if not wrong:
+                    return
+                complain(f"{wrong}; paste it once more")
 
 
 def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
@@ -171,29 +167,28 @@ def _or(ways: Sequence[str]) -> str:
 
 
 async def _line(descriptor: int) -> str | None:
-    """A line, however long; None at the end of input.  A terminal shows nothing of it."""
+    """A line, however long; None at the end of input."""
     import trio
 
     text = bytearray()
-    with _unseen(descriptor):
-        while len(text) < LONGEST:
-            # A file cannot be waited for, and need not be.
-            with contextlib.suppress(OSError):
-                await trio.lowlevel.wait_readable(descriptor)
-            piece = os.read(descriptor, PIECE)
-            if not piece and not text:
+    while len(text) < LONGEST and b"\n" not in text:
+        # A file cannot be waited for, and need not be.
+        with contextlib.suppress(OSError):
+            await trio.lowlevel.wait_readable(descriptor)
+        piece = os.read(descriptor, PIECE)
+        if not piece and not text:
+            return None
+        for byte in piece:
+            if byte in b"\x7f\x08":
+                del text[-1:]
+            elif byte == 0x15:  # Ctrl-U
+                text.clear()
+            elif byte == 0x04 and not text:  # Ctrl-D
                 return None
-            for byte in piece:
-                if byte in b"\x7f\x08":
-                    del text[-1:]
-                elif byte == 0x15:  # Ctrl-U
-                    text.clear()
-                elif byte == 0x04 and not text:  # Ctrl-D
-                    return None
-                else:
-                    text.append(byte)
-            if not piece or b"\n" in text:
-                break
+            else:
+                text.append(byte)
+        if not piece:
+            break
     return text.partition(b"\n")[0].decode("utf-8", "replace").strip()
 
 

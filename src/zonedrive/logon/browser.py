@@ -31,6 +31,10 @@ Fields = Mapping[str, str | bool]
 LONGEST_REASON = 200  # characters
 
 
+Take = Callable[[str], str]
+"""Takes an address; gives what is wrong with it, or ""."""
+
+
 class Person(Protocol):
     """Whoever sits at the terminal, and at a browser on this machine or on another."""
 
@@ -55,14 +59,14 @@ class Person(Protocol):
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
         """One of these, or None for user name and password, or where nobody can choose."""
 
-    async def show(self, name: str, start: str, address: str) -> None:
-        """Open `start` in a browser here, or say that `address` is to be opened anywhere."""
+    async def show(self, name: str, start: str) -> None:
+        """Open `start` in a browser here, to sign on with `name`."""
 
-    async def pasted(self) -> str:
-        """An address that the browser of another device ended at; waits for ever for none."""
+    async def guide(self, name: str, address: str, back: str, take: Take) -> None:
+        """Have `address` opened in any browser, which then ends at an address below `back`.
 
-    def complain(self, line: str) -> None:
-        """Say what is wrong with what was pasted."""
+        That one may be pasted: it goes to `take`, again until it is right.
+        """
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -116,8 +120,8 @@ class Browser:
                 address = await self._address(access, needs, where, way, listener.redirect)
                 listener.lead_to(address)
                 name = where.name if isinstance(where, Offer) else urlsplit(where).netloc
-                await self._person.show(name, listener.start, address)
-                fields = _fields(way, await self._answer(listener), needs.organization)
+                answer = await self._answer(listener, name, address)
+                fields = _fields(way, answer, needs.organization)
                 outcome = await logon(fields)
             except ZonedriveError as wrong:
                 listener.conclude(Verdict("bad", "Not signed on", _sentence(wrong.message)))
@@ -154,26 +158,24 @@ class Browser:
         query = [*parse_qsl(parts.query, keep_blank_values=True), (way.redirect, redirect)]
         return urlunsplit(parts._replace(query=urlencode(query)))
 
-    async def _answer(self, listener: Listener) -> Mapping[str, str]:
+    async def _answer(self, listener: Listener, name: str, address: str) -> Mapping[str, str]:
         """What came back.  Raises CredentialsRefused where nothing does."""
-        seconds = self._person.seconds
+        person, back = self._person, listener.start.rpartition("/")[0] + "/"
         answer: Mapping[str, str] | None = None
-        with trio.move_on_after(seconds):
+        with trio.move_on_after(person.seconds):
             async with trio.open_nursery() as nursery:
-                if not self._person.here:
-                    nursery.start_soon(self._take_pasted, listener)
+                if person.here:
+                    nursery.start_soon(person.show, name, listener.start)
+                else:
+                    nursery.start_soon(person.guide, name, address, back, listener.take_address)
                 answer = await listener.answer()
                 nursery.cancel_scope.cancel()
         if answer is None:
             raise CredentialsRefused(
-                f"nobody signed on in the browser within {seconds:g} seconds",
+                f"nobody signed on in the browser within {person.seconds:g} seconds",
                 remedy="log on again, with a longer --timeout if need be",
             )
         return answer
-
-    async def _take_pasted(self, listener: Listener) -> None:
-        while wrong := listener.take_address(await self._person.pasted()):
-            self._person.complain(wrong)
 
 
 def _offered(wish: Offer, needs: Requirements) -> Offer:

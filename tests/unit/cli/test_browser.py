@@ -60,7 +60,7 @@ async def test_the_first_browser_that_starts_is_taken(
     monkeypatch.setenv("BROWSER", f"{fails} -a:{stays} --at=%s:{program(tmp_path, 'last')}")
     seat = Seat(None, here=True, seconds=1, username=str)
     assert seat.here
-    await seat.show("corp\x1b[2J", "http://127.0.0.1:1/x", "https://idp.example/secret")
+    await seat.show("corp\x1b[2J", "http://127.0.0.1:1/x")
     assert (tmp_path / "said").read_text() == "-a|http://127.0.0.1:1/x|--at=http://127.0.0.1:1/x|"
     shown = capsys.readouterr().err
     assert "Sign on with corp\\x1b[2J in the browser." in shown
@@ -72,7 +72,7 @@ async def test_no_browser_that_starts(
 ) -> None:
     """The address is shown, to be opened by hand."""
     monkeypatch.setenv("BROWSER", str(program(tmp_path, "fails", "exit 3")))
-    await Seat(None, here=True, seconds=1, username=str).show("corp", "http://127.0.0.1:1/x", "")
+    await Seat(None, here=True, seconds=1, username=str).show("corp", "http://127.0.0.1:1/x")
     assert "No browser could be started; open this address: http://127.0.0.1:1/x" in (
         capsys.readouterr().err
     )
@@ -86,7 +86,9 @@ async def test_a_machine_without_a_desktop(
         monkeypatch.delenv(name, raising=False)
     seat = Seat(None, here=True, seconds=1, username=str)
     assert not seat.here
-    await seat.show("corp", "http://127.0.0.1:1/x", "https://idp.example/y")
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        await seat.guide("corp", "https://idp.example/y", "http://127.0.0.1:1/", str)
     shown = capsys.readouterr().err
     assert "There is no browser to open on this machine." in shown
     assert "https://idp.example/y" in shown
@@ -103,40 +105,68 @@ def test_without_a_terminal_nobody_chooses(monkeypatch: pytest.MonkeyPatch) -> N
     assert seat.prefers(offers) is None
 
 
+class Typist:
+    """Somebody at a terminal that `guide` looks after; what was taken is in `taken`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ours, self._theirs = pty.openpty()
+        self._before = termios.tcgetattr(self._theirs)
+        self._stdin = os.fdopen(self._theirs, closefd=False)
+        monkeypatch.setattr("sys.stdin", self._stdin)
+        self.taken: list[str] = []
+
+    async def guide(self) -> None:
+        """Until what is taken begins with http."""
+        seat = Seat(None, here=False, seconds=1, username=str)
+        await seat.guide("corp", "https://idp.example/y", "http://127.0.0.1:1/", self._take)
+
+    def _take(self, line: str) -> str:
+        self.taken.append(line)
+        return "" if line.startswith("http") else "no address"
+
+    async def type(self, keys: bytes) -> None:
+        """In pieces, as a terminal hands them on."""
+        await trio.testing.wait_all_tasks_blocked()
+        assert not termios.tcgetattr(self._theirs)[3] & (termios.ICANON | termios.ECHO)
+        for start in range(0, len(keys), 1000):
+            os.write(self._ours, keys[start : start + 1000])
+            await trio.testing.wait_all_tasks_blocked()
+
+    def leave(self) -> None:
+        """Nothing was shown, and the terminal is as before."""
+        assert termios.tcgetattr(self._theirs) == self._before
+        os.set_blocking(self._ours, False)
+        with pytest.raises(BlockingIOError):
+            os.read(self._ours, 100)
+        self._stdin.close()
+        os.close(self._ours)
+        os.close(self._theirs)
+
+
 @pytest.mark.parametrize(
-    ("typed", "line"),
+    ("typed", "taken"),
     [
-        (b"http://x/#" + b"y" * 9000 + b"\n", "http://x/#" + "y" * 9000),
-        (b"  abd\x7fc \n", "abc"),
-        (b"wrong\x15right\n", "right"),
-        (b"\xff\xc3\xa9\n", "\ufffdé"),
-        (b"\x04", None),
-        (b"a\nb\n", "a"),
+        (b"http://x/#" + b"y" * 9000 + b"\n", ["http://x/#" + "y" * 9000]),
+        (b"  http://abd\x7fc \n", ["http://abc"]),
+        (b"wrong\x15http://\n", ["http://"]),
+        (b"http\xff\xc3\xa9\n", ["http\ufffdé"]),
+        (b"\x04", []),
+        (b"what?\nhttp://b\n", ["what?"]),
     ],
 )
-async def test_a_pasted_line(typed: bytes, line: str | None) -> None:
-    """However long, unseen, and the terminal is as it was before."""
-    ours, theirs = pty.openpty()
-    before = termios.tcgetattr(theirs)
-    found: list[str | None] = []
-
-    async def read() -> None:
-        found.append(await browser._line(theirs))
-
+async def test_a_pasted_line(
+    monkeypatch: pytest.MonkeyPatch, typed: bytes, taken: list[str]
+) -> None:
+    """However long, unseen, and again until it is right; the terminal is given back."""
+    typist = Typist(monkeypatch)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(read)
-        await trio.testing.wait_all_tasks_blocked()
-        assert not termios.tcgetattr(theirs)[3] & (termios.ICANON | termios.ECHO)
-        for start in range(0, len(typed), 1000):
-            os.write(ours, typed[start : start + 1000])
-            await trio.testing.wait_all_tasks_blocked()
-    assert found == [line]
-    assert termios.tcgetattr(theirs) == before
-    os.set_blocking(ours, False)
-    with pytest.raises(BlockingIOError):
-        os.read(ours, 100)
-    os.close(ours)
-    os.close(theirs)
+        nursery.start_soon(typist.guide)
+        await typist.type(typed)
+        if taken == ["what?"]:
+            await typist.type(b"http://b\n")
+            taken = ["what?", "http://b"]
+    assert typist.taken == taken
+    typist.leave()
 
 
 async def test_a_line_of_a_pipe_or_file(tmp_path: Path) -> None:
@@ -152,15 +182,11 @@ async def test_a_line_of_a_pipe_or_file(tmp_path: Path) -> None:
     os.close(reading)
 
 
-async def test_giving_up_gives_the_terminal_back() -> None:
+async def test_giving_up_gives_the_terminal_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who stops waiting leaves a terminal that shows what is typed."""
-    ours, theirs = pty.openpty()
-    before = termios.tcgetattr(theirs)
+    typist = Typist(monkeypatch)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(browser._line, theirs)
-        await trio.testing.wait_all_tasks_blocked()
-        assert not termios.tcgetattr(theirs)[3] & termios.ECHO
+        nursery.start_soon(typist.guide)
+        await typist.type(b"half of an addr")
         nursery.cancel_scope.cancel()
-    assert termios.tcgetattr(theirs) == before
-    os.close(ours)
-    os.close(theirs)
+    typist.leave()

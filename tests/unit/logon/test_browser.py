@@ -1,10 +1,9 @@
 """A sign-on in a browser as a step of a logon: which one, what is sent, and each way to fail."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import httpx
 import pytest
-import trio
 
 from tests.unit.logon.conftest import GOOD, PASSWORD, SESSION, Desk, refuse, say
 from tests.unit.logon.conftest import Person as Credentials
@@ -31,7 +30,7 @@ class Seat:
 
     def __init__(self, wish: Offer | None = None, answer: str = f"token={SECRET}") -> None:
         self.wish, self.seconds, self.here = wish, 5.0, False
-        self._answers = [answer]
+        self.answers = [answer] if answer else []
         self.shown: list[tuple[str, str]] = []
         self.chosen: list[Offer] = []
         self.complaints: list[str] = []
@@ -51,19 +50,17 @@ class Seat:
         self.chosen = list(offers)
         return offers[-1]
 
-    async def show(self, name: str, start: str, address: str) -> None:
-        """Look at it."""
+    async def show(self, name: str, start: str) -> None:
+        """Nothing comes of it."""
+        self.shown.append((name, start))
+
+    async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
+        """Look at it, and paste what the browser would end at."""
         self.shown.append((name, address))
-
-    async def pasted(self) -> str:
-        """What the browser would end at."""
-        if not self._answers or not self._answers[0]:
-            await trio.sleep_forever()
-        return f"{self.redirect}#{self._answers.pop(0)}"
-
-    def complain(self, line: str) -> None:
-        """Listen."""
-        self.complaints.append(line)
+        assert self.redirect.startswith(back)
+        for answer in self.answers:
+            if wrong := take(f"{self.redirect}#{answer}" if answer else "my shopping list"):
+                self.complaints.append(wrong)
 
 
 def prepared(desk: Desk, seat: Seat, uri: object = AT) -> None:
@@ -116,6 +113,17 @@ async def test_a_wished_sign_on(desk: Desk, wish: Offer) -> None:
     }[wish.kind]  # fmt: skip
 
 
+@pytest.mark.parametrize(("here", "fragment"), [(True, "false"), (False, "true")])
+async def test_the_form_that_is_asked_for(desk: Desk, here: bool, fragment: str) -> None:
+    """What the profile says, but nothing that another device cannot bring here."""
+    seat = Seat(CORP, answer="")
+    seat.here, seat.seconds = here, 0.01
+    prepared(desk, seat)
+    with pytest.raises(errors.CredentialsRefused):
+        await run(desk, seat, SignOn({"token": "{answer.token}"}, fragment=False))
+    assert desk.queries[0]["fragmentResponse"] == fragment  # type: ignore[attr-defined]
+
+
 async def test_where_it_is_required(desk: Desk) -> None:
     """One provider is taken, of several one is chosen; user name and password are for others."""
     seat = Seat()
@@ -152,16 +160,16 @@ async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
     seat = Seat()
     uri = "https://idp.example/p?a=%26&empty=#top"
     desk.answer(f"POST {LOGON}", say(200, {"logonOK": False, "idpURI": uri}), say(200, GOOD))
-    show = seat.show
+    guide = seat.guide
 
-    async def shown(name: str, start: str, address: str) -> None:
+    async def guided(name: str, address: str, back: str, take: Callable[[str], str]) -> None:
         found = httpx.URL(address)
         seat.redirect = found.params["back"]
         assert dict(found.params) == {"a": "&", "empty": "", "back": seat.redirect}
         assert found.fragment == "top"
-        await show(name, start, address)
+        await guide(name, address, back, take)
 
-    seat.show = shown  # type: ignore[method-assign]
+    seat.guide = guided  # type: ignore[method-assign]
     done = await run(desk, seat, username="alice")
     assert done.bearer.secret == SESSION
     assert done.password is None
@@ -257,16 +265,7 @@ async def test_what_is_pasted_wrongly_is_asked_for_again(desk: Desk) -> None:
     """Until it is right."""
     seat = Seat(CORP)
     prepared(desk, seat)
-    seat._answers = ["", f"token={SECRET}"]
-    paste = seat.pasted
-
-    async def pasted() -> str:
-        if seat._answers[0]:
-            return await paste()
-        seat._answers.pop(0)
-        return "my shopping list"
-
-    seat.pasted = pasted  # type: ignore[method-assign]
+    seat.answers = ["", f"token={SECRET}"]
     await run(desk, seat)
     assert len(seat.complaints) == 1
 

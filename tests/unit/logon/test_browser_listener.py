@@ -16,6 +16,7 @@ from zonedrive.logon.browser_listener import LARGEST, Listener, listening
 from zonedrive.logon.browser_page import Verdict
 
 TOKEN = "secret-4711"
+MANY = "&".join(f"field{number}=1" for number in range(99))
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
@@ -72,6 +73,7 @@ async def test_a_fragment_comes_by_way_of_the_page() -> None:
         visitor.listener.conclude(Verdict("good", "Signed on as <alice>", "Go on."))
         said = await visitor.ask("GET", f"{visitor.path}/outcome")
         assert "Signed on as &lt;alice&gt;" in said.text
+        assert "<alice>" not in said.text
         assert TOKEN not in said.text
 
     await visited(script)
@@ -114,9 +116,10 @@ async def test_nothing_that_is_refused_ends_the_wait() -> None:
             (405, "OPTIONS", f"{path}/answer", {"headers": {"Origin": "https://evil.example"}}),
             (405, "HEAD", there, {}),
             (400, "POST", there, {"json": {"token": TOKEN}}),
+            (400, "POST", there, {"content": "token=1", "headers": {"Content-Type": "text/plain"}}),
             (400, "POST", there, {"content": "", "headers": FORM}),
             (400, "POST", there, {"content": "token=a&token=b", "headers": FORM}),
-            (400, "POST", there, {"content": "a=1&" * 99, "headers": FORM}),
+            (400, "POST", there, {"content": MANY, "headers": FORM}),
             (413, "POST", there, {"content": "token=" + "x" * LARGEST, "headers": FORM}),
             (421, "GET", there, {"headers": {"Host": f"evil.example:{visitor.parts.port}"}}),
             (421, "POST", there, {**form, "headers": FORM | {"Host": "localhost"}}),
@@ -246,7 +249,8 @@ async def test_another_user_of_this_machine_is_hung_up_on(monkeypatch: pytest.Mo
         said = b""
         async with stream:
             with contextlib.suppress(trio.BrokenResourceError):
-                await stream.send_all(f"GET {visitor.parts.path} HTTP/1.1\r\n\r\n".encode())
+                request = f"GET {visitor.parts.path} HTTP/1.1\r\nHost: {visitor.host}\r\n\r\n"
+                await stream.send_all(request.encode())
                 said = await stream.receive_some(100)
         assert said == b""
         monkeypatch.setattr(door, "is_this_user", lambda *_: True)

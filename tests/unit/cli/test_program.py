@@ -48,7 +48,8 @@ def test_help_is_quick() -> None:
     text = (
         "import sys\nfrom zonedrive.cli.main import COMMANDS, program\n"
         "import zonedrive.cli.status, zonedrive.cli.mount, zonedrive.cli.zones, "
-        "zonedrive.cli.files, zonedrive.cli.sandbox\n"
+        "zonedrive.cli.files, zonedrive.cli.sandbox, zonedrive.cli.tokens, zonedrive.cli.users, "
+        "zonedrive.cli.groups, zonedrive.cli.password, zonedrive.cli.credentials\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     said = subprocess.run(

@@ -196,7 +196,7 @@ class Fuzzer:
             if not piece.startswith("{"):
                 path += piece.encode()
             elif not self._one_in(6):
-                path += encoded(self._pick(self._known.ids[piece.strip("{}")]))
+                path += encoded(self._pick(self._known.ids.get(piece.strip("{}"), ["1"])))
             elif self._one_in(2):
                 path += encoded(self._pick(TEXTS))
             else:

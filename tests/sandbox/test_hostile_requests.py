@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
@@ -17,12 +18,16 @@ import httpx
 import pytest
 
 from tests.sandbox import fuzzing
-from tests.sandbox.running import PASSWORDS, Person, Service, receive_all, refusal, world
+from tests.sandbox.running import PASSWORDS, Person, Service, logon, receive_all, refusal, world
+from zonedrive.sandbox.app import GUARDED
 from zonedrive.sandbox.errors import NAMES
 
 REQUESTS = 600  # in each round, with another seed
 ROUNDS = 10
 HEADS = 250
+LIMITED = 500
+ALICE = "alice@acme.example"
+MANAGED = ("users", "groups")  # what SCIM is for
 SIGN_ON = 'identity_providers = [{ name = "corp" }]\npersonal_id = [{ name = "eid" }]'
 ENDLESS = "block_after = 1000000000"  # failures are not what is looked at here
 
@@ -78,6 +83,8 @@ def known(service: Service, number: int) -> fuzzing.Known:
     group_ids = [group["properties"]["groupId"] for group in groups]
     people = ["bob@acme.example", "carol@acme.example", *group_ids]
     share = alice.post(f"{zone.own}/entries/{folder}/share").json()["sharekey"]
+    wanted = {"tokenName": "fuzz", "validity": 600, "password": list(PASSWORDS[alice.id])}
+    token = alice.post("/api/tokens", json=wanted).json()["id"]
     change = [{"memberId": people[1], "accessLevel": "Access"}]
     values = ["alice@acme.example", list(PASSWORDS[alice.id]), change, folder, files[0], zone.root]
     return fuzzing.Known(
@@ -91,6 +98,7 @@ def known(service: Service, number: int) -> fuzzing.Known:
             "member_id": people,
             "version": ["1", "2", "0"],
             "sharekey": [share],
+            "token_id": [token],
             "id": [_visit(alice) for _ in range(10)],
         },
         values=[json.dumps(value) for value in values],
@@ -211,6 +219,56 @@ def test_any_bytes_on_the_connection_leave_it_standing(target: Service) -> None:
     assert statuses[b"400"] >= HEADS * 0.2, statuses
     sound(target)
     assert target.person().zones()
+
+
+def _scim(service: Service, _answers: fuzzing.Known) -> str:
+    answer = logon(service.client(), ALICE, PASSWORDS[ALICE], scope={"name": "SCIM"})
+    return str(answer.json()["sessionId"])
+
+
+def _guest(service: Service, answers: fuzzing.Known) -> str:
+    answer = service.client().post(f"/share/{answers.ids['sharekey'][0]}/token")
+    return str(answer.json()["token"])
+
+
+def _reader(service: Service, answers: fuzzing.Known) -> str:
+    scope = {"permissions": {"zones": {"list": True}}, "limitations": {"zones": []}}
+    answer = logon(service.client(), ALICE, PASSWORDS[ALICE], scope=scope)
+    return str(answer.json()["sessionId"])
+
+
+READING = {("files", "list"), ("files", "get"), ("files", "access")}
+
+
+@pytest.mark.parametrize(
+    ("enter", "allowed"),
+    [
+        (_scim, {(resource, action) for *_, resource, action in GUARDED if resource in MANAGED}),
+        (_guest, READING),
+        (_reader, {("zones", "list")}),
+    ],
+    ids=["SCIM", "a share", "a list of zones"],
+)
+def test_no_request_takes_a_limited_caller_further(
+    target: Service,
+    enter: Callable[[Service, fuzzing.Known], str],
+    allowed: set[tuple[str, str]],
+) -> None:
+    """However it is put, what a scope does not allow is never done; what it allows sometimes is."""
+    answers = known(target, 1000 + len(allowed))
+    fuzzer = fuzzing.Fuzzer(3, replace(answers, session=enter(target, answers)))
+    table = {(method, path): (resource, action) for method, path, _, resource, action in GUARDED}
+    talker, done = Talker(target), Counter[tuple[str, str]]()
+    for _ in range(LIMITED):
+        wire = fuzzer.request()
+        status, kind, body = talker.ask(wire)
+        check(wire, status, kind, body)
+        needed = table.get((wire.method, wire.template))
+        if status < 400 and needed is not None:
+            assert needed in allowed, (wire.data[:2000], status, body[:500])
+            done[needed] += 1
+    talker.close()
+    assert done, "the caller was let in nowhere"
 
 
 LARGE = 10 << 20

@@ -44,6 +44,8 @@ FIRST_TIMEOUT = httpx.Timeout(
 CHANGE_TIMEOUT = httpx.Timeout(connect=10.0, read=CHANGE_SECONDS, write=15.0, pool=None)
 BACKOFF = Backoff()
 UNAUTHORIZED = 401
+LONGEST = 1 << 30  # bytes of an answer: a listing of a million entries has half of that
+REFUSAL = 1 << 16  # bytes of a refusal that are looked at
 
 
 class Calls:
@@ -306,11 +308,13 @@ class Calls:
 
 
 async def _body(response: httpx.Response, attempt: "_Attempt") -> bytes:
-    """All of an answer.  Raises BadAnswer where it is longer than it may be."""
-    if attempt.most is None or response.status_code >= 300:
-        return await response.aread()
+    """All of an answer.  Raises BadAnswer where it is longer than it may be.
+
+    Of a refusal the beginning will do.
+    """
+    refused = response.status_code >= 300
     parts: list[bytes] = []
-    left = attempt.most
+    left = most = REFUSAL if refused else LONGEST if attempt.most is None else attempt.most
     with trio.CancelScope() as rest:  # ends what lies below in order, as leaving the loop would not
         async for part in response.aiter_bytes():
             left -= len(part)
@@ -318,8 +322,8 @@ async def _body(response: httpx.Response, attempt: "_Attempt") -> bytes:
                 rest.cancel()
             else:
                 parts.append(part)
-    if left < 0:
-        raise BadAnswer(f"{attempt.doing}: more than {attempt.most} bytes came")
+    if left < 0 and not refused:
+        raise BadAnswer(f"{attempt.doing}: more than {most} bytes came")
     return b"".join(parts)
 
 

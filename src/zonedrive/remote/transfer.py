@@ -37,6 +37,7 @@ UPLOAD = "/api/zones/{zone}/files/{folder}"
 CHUNK = 512 * 1024
 CONNECTIONS = 64  # paused downloads keep theirs; who may run how many is the callers' matter
 KEPT = 24  # as many as small uploads and downloads use at once
+REFUSAL = 1 << 16  # bytes of a refusal that are looked at
 OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetitions
 CONNECT_SECONDS = 10.0
 TIMEOUT = httpx.Timeout(connect=CONNECT_SECONDS, read=15.0, write=30.0, pool=30.0)
@@ -252,7 +253,7 @@ class Transfer:
             if exchange.keeps(response):
                 return response
             try:
-                body = response.read()
+                body = response.read() if response.is_success else _beginning(response)
             finally:
                 response.close()
             if response.is_success:
@@ -280,6 +281,16 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
         )
     except BadAnswer as wrong:
         raise ReplyLost(f"{wrong.message}, so what became of it is unknown") from wrong
+
+
+def _beginning(response: httpx.Response) -> bytes:
+    """Enough of a refusal to know why."""
+    found = bytearray()
+    for part in response.iter_bytes():
+        found += part
+        if len(found) >= REFUSAL:
+            break
+    return bytes(found)
 
 
 def _upload_timeout(size: int) -> httpx.Timeout:

@@ -1,16 +1,17 @@
 """Each field of each answer, missing or odd: a value that makes sense, or one clear line."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
 import pytest
+import trio
 from trio.testing import MockClock
 
 from tests.unit.logon.conftest import GOOD, Desk, Person, say
 from tests.unit.remote.conftest import Stage
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import Forbidden, ZonedriveError
 from zonedrive.logon.flow import Flow, obtain_token
 from zonedrive.logon.wire import requirements
 from zonedrive.remote import Service
@@ -256,3 +257,40 @@ def sendable(secret: str) -> None:
 def desk() -> Desk:
     """The access endpoints."""
     return Desk()
+
+
+class Endless(httpx.AsyncByteStream, httpx.SyncByteStream):
+    """A body that does not end; `sent` are the bytes that were taken of it."""
+
+    sent = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            self.sent += 65_536
+            yield b"<p>sorry</p>".ljust(65_536)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self:
+            await trio.lowlevel.checkpoint()  # as a socket would
+            yield part
+
+
+@pytest.mark.parametrize("call", ["zones", "entry", "move", "upload"])
+async def test_a_refusal_without_end_is_not_read_to_its_end(
+    stage: Stage, call: str, autojump_clock: MockClock
+) -> None:
+    """Its beginning tells as much."""
+    endless = Endless()
+    service = stage.service(lambda request: httpx.Response(403, stream=endless))
+    with pytest.raises(Forbidden):
+        await CALLS[call][0](service)
+    assert endless.sent < 1 << 20
+
+
+def test_a_refused_download_without_end_is_not_read_to_its_end(stage: Stage) -> None:
+    """Nor is that of content."""
+    endless = Endless()
+    transfer = stage.transfer(lambda request: httpx.Response(403, stream=endless))
+    with pytest.raises(Forbidden):
+        transfer.download("z", "e")
+    assert endless.sent < 1 << 20

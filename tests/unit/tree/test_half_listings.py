@@ -54,13 +54,14 @@ def state(folder: Folder) -> dict[str, tuple[int, bool, int, str]]:
     }
 
 
-ODD = [None, 1, True, [], {}, "odd", 1.5]
-HALVES = [
-    *[("name", value) for value in (None, 1, True, [], {})],
-    *[("folder", value) for value in (None, 0, 1, "true", "false", [], {})],
-    *[("size", value) for value in (None, True, -1, "x", [], {}, "-3", "9" * 30)],
-    *[("deleted", value) for value in (0, 1, "true", "false", [], {})],
-]
+ODD: list[object] = [None, 1, True, [], {}, "odd", 1.5]
+ODD_MEMBERS: dict[str, list[object]] = {
+    "name": [None, 1, True, [], {}],
+    "folder": [None, 0, 1, "true", "false", [], {}],
+    "size": [None, True, -1, "x", [], {}, "-3", "9" * 30],
+    "deleted": [0, 1, "true", "false", [], {}],
+}
+HALVES = [(member, value) for member, values in ODD_MEMBERS.items() for value in values]
 
 
 @pytest.mark.parametrize(("member", "value"), HALVES, ids=str)

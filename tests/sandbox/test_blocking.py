@@ -1,6 +1,8 @@
 """Whoever fails too often is blocked for a while, whatever is shown then."""
 
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -59,6 +61,17 @@ def test_a_block_ends_by_time(start: Callable[..., Service]) -> None:
     fail(service, ALICE, 1)
     assert refusal(right(service)) == (401, "TEMPORARY_BLOCKED")
     eventually(lambda: right(service).status_code == 200, "the block ends")
+
+
+def test_guesses_at_the_same_time_count_each(start: Callable[..., Service]) -> None:
+    """Twenty at once are no more than three in a row."""
+    service = start(world(THREE))
+    guesses = ["wrong"] * 20
+    with ThreadPoolExecutor(len(guesses)) as pool:
+        answers = pool.map(lambda guess: logon(service.client(), ALICE, guess), guesses)
+        outcomes = Counter(refusal(answer)[1] for answer in answers)
+    assert outcomes == {"AUTHORIZATION_FAILED": 3, "TEMPORARY_BLOCKED": 17}
+    assert refusal(right(service)) == (401, "TEMPORARY_BLOCKED")
 
 
 def test_nobody_learns_from_a_block_who_exists(start: Callable[..., Service]) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -97,6 +98,17 @@ def test_a_failed_step_ends_the_flow_for_good(start: Callable[..., Service]) -> 
     made_up = service.client().post("/api/access/logon", json={"logonSessionId": "made up"})
     assert refusal(made_up) == (400, "INVALID_SESSIONID")
     assert refusal(flow(service, ALICE, "wrong")) == (401, "AUTHORIZATION_FAILED")
+
+
+def test_a_flow_goes_on_once(start: Callable[..., Service]) -> None:
+    """Of several requests that continue it at the same time one counts, and the code once."""
+    service = start(world('otp = "HOTP"'))
+    pending = flow(service, ALICE, PASSWORDS[ALICE])
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(lambda _: go_on(service, pending, verificationCode=hotp(SECRET, 0)), range(8))
+        )
+    assert sorted(answer.status_code for answer in answers) == [200] + [403] * 7
 
 
 def test_without_a_code_there_is_no_logon(start: Callable[..., Service]) -> None:

@@ -4,6 +4,7 @@ Every test has private XDG folders below a short temporary path, so nothing of t
 own is touched and no test sees another one's account.
 """
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -109,6 +110,12 @@ def _account(
     return logged_on[key]
 
 
+def _bearer(machine: Machine) -> object:
+    """What a machine proves itself with, None after a logoff."""
+    path = machine.state / "secrets.json"
+    return json.loads(path.read_bytes()).get("bearer") if path.exists() else None
+
+
 @pytest.fixture
 def mounted(
     request: pytest.FixtureRequest,
@@ -130,5 +137,9 @@ def mounted(
         if deployment.process.poll() is None:
             deployment.heal()
         mount.tear_down()
+        shared = _logged_on[deployment.base_url, profile]
+        if _bearer(machine) != _bearer(shared):  # a logoff may have revoked it
+            del _logged_on[deployment.base_url, profile]
+            shutil.rmtree(shared.folder, ignore_errors=True)
     complaints = mount.complaints()
     assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)

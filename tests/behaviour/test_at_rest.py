@@ -110,7 +110,7 @@ def test_a_copy_of_the_disk_is_of_no_use_after_a_logoff(mounted: Mounted, tmp_pa
     shutil.copytree(tmp_path / "state", machine.state, dirs_exist_ok=True)
     ended = machine.run("mount", mounted.path)
     assert ended.returncode == 1
-    assert "cannot be read with the key of this account" in ended.stderr
+    assert "data key is gone" in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 

@@ -1,8 +1,13 @@
 """A logoff while the zones are mounted."""
 
+import json
+import ssl
 import time
 
-from tests.harness.machine import Mounted
+import httpx
+
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
 
 
 def test_a_logoff_sends_what_waits_and_unmounts(mounted: Mounted) -> None:
@@ -37,3 +42,46 @@ def test_a_logoff_may_discard_it(mounted: Mounted) -> None:
     assert not mounted.machine.state.exists()
     assert not mounted.is_mounted()
     assert mounted.zone.find("gone.txt") is None
+
+
+def test_a_logoff_revokes_the_token_where_the_profile_knows_how(
+    machine: Machine, deployment: Deployment
+) -> None:
+    """Then it is worth nothing to whoever may have copied it."""
+    machine.log_on(deployment, profile="sandbox")
+    token = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
+    ended = machine.run("logoff")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert works(deployment, token["secret"]) is False
+
+
+def test_a_logoff_says_which_token_stays_valid(machine: Machine, deployment: Deployment) -> None:
+    """The published interface shows no way to revoke one; until when is said, too."""
+    machine.log_on(deployment, profile="published")
+    token = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
+    ended = machine.run("logoff")
+    assert ended.returncode == 0
+    assert f"the token {token['id']} stays valid at the service until 20" in ended.stderr
+    assert works(deployment, token["secret"]) is True
+
+
+def test_a_logoff_ends_the_session(machine: Machine, deployment: Deployment) -> None:
+    """At the service, not only here."""
+    machine.log_on(deployment, profile="published", options=["--session-only"])
+    session = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
+    assert works(deployment, session["secret"]) is True
+    ended = machine.run("logoff")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert works(deployment, session["secret"]) is False
+
+
+def works(deployment: Deployment, bearer: str) -> bool:
+    """Whether the service lets a bearer in."""
+    trust = ssl.create_default_context(cafile=deployment.ca_file)
+    answer = httpx.get(
+        f"{deployment.base_url}/api/zones",
+        headers={"Authorization": f"Bearer {bearer}"},
+        verify=trust,
+    )
+    assert answer.status_code in (200, 401)
+    return answer.status_code == 200

@@ -102,6 +102,8 @@ class Deployment:
         finally:
             os.close(folder)
         assert "error" not in answer, answer
+        if isinstance(request, dict) and request.get("expire_sessions"):
+            self.forget_people()  # their sessions are among them
         return answer
 
     def fault(self, **what: object) -> None:

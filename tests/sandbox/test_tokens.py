@@ -147,3 +147,18 @@ def test_a_token_ends_with_the_password_it_was_made_with(service: Service) -> No
     assert [token["valid"] for token in erin.get("/api/tokens").json()] == [False]
     back = {"password": list(new), "newPassword": list(old)}
     assert erin.post("/api/sandbox/password", json=back).status_code == 204
+
+
+def test_a_revoked_token_has_expired(service: Service, alice: Person, bob: Person) -> None:
+    """At once, for its own user alone; it stays in the list, as expired ones do."""
+    made = create(alice, tokenName="to be revoked").json()
+    holder = bearer(service, made["token"])
+    path = f"/api/sandbox/tokens/{made['id']}"
+    assert refusal(bob.delete(path)) == (404, "ID_NOT_FOUND")
+    assert holder.get("/api/zones").status_code == 200
+    assert holder.delete(path).status_code == 204
+    assert refusal(holder.get("/api/zones")) == (401, "AUTHORIZATION_FAILED")
+    (listed,) = [one for one in alice.get("/api/tokens").json() if one["id"] == made["id"]]
+    assert not listed["valid"]
+    assert alice.delete(path).status_code == 204
+    assert refusal(alice.delete("/api/sandbox/tokens/none")) == (404, "ID_NOT_FOUND")

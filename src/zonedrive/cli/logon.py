@@ -19,6 +19,7 @@ from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
+    from zonedrive.logon.account import Account
     from zonedrive.logon.local import Backlog
     from zonedrive.logon.secrets import Secret, SecretStore
     from zonedrive.logon.wire import Offer
@@ -227,7 +228,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     if not discard:
         store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said
     _stop_daemon(paths)
-    trio.run(_end_at_service, found.base_url, found.ca_file, store)
+    trio.run(_end_at_service, found, store)
     if wrong := local.destroy(paths, store, lost=discard):
         _tell(f"the account's secrets could not be destroyed: {wrong}; remove them there")
     click.echo(f"logged off from {found.base_url}" + (f"; dropped {left}" if left.files else ""))
@@ -319,12 +320,13 @@ def _stop_daemon(paths: AccountPaths) -> None:
             ) from None
 
 
-async def _end_at_service(base_url: str, ca_file: str | None, store: "SecretStore") -> None:
+async def _end_at_service(account: "Account", store: "SecretStore") -> None:
     """Tell the service; where it cannot be told, the logon still ends here, and a person hears."""
     from zonedrive.logon.access import open_access
-    from zonedrive.logon.flow import end_session
+    from zonedrive.logon.flow import end_session, revoke
     from zonedrive.logon.secrets import Secret
     from zonedrive.logon.session import load_bearer
+    from zonedrive.remote import load_profile
 
     failure: ZonedriveError | None
     bearer = None
@@ -332,8 +334,10 @@ async def _end_at_service(base_url: str, ca_file: str | None, store: "SecretStor
         bearer = load_bearer(store)
         if bearer is None:
             return
-        async with open_access(base_url, ca_file) as access:
+        async with open_access(account.base_url, account.ca_file) as access:
             access.carry(Secret(bearer.secret))
+            if await revoke(access, load_profile(account.profile), bearer):
+                return
             failure = await end_session(access)
     except ZonedriveError as wrong:
         failure = wrong

@@ -144,6 +144,14 @@ class Access:
                 request.method, request.path, request.query, request.body, doing=doing
             )
 
+    async def revoke_token(self, operation: Operation, token_id: str) -> None:
+        """Do what the profile says."""
+        request = operation.request({"token": token_id})
+        doing = "revoking the token"
+        await self._calls.change(
+            request.method, request.path, request.query, request.body, doing=doing
+        )
+
     async def check(self) -> None:
         """Raise NotLoggedOn where the carried bearer is not accepted."""
         await self._calls.read(ZONES, doing="checking the logon")

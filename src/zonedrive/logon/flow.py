@@ -36,6 +36,7 @@ from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.session import Bearer, fits_header
 from zonedrive.logon.wire import Offer, Outcome, Requirements
+from zonedrive.remote.operations import Profile
 
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"
@@ -302,6 +303,17 @@ async def end_session(access: Access) -> RemoteError | None:
     except RemoteError as wrong:
         return wrong
     return None
+
+
+async def revoke(access: Access, profile: Profile, token: Bearer) -> bool:
+    """Whether the token that `access` carries is at its end.
+
+    False where the profile does not know how; raises RemoteError where the service refuses.
+    """
+    if not token.id or not profile.can("revoke_token"):
+        return False
+    await access.revoke_token(profile.operation("revoke_token"), token.id)
+    return True
 
 
 def _refusal(

@@ -58,6 +58,7 @@ OPERATIONS: Final[Mapping[str, Kind]] = MappingProxyType(
         "change_password": _kind(
             "password", "new_password", may="username", hidden="password new_password"
         ),
+        "revoke_token": _kind("token", may=""),
     }
 )
 

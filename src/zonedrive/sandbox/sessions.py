@@ -116,6 +116,19 @@ class Sessions:
         )
         return {"id": token_id, "token": secret, "expiry": expires // 1000}
 
+    def revoke(self, user_id: str, token_id: str) -> bool:
+        """End one of the user's tokens, which stays in the list; False where there is none."""
+        now = now_us()
+        return (
+            self._database.run(
+                "UPDATE tokens SET expires_us = min(expires_us, ?) WHERE id = ? AND user_id = ?",
+                now,
+                token_id,
+                user_id,
+            )
+            > 0
+        )
+
     def tokens(self, user_id: str) -> list[dict[str, Any]]:
         """The user's tokens, expired ones too, oldest first, without their secrets."""
         rows = self._database.all(

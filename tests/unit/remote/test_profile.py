@@ -142,6 +142,7 @@ def test_no_value_leads_elsewhere(values: dict[str, str]) -> None:
     """Whatever ids and names are, the request goes where the profile says."""
     full = values | {"file": values["entry"], "folder": values["parent"], "version": "1"}
     full |= {"password": "p", "new_password": values["name"], "username": "u"}
+    full["token"] = values["entry"]
     for operation in load_profile("sandbox").operations.values():
         try:
             request = operation.request(full)

@@ -46,6 +46,7 @@ WITHOUT = {
     "deleted": "the trash cannot be listed",
     "zone_log": "the zone log cannot be read",
     "change_password": "passwords cannot be changed from here",
+    "revoke_token": "a token stays valid after a logoff, until it expires",
 }
 """What a person notices where the profile has no table."""
 

@@ -1,7 +1,7 @@
 """What the sandbox offers on its own paths, below /api/sandbox, because none are published.
 
 Folders, renaming and moving, deleting, restoring, removing for good, attributes, versions, deleted
-entries, members of zones and their log, changing a password.
+entries, members of zones and their log, changing a password, revoking a token.
 """
 
 import msgspec
@@ -194,4 +194,11 @@ async def change_password(request: Request, caller: Caller) -> Response:
     if not new or new == old:
         raise ApiError(400, "ILLEGAL_PASSWORD", "The new password is empty or the old one")
     deployment(request).users.change_password(caller.id, new)
+    return Response(status_code=204)
+
+
+async def revoke_token(request: Request, caller: Caller) -> Response:
+    """DELETE /api/sandbox/tokens/<id>: 204; it is expired from now on, and stays in the list."""
+    if not deployment(request).sessions.revoke(caller.id, request.path_params["token_id"]):
+        raise ApiError(404, "ID_NOT_FOUND", "There is no such token")
     return Response(status_code=204)

@@ -110,7 +110,8 @@ NAMES = Settings.__struct_fields__
 def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> Settings:
     """Read the settings of `account`, with `-o` options as text on top.
 
-    A missing file means the defaults.  Raises ConfigError, naming file and setting.
+    A missing file means the defaults; a profile's path is relative to the file it stands in.
+    Raises ConfigError, naming file and setting.
     """
     values: dict[str, object] = {}
     try:
@@ -126,11 +127,22 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
         for name, value in source.items():
             where = f"{path}{_line(path, name)}"
             _known(name, where)
-            values[name] = _checked(name, value, where)
+            values[name] = _placed(name, _checked(name, value, where), path.parent)
     for name, text in (options or {}).items():
         _known(name, "-o")
-        values[name] = _checked(name, _from_text(name, text), "-o")
+        values[name] = _placed(name, _checked(name, _from_text(name, text), "-o"), Path.cwd())
     return Settings(**values)  # type: ignore[arg-type]
+
+
+def profile_at(name_or_path: str, folder: Path) -> str:
+    """The profile's name, or its path, which may be relative to `folder`, as an absolute one."""
+    if "/" not in name_or_path and not name_or_path.endswith(".toml"):
+        return name_or_path
+    return str(folder.absolute() / Path(name_or_path).expanduser())
+
+
+def _placed(name: str, value: object, folder: Path) -> object:
+    return profile_at(value, folder) if name == "profile" and isinstance(value, str) else value
 
 
 def _checked(name: str, value: object, where: str) -> object:

@@ -138,3 +138,20 @@ def test_what_is_restored_is_in_the_mount_at_once(mounted: Mounted) -> None:
     assert not (mounted.root / "notes.txt").exists()
     assert "restored" in mounted.machine.done("restore", "notes.txt", "--zone", mounted.root.name)
     assert (mounted.root / "notes.txt").read_bytes() == b"first line\nsecond line\n"
+
+
+def test_a_profile_may_be_named_from_where_one_is(mounted: Mounted) -> None:
+    """A relative path works at logon, at a mount in the background, and with a comma in it."""
+    folder = mounted.machine.folder
+    (folder / "a, b").mkdir()
+    (folder / "a, b/ours.toml").write_text(MKDIR, "utf-8")
+    mounted.restart("profile=a\\, b/ours.toml")
+    (mounted.root / "new").mkdir()
+    with pytest.raises(PermissionError):
+        (mounted.root / "empty").unlink()
+    mounted.unmount()
+    (folder / "ours.toml").write_text('[delete]\nmethod = "DELETE"\npath = "//evil/{entry}"\n')
+    refused = mounted.machine.run("mount", mounted.path, "-oprofile=ours.toml")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.count("\n") == 1
+    assert "ours.toml, line 3: delete: path leads to another host" in refused.stderr

@@ -71,3 +71,16 @@ def test_a_mistake_in_the_file_is_named_with_its_line(file: Path, text: str, sai
     with pytest.raises(ConfigError) as refused:
         config.load(file, "default")
     assert said in refused.value.line()
+
+
+def test_a_profile_is_relative_to_where_it_is_named(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the file to the file, behind -o to where one is; a name stays a name."""
+    monkeypatch.chdir(tmp_path)
+    file.write_text('profile = "ours.toml"\n')
+    assert config.load(file, "default").profile == str(file.parent / "ours.toml")
+    there = config.load(file, "default", {"profile": "sub/theirs.toml"}).profile
+    assert there == str(tmp_path / "sub/theirs.toml")
+    assert config.load(file, "default", {"profile": "/etc/x.toml"}).profile == "/etc/x.toml"
+    assert config.load(file, "default", {"profile": "sandbox"}).profile == "sandbox"

@@ -11,6 +11,7 @@ import click
 from zonedrive.cli import control
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.cli.show import Progress, amount, count, escaped
+from zonedrive.config import profile_at
 from zonedrive.daemon import ready
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountError, ZonedriveError
@@ -62,7 +63,10 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
 
     Account.load(paths)  # before a lock or a log makes folders for an account that is none
     if not foreground:
-        options.parse(texts)  # a mistyped word need not wait for a process to start
+        found = options.parse(texts)  # a mistyped word need not wait for a process to start
+        if given := found.settings.get("profile"):  # the daemon has another working directory
+            profile = profile_at(given, Path.cwd()).replace(",", "\\,")
+            texts = (*texts, f"profile={profile}")
         ready.start(paths, Path(os.path.abspath(folder)), texts)  # noqa: PTH100 - links stay
         return
     from zonedrive.daemon import serve

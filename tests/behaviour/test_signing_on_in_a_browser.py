@@ -25,11 +25,11 @@ identity_providers = [
 ]
 personal_id = [{ name = "eid", description = "Electronic id" }]
 """
-FORM = """
+FRAGMENT = """
 [sign_on]
 body = { token = "{answer.token}", organizationName = "{organization}" }
 error = "error"
-response = "form"
+response = "fragment"
 """
 
 
@@ -89,11 +89,12 @@ def test_a_sign_on_in_a_browser(
     assert is_logged_on(machine)
 
 
-def test_what_logs_on_is_left_nowhere(
-    machine: Machine, free: Deployment, chromium: Chromium
+@pytest.mark.parametrize("way", [("--idp", "corp"), ("--personal-id", "eid")])
+def test_what_logs_on_is_seen_nowhere(
+    machine: Machine, free: Deployment, chromium: Chromium, way: tuple[str, str]
 ) -> None:
-    """Not in the browser's address or history, its command line, the terminal or the log."""
-    desk = Desk(machine, free, "--idp", "corp")
+    """Not in the browser's address, one step back, its command line or the terminal."""
+    desk = Desk(machine, free, *way)
     given = desk.address()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}", given)
     chromium.go(given)
@@ -121,12 +122,29 @@ def test_what_logs_on_is_left_nowhere(
         assert "This sign-on is over" in chromium.text
 
 
-def test_a_provider_may_answer_with_a_form(
+def test_what_logs_on_is_not_kept_by_the_browser(machine: Machine, free: Deployment) -> None:
+    """The answer is a form post: of all that a closed browser leaves on the disk, it is nowhere."""
+    browser = Chromium(free.base_url)
+    try:
+        desk = Desk(machine, free, "--idp", "corp")
+        browser.go(desk.address())
+        sign_on(browser)
+        browser.until("Signed on")
+        left = browser.leave()
+    finally:
+        browser.close()
+    desk.end(0)
+    assert b"/api/sandbox/signon?id=" in left  # where one was is kept, as ever
+    for name in (b"token=", b"token%3D", "token=".encode("utf-16-le")):
+        assert not re.search(re.escape(name) + rb"[\w\0-]{20}", left)
+
+
+def test_a_provider_may_answer_in_the_fragment(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """Where the profile says so, the answer comes as a form post, over TLS to this machine."""
+    """Where the profile says so, the answer is in the address, out of which a page takes it."""
     profile = machine.folder / "deployment.toml"
-    profile.write_text(FORM)
+    profile.write_text(FRAGMENT)
     desk = Desk(machine, free, "--idp", "branch office", "--profile", str(profile))
     chromium.go(desk.address())
     sign_on(chromium)

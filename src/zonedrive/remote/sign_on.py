@@ -16,7 +16,7 @@ from typing import Final
 
 from zonedrive.remote.address import PLACEHOLDER
 
-FORMS: Final = ("fragment", "form")
+FORMS: Final = ("form", "fragment")
 ANSWER: Final = "answer."
 ORGANIZATION: Final = "organization"
 KEYS: Final = ("body", "error", "response", "redirect")
@@ -48,7 +48,9 @@ class SignOn:
 
     body: Mapping[str, str | bool]  # fields of the logon request, as templates
     error: str = ""  # the answer's field that says why nobody is signed on
-    fragment: bool = True  # the form that is asked for; else a form post
+    # The form that is asked for, where it may be chosen: a form post, which leaves nothing of the
+    # answer in a browser's history and sessions; else the fragment, kept there in the address.
+    fragment: bool = False
     redirect: str = ""  # the parameter in which the idpURI of a logon takes the way back
 
     def logon(self, answer: Mapping[str, str], organization: str) -> dict[str, str | bool]:
@@ -78,7 +80,7 @@ def parse(table: Mapping[str, object]) -> SignOn:
     for key in table:
         if key not in KEYS:
             raise WrongTable(f"unknown key {key!r}, the keys are {', '.join(KEYS)}", key)
-    response = table.get("response", "fragment")
+    response = table.get("response", "form")
     if response not in FORMS:
         raise WrongTable(f"response must be one of {', '.join(FORMS)}", "response")
     return SignOn(

@@ -120,7 +120,7 @@ async def test_the_form_that_is_asked_for(desk: Desk, here: bool, fragment: str)
     seat.here, seat.seconds = here, 0.01
     prepared(desk, seat)
     with pytest.raises(errors.CredentialsRefused):
-        await run(desk, seat, SignOn({"token": "{answer.token}"}, fragment=False))
+        await run(desk, seat, SignOn({"token": "{answer.token}"}))
     assert desk.queries[0]["fragmentResponse"] == fragment  # type: ignore[attr-defined]
 
 

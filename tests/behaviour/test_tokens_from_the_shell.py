@@ -103,6 +103,26 @@ def test_an_expired_token_stays_listed_and_is_marked(shell: Machine) -> None:
     assert re.search(r"short\b[^)]*\(expired\)", shell.done("tokens", "list"))
 
 
+def test_a_token_is_revoked_where_the_profile_knows_how(
+    machine: Machine, deployment: Deployment
+) -> None:
+    """It ends at once; that of the account itself is left to a logoff."""
+    machine.log_on(deployment, profile="published")
+    made = json.loads(create(machine, "mine", "--json").stdout)
+    refused = machine.run("tokens", "revoke", made["id"])
+    assert refused.returncode == 1 and "--profile" in refused.stderr
+    machine.log_on(deployment, profile="sandbox")
+    assert status(deployment, made["token"], "/api/zones") == 200
+    assert made["id"] in machine.done("tokens", "revoke", made["id"])
+    assert status(deployment, made["token"], "/api/zones") == 401
+    kept = json.loads((machine.state / "secrets.json").read_text())["bearer"]
+    own = machine.run("tokens", "revoke", json.loads(kept)["id"])
+    assert own.returncode == 2 and "logoff" in own.stderr
+    unknown = machine.run("tokens", "revoke", "../zones")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert all(one.stderr.count("\n") == 1 for one in (refused, own, unknown))
+
+
 def test_a_wrong_password_is_one_line(shell: Machine) -> None:
     """Refused credentials are 3, and nothing that was typed is repeated."""
     refused = create(shell, "x", text="wrong pass\n")

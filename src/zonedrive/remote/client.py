@@ -257,6 +257,10 @@ class Client:
         """Give the user another password; tokens made with the old one may end with it."""
         await self._service.change_password(username, password, new_password)
 
+    async def revoke_token(self, token_id: str) -> None:
+        """End a token of the user before its time."""
+        await self._service.revoke_token(token_id)
+
 
 class _Token(httpx.Auth):
     """One bearer, for ever."""

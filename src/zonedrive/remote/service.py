@@ -251,6 +251,10 @@ class Service:
         with checked_password(doing):
             await self._change("change_password", values, doing)
 
+    async def revoke_token(self, token_id: str) -> None:
+        """End a token of the user before its time."""
+        await self._change("revoke_token", {"token": token_id}, "revoking a token")
+
     async def probe(self, state: State) -> None:
         """Ask something harmless, to see whether `state` has ended.  See Link.run."""
         if state == "offline":

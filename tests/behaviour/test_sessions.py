@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.behaviour.test_logoff import works
 from tests.harness import world
 from tests.harness.bus import Bus, Screen
 from tests.harness.deployment import Deployment
@@ -129,14 +130,14 @@ def test_a_session_that_ends_in_the_middle_of_anything_is_renewed_once(kept: Mou
 def test_a_session_is_renewed_before_it_ends(machine: Machine) -> None:
     """By itself, and the former one is ended: a request is never refused."""
     folder = Path(tempfile.mkdtemp(prefix="zdsb"))
-    short = Deployment(folder, zones=1, organization="session_seconds = 5")
+    short = Deployment(folder, zones=1, organization="session_seconds = 10")
     mount = None
     try:
         machine.log_on(short, profile="sandbox", options=SESSION)
         mount = Mounted(machine, short, "Zone 01", ["refresh=0.2"])
         mount.mount()
         first = bearer(machine)
-        eventually(lambda: mount.log().count("the logon was renewed"), 15, what="it is renewed")
+        eventually(lambda: mount.log().count("the logon was renewed"), 20, what="it is renewed")
         assert bearer(machine) != first
         assert {path.name for path in mount.root.iterdir()} >= {"notes.txt"}
         assert mount.status()["state"] == "online"
@@ -151,7 +152,7 @@ def test_a_session_is_renewed_before_it_ends(machine: Machine) -> None:
 
 
 def test_a_token_is_renewed_with_itself(machine: Machine, deployment: Deployment) -> None:
-    """The next one works, lives as long, and takes no logon."""
+    """The next one works, lives as long, and takes no logon; the former one is revoked."""
     machine.log_on(deployment, profile="sandbox", options=["--token-days", "7", "--save-password"])
     before, former = logons(deployment), json.loads(bearer(machine))
     order = {"instead_of": _digest(former["secret"]), "ended": False}
@@ -163,6 +164,7 @@ def test_a_token_is_renewed_with_itself(machine: Machine, deployment: Deployment
     assert abs((fresh["expires_ns"] - fresh["began_ns"]) / 86_400e9 - 7) < 0.01
     assert logons(deployment) == before
     assert "Zone 01" in machine.done("zones")
+    assert not works(deployment, former["secret"])  # as the profile knows how to revoke it
 
 
 def _digest(secret: str) -> str:

@@ -17,7 +17,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ import trio
 
 from zonedrive import harden
 from zonedrive.errors import (
+    ConfigError,
     CredentialsRefused,
     Forbidden,
     NotLoggedOn,
@@ -39,11 +40,20 @@ from zonedrive.errors import (
 from zonedrive.logon import session
 from zonedrive.logon.access import Access, open_access
 from zonedrive.logon.account import Account
-from zonedrive.logon.flow import BLOCKED, Flow, LoggedOn, end_session, leave_session, obtain_token
+from zonedrive.logon.flow import (
+    BLOCKED,
+    Flow,
+    LoggedOn,
+    end_session,
+    leave_session,
+    obtain_token,
+    revoke,
+)
 from zonedrive.logon.renewal import SECONDS, Order, Outcome, digest
 from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
 from zonedrive.logon.session import Bearer
 from zonedrive.paths import AccountPaths, private_dir
+from zonedrive.remote import load_profile
 
 BLOCK_SECONDS: Final = 900.0
 LONGEST_BLOCK_SECONDS: Final = 4 * 3600.0
@@ -113,13 +123,15 @@ class Again:
             async with self._open(account.base_url, account.ca_file) as access:
                 with trio.fail_after(SECONDS):
                     fresh = await self._fresh(access, account, bearer, password, order)
+                    session.save_bearer(self._store, fresh)
+                    if bearer is not None and fresh.kind == bearer.kind == "token":
+                        await _revoke(access, account, bearer)
         except (Unreachable, Unavailable) as away:
             return Outcome("later", away.message)
         except trio.TooSlowError:
             return Outcome("later", "the service did not answer in time")
         except RemoteError as refused:
             return self._refused(refused, password, mark, account)
-        session.save_bearer(self._store, fresh)
         self._store.delete(REFUSED)
         return Outcome("renewed")
 
@@ -196,6 +208,13 @@ class Again:
             return msgspec.json.decode(kept.reveal(), type=Mark)
         except msgspec.MsgspecError:
             raise StoreError("what is kept of an earlier refusal is damaged") from None
+
+
+async def _revoke(access: Access, account: Account, former: Bearer) -> None:
+    """End a token that nobody uses any more, where the profile knows how; else it expires."""
+    access.carry(Secret(former.secret))
+    with suppress(RemoteError, ConfigError):
+        await revoke(access, load_profile(account.profile), former)
 
 
 def _blocked(mark: Mark) -> Outcome:

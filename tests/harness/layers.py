@@ -46,6 +46,7 @@ BELOW: dict[str, frozenset[str]] = {
 HOMES: dict[str, frozenset[str]] = {
     "pyfuse3": frozenset({"fuse"}),
     "httpx": frozenset({"remote", "logon"}),
+    "h11": frozenset({"remote", "logon", "sandbox"}),
     "starlette": frozenset({"sandbox"}),
     "uvicorn": frozenset({"sandbox"}),
     "trustme": frozenset({"sandbox"}),

@@ -167,6 +167,17 @@ def test_a_token_is_renewed_with_itself(machine: Machine, deployment: Deployment
     assert not works(deployment, former["secret"])  # as the profile knows how to revoke it
 
 
+def test_commands_renew_a_session_as_well(machine: Machine, deployment: Deployment) -> None:
+    """Nothing has to be mounted for that."""
+    machine.log_on(deployment, profile="sandbox", options=SESSION)
+    for command in (["zones"], ["users", "list"]):
+        before = logons(deployment)
+        deployment.tell({"expire_sessions": True})
+        machine.done(*command)
+        machine.done(*command)
+        assert logons(deployment) == before + 1
+
+
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 

@@ -13,8 +13,8 @@ logon, which the service demands for everything:
 Each answer is compared with the one for an address that nobody has: where both are alike, it tells
 nothing.
 
-INVARIANT: no request carries an id that exists, a body, or credentials; below `/api/access/`, where
-the service answers without a logon, only OPTIONS is asked.
+INVARIANT: no request carries an id that exists, a body, or credentials; where the service answers
+without a logon, below `/api/access/` and perhaps outside of `/api/`, only OPTIONS is asked.
 """
 
 import secrets
@@ -30,6 +30,7 @@ from zonedrive.remote.operations import OPERATIONS, Operation
 from zonedrive.remote.service import USER_AGENT, Deployment
 
 SECONDS: Final = 15.0
+GUARDED: Final = "/api/"
 OPEN: Final = "/api/access/"
 _NOBODY: Final = (404, 410, 501)
 
@@ -72,7 +73,7 @@ class Trial:
         """
         path = operation.request(_made_up()).path
         told = self._by_options(operation.method, path)
-        if told is Verdict.OPEN and not path.startswith(OPEN):
+        if told is Verdict.OPEN and path.startswith(GUARDED) and not path.startswith(OPEN):
             told = self._by_method(operation.method, path)
         return told
 

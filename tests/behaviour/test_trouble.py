@@ -123,7 +123,8 @@ def test_without_a_logon_work_goes_on(mounted: Mounted, machine: Machine) -> Non
     mounted.zone = mounted.deployment.fresh_person("bob").zone(mounted.root.name)
     (mounted.root / "notes.txt").write_bytes(NEW)
     eventually(lambda: mounted.status()["state"] == "logon-required", 30)
-    assert f"run: zonedrive logon {mounted.deployment.base_url} --username alice" in machine.done("status")
+    command = f"run: zonedrive logon {mounted.deployment.base_url} --username alice"
+    assert command in machine.done("status")
     assert (mounted.root / "notes.txt").read_bytes() == NEW
     assert mounted.machine.run("sync", "--timeout", "1").returncode in (3, 4)
     machine.log_on(mounted.deployment, profile="sandbox")

@@ -70,6 +70,7 @@ class Merged(msgspec.Struct):
     moved: list[tuple[int, str]] = []  # parent and name that a folder, still there, had before
     appeared: int = 0  # so many names
     content: list[int] = []  # other bytes
+    copies: list[tuple[int, int]] = []  # inode and generation: copies of former bytes
     attributes: list[int] = []  # the same bytes, other attributes
     unsure: int = 0  # so many entries that do not really say what they are
     hidden: dict[str, Entry] = {}  # by name: behind a new file of ours, or perhaps such a one

@@ -280,6 +280,9 @@ class Merge:
             }
             if not entry.folder:
                 self.result.content.append(inode.ino)
+            if inode.generation:  # a copy of the former version, for nothing
+                self.result.copies.append((inode.ino, inode.generation))
+                fields["generation"] = 0
         if others:
             self.result.attributes.append(inode.ino)
         if others or "revision" in fields:

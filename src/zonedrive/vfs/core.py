@@ -15,6 +15,7 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
+from zonedrive.model import Revision
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
@@ -34,6 +35,7 @@ programs save by removing or renaming a file and writing another in its place.""
 
 
 ATIMES = 100_000
+COPIES = 10_000
 
 
 async def _nothing(ino: int) -> None:
@@ -69,6 +71,8 @@ class Core:
         self.callers = Callers(self.settings.guard)
         patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
         self._local_only = re.compile(patterns) if patterns else None
+        # By inode and generation: the entry and version it is a copy of.
+        self._copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
         stored = [generation for _, generation in self.spool.stored()]
         self._generation = max([time.time_ns() // 1_000_000, *stored])
 
@@ -105,16 +109,29 @@ class Core:
         return ServiceSource(service.transfer, inode.zone, remote_id, inode.revision, service.entry)
 
     async def keep_bytes(self, inode: Inode) -> None:
-        """Bring the bytes of the service's version into the spool, as a generation of ours."""
-        self.spool.require_room(inode.size)
-        generation = self.next_generation()
-        path = self.spool.path(inode.ino, generation)
-        source = self.source(inode)
-        file = await self.cache.export(inode.ino, inode.revision, inode.size, source, path)
-        file.close()
-        self.same_bytes(inode, generation)
-        with self.transaction():
-            self.tree.update(inode, generation=generation)
+        """Bring the bytes of the service's version into the spool, as a generation of ours.
+
+        Not where a program has written others meanwhile: those are the file's.
+        """
+        while not inode.generation:
+            self.spool.require_room(inode.size)
+            generation, revision = self.next_generation(), inode.revision
+            path = self.spool.path(inode.ino, generation)
+            source = self.source(inode)
+            file = await self.cache.export(inode.ino, revision, inode.size, source, path)
+            file.close()
+            if inode.generation or inode.revision != revision:
+                self.spool.delete(inode.ino, generation)
+                continue
+            self.same_bytes(inode, generation)
+            self._copies[inode.ino, generation] = (inode.remote_id, revision)
+            with self.transaction():
+                self.tree.update(inode, generation=generation)
+
+    def is_copy(self, inode: Inode, base: Revision | None) -> bool:
+        """Whether the bytes that are here were copied from that version of the inode's entry."""
+        copied = self._copies.get((inode.ino, inode.generation))
+        return copied is not None and copied == (inode.remote_id, base)
 
     def same_bytes(self, inode: Inode, content: Content) -> None:
         """The bytes of an inode are about to be known by another name: readers go on with them."""
@@ -190,6 +207,8 @@ class Core:
             self.invalidations.put(EntryGone(parent, name.encode(), ino))
         for parent, name in merged.moved:
             self.invalidations.put(EntryChanged(parent, name.encode()))
+        for ino, generation in merged.copies:
+            self.drop_bytes(ino, generation)
         for ino in merged.content:
             self.invalidations.put(InodeChanged(ino, attr_only=False))
         for ino in merged.attributes:

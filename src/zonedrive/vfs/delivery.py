@@ -178,6 +178,9 @@ class Delivery:
                 core.journal.drop(old.ino)
             core.tree.update(new, **taken)
             core.journal.rebase(new.ino, base)
+            sending = core.journal.get(new.ino)
+            if sending is not None and core.is_copy(new, base):  # it is where it came from again
+                core.journal.done(sending, content=True)
             if stays:
                 local = core.stays_local(core.tree.get(old.parent), old.name)
                 core.tree.update(old, local=local)

@@ -262,6 +262,7 @@ def test_an_unusable_folder_is_one_line(place: Path) -> None:
 
 HEAD = '[organization]\nname = "A"\ndomain = "a.example"\n'
 USER = '[[users]]\nid = "u"\nname = "U"\npassword = "p"\n'
+CORP = 'identity_providers = [{ name = "corp" }]\n'
 GROUP = '[[groups]]\nname = "G"\n'
 MISTAKES = [
     ("organization =\n" + HEAD, "line 1"),
@@ -279,6 +280,8 @@ MISTAKES = [
     (HEAD + "session_seconds = 0\n" + USER, "organization.session_seconds"),
     (HEAD + "block_after = 0\n" + USER, "organization.block_after"),
     (HEAD + "block_seconds = 1e9\n" + USER, "organization.block_seconds"),
+    (HEAD + "idp_required = true\n" + USER, "idp_users need identity_providers"),
+    (HEAD + CORP + 'idp_users = ["x"]\n' + USER, "organization.idp_users: there is no user 'x'"),
     (HEAD + USER + "administrator = 5\n", "line 4, users[0].administrator"),
     (HEAD + USER + USER, "line 8, users[1]: 'u' is there twice"),
     (HEAD + USER + 'otp_secret = "189"\n', "users[0].otp_secret"),

@@ -264,16 +264,3 @@ def test_an_organization_can_want_a_provider_of_everybody(start: Start) -> None:
     assert (answer["logonOK"], urlsplit(answer["idpURI"]).scheme) == (False, "https")
     assert sign_on(client, answer["idpURI"]).status_code == 200  # nobody waits for it, it says
     assert "Nobody waits" in sign_on(client, logon(client, ALICE, "x").json()["idpURI"]).text
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("idp_required = true", "organization: idp_required and idp_users need identity_providers"),
-        (IDENTITY + 'idp_users = ["nobody"]', "organization.idp_users: there is no user 'nobody'"),
-    ],
-)
-def test_a_mistake_in_the_world_is_one_line(start: Start, more: str, said: str) -> None:
-    """Providers and their users must be there."""
-    with pytest.raises(AssertionError, match=re.escape(said)):
-        start(world(more))

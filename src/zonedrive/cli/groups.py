@@ -20,7 +20,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LEVELS = ("Manage", "Access", "None")
 
 
-class MemberLevel(click.ParamType[tuple[str, str]]):
+class MemberLevel(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
     """`ID=LEVEL`."""
 
     name = "member"

@@ -60,6 +60,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
         "sandbox": ("zonedrive.cli.sandbox", "sandbox", "Run a service of your own to try with."),
     },
 }
+NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What asks for the help where nothing was given; click 8.1 shows it by itself."""
+
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
@@ -125,7 +128,7 @@ def _run(given: list[str]) -> int:
         else:
             found = program.main(given, prog_name="zonedrive", standalone_mode=False)
         return found if isinstance(found, int) else 0
-    except click.exceptions.NoArgsIsHelpError as shown:
+    except NO_ARGUMENTS as shown:
         click.echo(shown.format_message())
         return USAGE
     except click.UsageError as wrong:

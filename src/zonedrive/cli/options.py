@@ -14,7 +14,7 @@ from zonedrive.paths import DEFAULT_ACCOUNT
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-class AccountName(click.ParamType[str]):
+class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
     """`[a-z0-9-]+`."""
 
     name = "name"

@@ -24,6 +24,7 @@ GROUND = frozenset(
         "salvage",
         "memory",
         "harden",
+        "turns",
     }
 )
 

@@ -22,6 +22,7 @@ import httpx
 
 from zonedrive.remote.channel import Channel, Plain, Tls
 from zonedrive.remote.lines import Lines
+from zonedrive.turns import TURN
 
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
@@ -101,18 +102,13 @@ class Stream(httpcore.NetworkStream):
     def fill(self, into: memoryview, timeout: float | None = None) -> int:
         """Put what is there into `into`, once something is; how much, 0 at the end."""
         began = self._clock()
-        count = 0
         try:
-            while count < len(into):
-                came = self._channel.take(into[count:])
-                if came is None:
-                    if count:
-                        break
-                    self._wait(self._readable, timeout)
-                elif came:
-                    count += came
-                else:
+            while True:
+                with TURN:
+                    count, ended = self._take(into)
+                if count or ended:
                     break
+                self._wait(self._readable, timeout)
         except TimeoutError as slow:
             raise httpcore.ReadTimeout(str(slow)) from slow
         except (OSError, ValueError) as wrong:  # ValueError: closed meanwhile
@@ -120,15 +116,26 @@ class Stream(httpcore.NetworkStream):
         self._account(count, self._clock() - began)
         return count
 
+    def _take(self, into: memoryview) -> tuple[int, bool]:
+        """What is there now: how much, and whether that was the end.  Does not wait."""
+        count = 0
+        while count < len(into):
+            came = self._channel.take(into[count:])
+            if not came:
+                return count, came is not None
+            count += came
+        return count, not into
+
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """All of `buffer`; `timeout` is for each piece that the system takes."""
         self._asked, self._waited, self._came = True, 0.0, 0
         rest = memoryview(buffer)
         try:
             while rest:
-                taken = self._channel.give(rest)
-                rest = rest[taken:]
-                if not taken:
+                with TURN:
+                    while rest and (taken := self._channel.give(rest)):
+                        rest = rest[taken:]
+                if rest:
                     self._wait(self._writable, timeout)
             while not self._channel.flush():
                 self._wait(self._writable, timeout)

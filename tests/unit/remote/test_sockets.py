@@ -13,7 +13,7 @@ import pytest
 import trio
 import trustme
 
-from zonedrive import errors
+from zonedrive import errors, turns
 from zonedrive.config import Settings
 from zonedrive.remote import Link, Service, calls, load_profile, open_service, sockets, tls
 from zonedrive.remote.transfer import Transfer, content_client
@@ -393,6 +393,35 @@ def test_a_slow_but_steady_stream_goes_on() -> None:
         read(100, 29)
         with pytest.raises(httpcore.ReadTimeout):
             read(100, 2)
+
+
+def test_who_waits_for_the_network_keeps_nobody_else_from_it() -> None:
+    """However many transfers hang, reading or writing, another one goes on."""
+    hung = turns.AT_ONCE + 1
+    with contextlib.ExitStack() as stack:
+        waiting = []
+        for number in range(2 * hung):
+            ours, theirs = map(stack.enter_context, socket.socketpair())
+            stream = sockets.Stream(Scripted(ours), 30.0)
+            work = (
+                (lambda stream: stream.read(1, 30.0))
+                if number % 2
+                else (lambda stream: stream.write(b"x" * (8 << 20), 30.0))
+            )
+            waiting.append((threading.Thread(target=work, args=(stream,)), theirs))
+            waiting[-1][0].start()
+        ours, theirs = map(stack.enter_context, socket.socketpair())
+        theirs.sendall(b"here")
+        assert sockets.Stream(Scripted(ours), 30.0).read(100, 30.0) == b"here"
+        assert all(thread.is_alive() for thread, _ in waiting)
+        for number, (thread, theirs) in enumerate(waiting):
+            if number % 2:
+                theirs.sendall(b"x")
+            else:
+                left = 8 << 20
+                while left:
+                    left -= len(theirs.recv(1 << 20))
+            thread.join(10)
 
 
 class Once:

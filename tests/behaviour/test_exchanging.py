@@ -1,4 +1,4 @@
-"""Two files that change places, as some programs save: none loses anything, whatever else goes on."""
+"""Two files that change places, as some programs save: none loses anything, come what may."""
 
 import os
 

@@ -133,6 +133,21 @@ class Core:
         copied = self._copies.get((inode.ino, inode.generation))
         return copied is not None and copied == (inode.remote_id, base)
 
+    def drop_copy(self, inode: Inode) -> None:
+        """Have the service's version read from there again, if what is here is a copy of it."""
+        intent, opened = self.journal.get(inode.ino), self.opened.get(inode.ino)
+        wanted = intent is not None and intent.generation == inode.generation
+        if wanted or not self.is_copy(inode, inode.revision):
+            return
+        if opened is not None:
+            if opened.session is not None or opened.preparing.locked():
+                return  # somebody writes, and lets go of it afterwards
+            opened.replaced(inode.generation, inode.revision)
+            opened.close_local()
+        with self.transaction():
+            self.drop_bytes(inode.ino, inode.generation)
+            self.tree.update(inode, generation=0)
+
     def same_bytes(self, inode: Inode, content: Content) -> None:
         """The bytes of an inode are about to be known by another name: readers go on with them."""
         opened = self.opened.get(inode.ino)

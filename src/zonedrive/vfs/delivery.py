@@ -130,6 +130,7 @@ class Delivery:
             await core.keep_bytes(parked)
         intent = core.journal.get(parked.ino)
         if intent is None or core.overtaken(step.intent):
+            core.drop_copy(parked)
             return
         with core.transaction():
             # What somebody else saved since it was parked is not removed unseen.
@@ -158,6 +159,7 @@ class Delivery:
             await core.keep_bytes(old)
         there = stays or await self._is_there(old)
         if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
+            core.drop_copy(old)
             return
         if not there:  # its removal was carried out, and the answer lost: the new one is just new
             with core.transaction():
@@ -181,6 +183,7 @@ class Delivery:
             sending = core.journal.get(new.ino)
             if sending is not None and core.is_copy(new, base):  # it is where it came from again
                 core.journal.done(sending, content=True)
+                core.drop_copy(new)
             if stays:
                 local = core.stays_local(core.tree.get(old.parent), old.name)
                 core.tree.update(old, local=local)

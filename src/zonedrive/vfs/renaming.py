@@ -61,6 +61,7 @@ class Renaming:
             if (inode.parent, inode.name) != (old_folder.ino, source) or target is not (
                 core.tree.child(new_folder.ino, wanted)
             ):
+                core.drop_copy(inode)
                 raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
             with core.transaction():
                 if not core.stays_local(new_folder, wanted):

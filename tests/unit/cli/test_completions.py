@@ -1,0 +1,140 @@
+"""What a person gets for the Tab key, in the real shells."""
+
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zonedrive.cli.reference import commands, completions
+
+PROMPT = "ready> "
+
+
+@pytest.fixture(scope="module")
+def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scripts, where they are installed, and a home with two accounts."""
+    folder = tmp_path_factory.mktemp("share")
+    for name, make in completions.SHELLS.items():
+        path = folder / name
+        path.parent.mkdir(parents=True)
+        path.write_text(make(commands.read()))
+    for account in ("default", "work"):
+        (folder / "home/.local/state/zonedrive" / account).mkdir(parents=True)
+    (folder / "home/Project X").mkdir()
+    (folder / "home/authority.pem").touch()
+    return folder
+
+
+class Shell:
+    """A shell at a terminal."""
+
+    def __init__(self, share: Path, *command: str) -> None:
+        self._ours, theirs = pty.openpty()
+        home = share / "home"
+        environment = {"HOME": str(home), "PATH": os.environ["PATH"], "TERM": "dumb", "PS1": PROMPT}
+        self._process = subprocess.Popen(
+            command,
+            stdin=theirs, stdout=theirs, stderr=theirs, cwd=home, start_new_session=True,
+            env={**environment, "LC_ALL": "C.UTF-8", "INPUTRC": "/dev/null"},
+        )  # fmt: skip
+        os.close(theirs)
+        self._shown = ""
+
+    def until(self, words: str) -> None:
+        """Wait for the shell to show this; what comes after it is for the next time."""
+        while words not in self._shown:
+            data = os.read(self._ours, 4096)
+            assert data, f"{words!r} never came: {self._shown}"
+            self._shown += data.decode()
+        self._shown = self._shown.partition(words)[2]
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._ours, keys.encode())
+
+    def end(self) -> None:
+        """Close the terminal."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._ours)
+
+
+@pytest.fixture(params=["bash", "zsh"])
+def shell(request: pytest.FixtureRequest, share: Path) -> Iterator[Shell]:
+    """One that has read its script, before an empty line."""
+    if request.param == "bash":
+        one = Shell(share, "bash", "--norc", "--noprofile", "-i")
+        begin = f". '{share}/bash-completion/completions/zonedrive'"
+    else:
+        one = Shell(share, "zsh", "-f", "-i")
+        begin = f"fpath+=('{share}/zsh/site-functions'); autoload -U compinit; compinit -u -D"
+    try:
+        one.until(PROMPT)
+        one.type(f"{begin}; echo be''gun\n")
+        one.until("begun\r\n")
+        one.until(PROMPT)
+        yield one
+    finally:
+        one.end()
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("mou", "mount"),
+        ("tokens cr", "tokens create"),
+        ("logon --passw", "logon --password-stdin"),
+        ("status --account wo", "status --account work"),
+        ("logon --ca-file auth", "logon --ca-file authority.pem"),
+        ("mount Proj", r"mount Project\ X/"),
+        ("unmount Proj", r"unmount Project\ X/"),
+        ("pin auth", "pin authority.pem"),
+        ("groups member g m Man", "groups member g m Manage"),
+    ],
+)
+def test_the_tab_key_completes(shell: Shell, typed: str, completed: str) -> None:
+    """Commands, options, names of accounts, files and folders are completed as they are typed."""
+    shell.type(f"zonedrive {typed}\t")
+    shell.until(f"zonedrive {completed}")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("mou", ["mount"]),
+        ("tokens ", ["create", "list", "revoke"]),
+        ("users list --j", ["--json"]),
+        ("status --account ", ["default", "work"]),
+        ("logon --ca-file auth", ["authority.pem"]),
+        ("mount Proj", ["Project X/"]),
+        ("pin auth", ["authority.pem"]),
+        ("pin tokens auth", ["authority.pem"]),
+        ("groups member g m Man", ["Manage"]),
+        ("logon auth", []),
+    ],
+)
+def test_fish_offers(share: Path, typed: str, offered: list[str]) -> None:
+    """The same in fish, which can be asked."""
+    script = share / "fish/vendor_completions.d/zonedrive.fish"
+    asked = subprocess.run(
+        ["fish", "--no-config", "-c", f"source '{script}'; complete -C 'zonedrive {typed}'"],
+        capture_output=True, text=True, check=True, cwd=share / "home",
+        env={"HOME": str(share / "home"), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+    )  # fmt: skip
+    assert not asked.stderr
+    assert [line.split("\t")[0] for line in asked.stdout.splitlines()] == offered
+
+
+def test_every_command_and_option_is_known(share: Path) -> None:
+    """No shell knows less than --help shows."""
+    known = {name: (share / name).read_text() for name in completions.SHELLS}
+    bash, zsh, fish = known.values()
+    for command in commands.read().walk():
+        for option in command.options:
+            for name in option.names:
+                assert name in bash
+                assert f"{name}[" in zsh
+                assert (f"-l {name[2:]} " if name[1] == "-" else f"-s {name[1]} ") in fish

@@ -1,9 +1,12 @@
 """No password, token or key where anybody else could come by it."""
 
+import contextlib
 import hashlib
 import json
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,6 +128,43 @@ def test_other_programs_of_the_same_user_cannot_look_in(hidden: bool) -> None:
     finally:
         process.communicate(b"\n")
     assert (b"PermissionError" in looked.stderr) == hidden, looked.stderr
+
+
+def cores_wanted() -> None:
+    """As `ulimit -c unlimited`, where that is allowed; called in a child."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
+
+
+@pytest.mark.parametrize(
+    "command", [["users", "list"], ["zones"], ["trash"], ["doctor"], ["logoff"]], ids=" ".join
+)
+def test_a_command_with_the_logon_leaves_no_core(
+    machine: Machine, deployment: Deployment, command: list[str]
+) -> None:
+    """Killed while it waits for the service, with the token in its memory."""
+    machine.log_on(deployment, profile="sandbox")
+    deployment.fault(stall=10)
+    before = sum(deployment.stats()["requests"].values())
+    process = subprocess.Popen(
+        [str(Path(sys.executable).with_name("zonedrive")), *command],
+        env=machine.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd=machine.folder, preexec_fn=cores_wanted,
+    )  # fmt: skip
+    try:
+        eventually(
+            lambda: sum(deployment.stats()["requests"].values()) > before,
+            what="it asks the service",
+        )
+        limits = Path(f"/proc/{process.pid}/limits").read_text()
+        assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
+        process.send_signal(signal.SIGABRT)
+        assert process.wait(30) == -signal.SIGABRT
+    finally:
+        process.kill()
+        process.wait()
+        deployment.heal()
+    assert not list(machine.folder.glob("core*"))
 
 
 @pytest.mark.parametrize("command", ["logon", "again"])

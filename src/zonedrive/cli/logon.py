@@ -112,7 +112,6 @@ def logon(
     """
     import trio
 
-    from zonedrive import harden
     from zonedrive.daemon import backlog
     from zonedrive.logon.enrol import Enrolment, Wish
     from zonedrive.remote.address import base_url as checked
@@ -120,7 +119,6 @@ def logon(
     if session_only and token_days is not None:
         raise click.UsageError("--session-only and --token-days exclude each other.")
     url = checked(base_url)
-    harden.no_dumps()  # before there is a password
     way = _way(idp, personal_id, password_stdin)
     if password_stdin and not username:
         raise click.UsageError("--password-stdin needs --username.")

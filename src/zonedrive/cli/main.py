@@ -1,6 +1,9 @@
 """The entry: which commands there are, and how an error becomes one line and an exit code.
 
 Must not import what a command needs: `--help` and `--version` pay for nothing but click.
+
+INVARIANT: no command begins before this process is closed to core files and debuggers, for most
+of them hold the logon, and some a password.
 """
 
 import importlib
@@ -14,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from zonedrive import __version__
+from zonedrive import __version__, harden
 from zonedrive.cli.exits import INTERRUPTED, USAGE, exit_code
 from zonedrive.daemon import streams
 from zonedrive.errors import ZonedriveError
@@ -105,6 +108,7 @@ def program() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
+    harden.no_dumps()
     streams.complete()
     # Warnings are for a daemon's log; Python would print them between a command's lines.
     logging.getLogger("zonedrive").addHandler(logging.NullHandler())

@@ -27,7 +27,6 @@ def password(account: str, password_stdin: bool) -> None:
     The published interface does not show how, so this takes a --profile (at logon) that knows.
     Where the logon ends with the old password, log on again.
     """
-    from zonedrive import harden
     from zonedrive.cli.logon import Terminal
     from zonedrive.logon import Account, open_store, stored
     from zonedrive.logon.secrets import PASSWORD
@@ -39,7 +38,6 @@ def password(account: str, password_stdin: bool) -> None:
     paths = AccountPaths(account)
     about, credentials = Account.load(paths), stored(account)
     load_profile(credentials.profile).operation("change_password")
-    harden.no_dumps()  # before there is a password
     terminal = Terminal(password_stdin, None)
     old = terminal.password()
     new = terminal.new_password()

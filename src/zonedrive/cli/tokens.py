@@ -100,7 +100,6 @@ def create(
     \b
     --json: {"id", "name", "token", "expires"}; token is the secret
     """
-    from zonedrive import harden
     from zonedrive.cli.logon import Terminal
 
     if days is not None and seconds is not None:
@@ -110,7 +109,6 @@ def create(
         raise click.UsageError("NAME is empty.")
     if not password_stdin and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
-    harden.no_dumps()  # before there is a password
     life = seconds or (days or DAYS) * DAY
     made = _made(account, name, life, limits, Terminal(password_stdin, None))
     if as_json:

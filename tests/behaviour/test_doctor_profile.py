@@ -116,6 +116,57 @@ def test_what_needs_no_logon_is_only_asked_with_options(
     assert "cannot be told" in found["delete"]["detail"]
 
 
+READS = {
+    "zone_log": 'query = { zone = "{zone}" }',
+    "deleted": 'query = { zone = "{zone}" }',
+    "versions": 'query = { file = "{file}" }',
+    "version_content": 'query = { file = "{file}", version = "{version}" }',
+}
+ENDS = ["/api/access/logoff", "/api/Access/logoff", "/api/access;x/logoff", "share/{}/token"]
+
+
+def test_reading_never_ends_the_session_that_it_needs(meddler: Meddler, machine: Machine) -> None:
+    """A table that reads where sessions end is not read, and the user is still logged on."""
+    machine.log_on(meddler, profile="published", options=["--session-only"])
+    meddler.came.clear()
+    names = {"zone_log": "{zone}", "deleted": "{zone}"}
+    for path in ENDS:
+        text = "".join(
+            f'[{name}]\npath = "{path.replace("{}", names.get(name, "{file}"))}"\n{query}\n'
+            for name, query in READS.items()
+        )
+        found = examine(machine, text)
+        assert set(READS) < set(found)
+    assert {asked.method for asked in meddler.came} == {"OPTIONS"}
+    assert all(_bare(asked) for asked in meddler.came)
+    machine.done("zones")
+
+
+UNREADABLE = [
+    (500, {}, "could not be tried"),
+    (503, {"Retry-After": "3600"}, "could not be tried"),
+    (413, {}, "could not be tried"),
+    (302, {"Location": "https://elsewhere.example/"}, "never followed"),
+]
+
+
+def test_a_table_that_cannot_be_read_is_a_problem(logged_on: Machine, meddler: Meddler) -> None:
+    """Nobody is told that everything is in order where nothing was seen to be."""
+    said: list[tuple[int, dict[str, str]]] = []
+
+    def mood(answer: Answer) -> None:
+        answer.status, answer.headers = said[-1][0], dict(said[-1][1])
+        answer.body, answer.length = b"", 0
+
+    meddler.about = lambda asked: "/trash" in asked.path
+    meddler.mood = mood
+    for status, headers, word in UNREADABLE:
+        said.append((status, headers))
+        found = examine(logged_on, '[deleted]\npath = "/api/v9/{zone}/trash"\n')["deleted"]
+        assert (found["ok"], word in found["detail"]) == (False, True), (status, found)
+        assert found["remedy"]
+
+
 def test_mistakes_in_the_file_come_first(machine: Machine) -> None:
     """File and line, before any service is asked; without a logon that is said."""
     found = examine(machine, DELETE.format("DELETE", "https://evil.example/{entry}"))

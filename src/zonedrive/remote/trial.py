@@ -14,9 +14,10 @@ Each answer is compared with the one for an address that nobody has: where both 
 nothing.
 
 INVARIANT: no request carries an id that exists, a body, or credentials; where the service answers
-without a logon, below `/api/access/` and perhaps outside of `/api/`, only OPTIONS is asked.
+without a logon, or ends one, only OPTIONS is asked, see `may_be_asked`.
 """
 
+import re
 import secrets
 import uuid
 from enum import Enum
@@ -30,9 +31,19 @@ from zonedrive.remote.operations import OPERATIONS, Operation
 from zonedrive.remote.service import USER_AGENT, Deployment
 
 SECONDS: Final = 15.0
-GUARDED: Final = "/api/"
-OPEN: Final = "/api/access/"
+_GUARDED: Final = re.compile(r"/api/(?!access(?![A-Za-z0-9_-]))", re.IGNORECASE)
+"""Below `/api/`, but not below `/api/access`, in whatever letters a service takes for that."""
+
 _NOBODY: Final = (404, 410, 501)
+
+
+def may_be_asked(operation: Operation) -> bool:
+    """Whether a method beside OPTIONS is harmless at the address of an operation.
+
+    Below `/api/access/` a GET begins and ends sessions, outside of `/api/` it may do anything; and
+    it is not the profile that is to say where that is not so.
+    """
+    return _GUARDED.match(operation.path) is not None
 
 
 class Verdict(Enum):
@@ -73,7 +84,7 @@ class Trial:
         """
         path = operation.request(_made_up()).path
         told = self._by_options(operation.method, path)
-        if told is Verdict.OPEN and path.startswith(GUARDED) and not path.startswith(OPEN):
+        if told is Verdict.OPEN and may_be_asked(operation):
             told = self._by_method(operation.method, path)
         return told
 

@@ -29,7 +29,7 @@ from zonedrive.model import Entry, Version
 from zonedrive.remote import Service, open_service
 from zonedrive.remote.operations import OPERATIONS, Operation, Profile
 from zonedrive.remote.profile import load_profile
-from zonedrive.remote.trial import Trial, Verdict
+from zonedrive.remote.trial import Trial, Verdict, may_be_asked
 
 ASK = "compare method and path with the pages of the deployment's administrator"
 FOLDERS = 20  # that are listed at most, to find a file to read about
@@ -84,7 +84,9 @@ def examine(patient: Patient, file: str) -> Iterator[Named]:
 
 
 def _is_read(name: str, operation: Operation) -> bool:
-    return OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
+    """Whether it is asked for itself, with the account's logon."""
+    reads = OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
+    return reads and may_be_asked(operation)
 
 
 def _findings(
@@ -201,9 +203,12 @@ async def _tried(operation: Operation, look: Callable[[], Awaitable[Sequence[obj
         return Finding(True, f"{what}: it is there, and not open to you")
     except NotLoggedOn:
         return Finding(False, "the logon is not accepted", "run 'zonedrive logon URL' again")
-    except BadAnswer:
+    except BadAnswer as wrong:
+        if wrong.status:  # it is the answer itself, not what is in it
+            return Finding(False, f"{what}: it leads elsewhere, which is never followed", ASK)
         return Finding(False, f"{what}: the answer is not what this operation gives",
                        "check 'answer': it leads to the array")  # fmt: skip
     except ZonedriveError as wrong:
-        return Finding(True, f"{what}: could not be tried ({type(wrong).__name__})")
+        return Finding(False, f"{what}: could not be tried ({type(wrong).__name__})",
+                       "try again later; if it stays so, ask the administrator")  # fmt: skip
     return Finding(True, f"{what}: it answers")

@@ -186,3 +186,37 @@ def test_no_terminal_no_logon_no_service(
         ended = shell.run("tokens", "list")
     assert ended.returncode == 3 and "zonedrive logon" in ended.stderr
     assert all(one.stderr.count("\n") == 1 for one in (mute, other, away, ended))
+
+
+@pytest.mark.parametrize("command", [("tokens", "create", "x"), ("password",)], ids=" ".join)
+def test_a_wrong_password_goes_to_the_service_once(
+    machine: Machine, deployment: Deployment, command: tuple[str, ...]
+) -> None:
+    """Also where it says so with the status of a logon that has ended, and a password is kept.
+
+    The logon stays as it is: a mistyped password is no reason for another one.
+    """
+    machine.log_on(deployment, profile="sandbox", options=["--save-password"])
+    kept = (machine.state / "secrets.json").read_bytes()
+    before = deployment.stats()["requests"]
+    sent = {"method": "POST", "path": "^/api/(tokens|sandbox/password)$"}
+    with deployment.faulty(status=401, error="PASSWORD_FAILURE", **sent):
+        refused = machine.run(*command, "--password-stdin", text="wrong\nnew\n")
+    after = deployment.stats()["requests"]
+    assert refused.returncode == 3
+    assert "the password is wrong" in refused.stderr and refused.stderr.count("\n") == 1
+    more = {name: after[name] - before.get(name, 0) for name in after}
+    assert sum(more[name] for name in more if name.startswith("POST")) == 1
+    assert (machine.state / "secrets.json").read_bytes() == kept
+
+
+def test_a_session_that_has_ended_is_renewed_before_a_password_goes_out(
+    machine: Machine, deployment: Deployment
+) -> None:
+    """So the token is made as if nothing had been."""
+    machine.log_on(deployment, profile="sandbox", options=["--session-only", "--save-password"])
+    deployment.tell({"expire_sessions": True})
+    before = deployment.stats()["requests"].get("POST /api/tokens", 0)
+    made = create(machine, "late")
+    assert made.returncode == 0, made.stderr
+    assert deployment.stats()["requests"]["POST /api/tokens"] == before + 1

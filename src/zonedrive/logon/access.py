@@ -20,9 +20,10 @@ from zonedrive.model import NewToken
 from zonedrive.remote import records, tls
 from zonedrive.remote.address import base_url
 from zonedrive.remote.calls import Calls
-from zonedrive.remote.directory import TOKENS, checked_password
+from zonedrive.remote.directory import TOKENS
 from zonedrive.remote.link import Link
 from zonedrive.remote.operations import Operation
+from zonedrive.remote.passwords import checked_password
 from zonedrive.remote.service import REQUIREMENTS, ZONES, metadata_client
 
 LOGON: Final = "/api/access/logon"

@@ -4,6 +4,8 @@ Must not know how a logon goes: whoever makes a BearerAuth may say how to renew 
 
 INVARIANT: a request that the service refuses with 401 is repeated once at most, and only with
 another bearer than the refused one (renewed just now, or by a person who logged on meanwhile).
+INVARIANT: a request with a password in it is never repeated, and a 401 to it says nothing of the
+bearer.
 INVARIANT: a refused bearer is shown to the service again only after a wait that grows from
 AGAIN_SECONDS to LONGEST_SECONDS, for a refusal may be a moment's confusion; until then requests
 end here.
@@ -101,7 +103,8 @@ class BearerAuth(httpx.Auth):
     """Puts the stored bearer into requests.  For several threads at once.
 
     Raises NotLoggedOn where there is none that could be accepted, or where the keyring is locked.
-    A request with `extensions["replayable"]` false is not repeated: its body is gone.
+    A request with `extensions["replayable"]` false is not repeated: its body is gone.  One with
+    `extensions["password"]` carries a password that a 401 is about.
     """
 
     def __init__(
@@ -129,12 +132,12 @@ class BearerAuth(httpx.Auth):
         bearer = self.usable() or self.find()
         _authorize(request, bearer)
         response = yield request
-        if self._accepts(bearer, response):
+        if self._accepts(bearer, request, response):
             return
         fresh = self._instead()
         if fresh is not None and _may_repeat(request):
             _authorize(request, fresh)
-            self._accepts(fresh, (yield request))
+            self._accepts(fresh, request, (yield request))
 
     async def async_auth_flow(
         self, request: httpx.Request
@@ -145,12 +148,12 @@ class BearerAuth(httpx.Auth):
             bearer = await self._in_thread(self.find)
         _authorize(request, bearer)
         response = yield request
-        if self._accepts(bearer, response):
+        if self._accepts(bearer, request, response):
             return
         fresh = await self._in_thread(self._instead)
         if fresh is not None and _may_repeat(request):
             _authorize(request, fresh)
-            self._accepts(fresh, (yield request))
+            self._accepts(fresh, request, (yield request))
 
     async def _in_thread(self, blocking: Callable[[], Found]) -> Found:
         return await trio.to_thread.run_sync(
@@ -217,13 +220,15 @@ class BearerAuth(httpx.Auth):
         self._look_at = 0.0
         self._known = self._why = None
 
-    def _accepts(self, bearer: Bearer, response: httpx.Response) -> bool:
+    def _accepts(self, bearer: Bearer, request: httpx.Request, response: httpx.Response) -> bool:
         """Whether the service did not refuse the bearer; what it did is remembered."""
         self.clock.heard(response.headers.get("Date"))
         if response.status_code != httpx.codes.UNAUTHORIZED:
             if self._refused is not None and self._known in (None, bearer):
                 self._refused, self._wait, self._known = None, 0.0, bearer
             return True
+        if request.extensions.get("password"):
+            return True  # it was not the bearer, as far as can be known
         now = self._monotonic()
         if not self._is_refused(bearer):
             self._refused, self._wait, self._again_at = bearer, AGAIN_SECONDS, now + AGAIN_SECONDS

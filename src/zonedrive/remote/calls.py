@@ -139,13 +139,16 @@ class Calls:
         body: object = None,
         *,
         doing: str,
+        password: bool = False,
     ) -> bytes:
         """The body of a successful answer to a request with an effect, which is sent once.
 
+        `password`: the body holds one, and a 401 is about that: the logon is none the worse.
         Raises ReplyLost where it may have taken effect, and RemoteError's other subclasses.
         """
         self._link.check()
         attempt = _Attempt(method, path, query, body, doing, CHANGE_TIMEOUT, effect=True)
+        attempt.password = password
         return await self._once(attempt, trio.current_time() + self._change_seconds)
 
     async def post(
@@ -195,7 +198,7 @@ class Calls:
         try:
             data = await self._asked(attempt, end)
         except ZonedriveError as error:
-            if not (attempt.bare and isinstance(error, NotLoggedOn)):
+            if not ((attempt.bare or attempt.password) and isinstance(error, NotLoggedOn)):
                 self._link.note_failure(error)
             if isinstance(error, Unreachable):
                 await sockets.drop_idle(self._client)
@@ -249,7 +252,7 @@ class Calls:
             content=attempt.content,
             headers=attempt.headers,
             timeout=attempt.timeout,
-            extensions={"trace": attempt.trace} if attempt.effect and not attempt.sent else None,
+            extensions=attempt.extensions(),
         )
         response = await self._sent(request, None if attempt.bare else self._client.auth)
         try:
@@ -357,9 +360,17 @@ class _Attempt:
         self.content = None if body is None else msgspec.json.encode(body)
         self.headers = {} if body is None else {"Content-Type": "application/json"}
         self.most: int | None = None  # bytes of the answer
+        self.password = False  # whether the body holds one
         self.sent = False
         self.paced = True  # how long it takes says something about other requests
         self.wish: float | None = None
+
+    def extensions(self) -> dict[str, Any] | None:
+        """What transport and logon shall know of it."""
+        if not self.effect or self.sent:
+            return None
+        more: dict[str, Any] = {"password": True} if self.password else {}
+        return more | {"trace": self.trace}
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Called by the transport at each step."""

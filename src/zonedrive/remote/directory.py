@@ -14,10 +14,8 @@ from typing import Any
 
 from zonedrive.errors import (
     BadAnswer,
-    CredentialsRefused,
     Forbidden,
     NotFound,
-    RemoteError,
     ReplyLost,
 )
 from zonedrive.model import Group, Level, NewToken, Scope, Token
@@ -25,6 +23,7 @@ from zonedrive.remote import records
 from zonedrive.remote.address import fill_path
 from zonedrive.remote.calls import Calls
 from zonedrive.remote.listing import Pagination, Reader
+from zonedrive.remote.passwords import change_with_password
 from zonedrive.remote.records import Record
 
 TOKENS = "/api/tokens"
@@ -38,8 +37,6 @@ MOST_PAGES = 1000
 
 MOST_BYTES = 256 << 20
 """Of one page: some hundred thousand users."""
-
-_WRONG_PASSWORD = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE"})
 
 
 class Directory:
@@ -68,12 +65,14 @@ class Directory:
     ) -> NewToken:
         """A new token of the user, who has `password`; without a scope it may all that he may.
 
-        Raises CredentialsRefused for a wrong password.
+        Raises CredentialsRefused for a wrong password, which is not sent again.
         """
         doing = "making a token"
         body = records.token_wanted(name, seconds, password, scope)
-        with checked_password(doing), _advice(_TOKEN_ADVICE):
-            answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
+        with _advice(_TOKEN_ADVICE):
+            answer = await change_with_password(
+                self._calls, "POST", TOKENS, None, body, doing=doing
+            )
         try:
             return records.new_token(answer, doing, time.time_ns(), seconds)
         except BadAnswer as wrong:
@@ -158,22 +157,6 @@ def _done(body: bytes, doing: str) -> Group:
     except BadAnswer as wrong:
         wrong.remedy = "the service took it all the same; do not repeat it without a look"
         raise
-
-
-@contextmanager
-def checked_password(doing: str) -> Iterator[None]:
-    """Raises CredentialsRefused where the service says that the password in a request is wrong."""
-    try:
-        yield
-    except RemoteError as refused:
-        if refused.code not in _WRONG_PASSWORD:
-            raise
-        raise CredentialsRefused(
-            f"{doing}: the password is wrong",
-            remedy="try again with the password of the user who is logged on",
-            status=refused.status,
-            code=refused.code,
-        ) from refused
 
 
 @contextmanager

@@ -20,12 +20,13 @@ from zonedrive.remote import calls, lines, tls, wire
 from zonedrive.remote.address import base_url, fill_path
 from zonedrive.remote.calls import Calls
 from zonedrive.remote.direct import Direct
-from zonedrive.remote.directory import Directory, checked_password
+from zonedrive.remote.directory import Directory
 from zonedrive.remote.link import Link, State
 from zonedrive.remote.listing import Item, Pagination, Reader
 from zonedrive.remote.moving import Mover
 from zonedrive.remote.multipart import MultipartBody
 from zonedrive.remote.pace import Pace
+from zonedrive.remote.passwords import change_with_password
 from zonedrive.remote.profile import OPERATIONS, Profile
 from zonedrive.remote.transfer import (
     ANSWER_SECONDS,
@@ -248,8 +249,10 @@ class Service:
         """Give the user another password.  Raises CredentialsRefused for a wrong one."""
         doing = "changing the password"
         values = {"username": username, "password": password, "new_password": new_password}
-        with checked_password(doing):
-            await self._change("change_password", values, doing)
+        request = self._profile.operation("change_password").request(values)
+        await change_with_password(
+            self._calls, request.method, request.path, request.query, request.body, doing=doing
+        )
 
     async def revoke_token(self, token_id: str) -> None:
         """End a token of the user before its time."""

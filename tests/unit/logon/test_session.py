@@ -116,6 +116,23 @@ def test_a_body_that_is_gone_is_not_repeated() -> None:
         assert client.post("https://zones.example/").status_code == 200
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_password_in_a_request_goes_out_once(asynchronous: bool) -> None:
+    """A 401 is about the password: no other bearer is looked for, and this one stays in use."""
+    store = Memory(bearer="good")
+    transport = Door(on_refusal=lambda: store.set("bearer", Secret("new")))
+    auth = BearerAuth(store, lambda _refused: pytest.fail("renewed"))
+    request = httpx.Request("POST", "https://zones.example/", extensions={"password": True})
+    for _ in range(2):
+        if asynchronous:
+            async with httpx.AsyncClient(transport=transport, auth=auth) as loop:
+                assert (await loop.send(request)).status_code == 401
+        else:
+            with httpx.Client(transport=transport, auth=auth) as client:
+                assert client.send(request).status_code == 401  # noqa: ASYNC212
+    assert transport.seen == ["good", "good"]
+
+
 @pytest.mark.parametrize(
     "store",
     [Memory(), Memory(bearer=""), Memory(bearer="{}"), Memory(bearer='{"secret":"a b","kind":1}'),

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.remote.conftest import Stage
 from zonedrive import errors
 from zonedrive.model import Group, Member, Scope
-from zonedrive.remote import Directory, directory, records
+from zonedrive.remote import Directory, Service, directory, records
 
 GROUP_ID = "group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e@acme.example"
 AT_GROUP = "/api/groups/group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e%40acme.example"
@@ -68,8 +68,19 @@ VERBS = CHANGES | {"users": lambda of: of.users(), "tokens": lambda of: of.token
 
 
 def answering(value: object, status: int = 200) -> Callable[[httpx.Request], httpx.Response]:
-    """Always the same JSON."""
-    return lambda _request: httpx.Response(status, json=value)
+    """Always the same JSON; the logon that a request with a password rests on holds."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/zones":
+            return httpx.Response(200, json=[])
+        return httpx.Response(status, json=value)
+
+    return answer
+
+
+def changes(stage: Stage) -> list[httpx.Request]:
+    """What was asked beside the question whether the logon holds."""
+    return [request for request in stage.requests if request.url.path != "/api/zones"]
 
 
 async def test_a_token_is_asked_for_as_published(stage: Stage) -> None:
@@ -84,7 +95,7 @@ async def test_a_token_is_asked_for_as_published(stage: Stage) -> None:
         limitations={"a": 1}, extensions={"b": []}, description="d",
     )  # fmt: skip
     await of.create_token("ci", 3600, "p", scope)
-    bare, scoped = (json.loads(request.content) for request in stage.requests)
+    bare, scoped = (json.loads(request.content) for request in changes(stage))
     assert bare == {"tokenName": "ci", "validity": 3600, "password": ["p", "ä", " ", "\U0001f600"]}
     assert scoped["scope"] == {
         "name": "mine",
@@ -96,7 +107,7 @@ async def test_a_token_is_asked_for_as_published(stage: Stage) -> None:
     }
     await of.create_token("ci", 3600, "p", Scope(name="SCIM"))
     assert json.loads(stage.requests[-1].content)["scope"] == {"name": "SCIM"}
-    assert stage.asked() == ["POST /api/tokens"] * 3
+    assert stage.asked() == ["GET /api/zones", "POST /api/tokens"] * 3
 
 
 async def test_groups_are_changed_as_published(stage: Stage) -> None:
@@ -152,7 +163,7 @@ async def test_a_change_is_sent_once(stage: Stage, name: str) -> None:
     of = stage.service(answering({"error": "NOT_AVAILABLE", "message": "no"}, 503)).directory
     with pytest.raises(errors.Unavailable):
         await CHANGES[name](of)
-    assert len(stage.requests) == 1
+    assert len(changes(stage)) == 1
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -193,15 +204,49 @@ async def test_a_lost_answer_says_that_it_may_be_done(stage: Stage, name: str) -
     with pytest.raises(errors.ReplyLost, match="may have been done or not") as lost:
         await CHANGES[name](of)
     assert "before you repeat it" in lost.value.line()
-    assert len(stage.requests) == 1
+    assert len(changes(stage)) == 1
 
 
-@pytest.mark.parametrize("code", ["WRONG_PASSWORD", "PASSWORD_FAILURE"])
-async def test_a_wrong_password_is_called_one(stage: Stage, code: str) -> None:
-    """And counts as refused credentials."""
-    of = stage.service(answering({"error": code, "message": "no"}, 403)).directory
-    with pytest.raises(errors.CredentialsRefused, match="password is wrong"):
-        await of.create_token("n", 60, "pw")
+PASSWORDS: dict[str, Callable[[Service], Awaitable[object]]] = {
+    "create_token": lambda of: of.directory.create_token("n", 60, "pw"),
+    "change_password": lambda of: of.change_password("alice", "pw", "new"),
+}
+
+
+@pytest.mark.parametrize("name", PASSWORDS)
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (403, "WRONG_PASSWORD", "password is wrong"),
+        (403, "PASSWORD_FAILURE", "password is wrong"),
+        (401, "AUTHORIZATION_FAILED", "password is wrong"),
+        (401, "WRONG_PASSWORD", "password is wrong"),
+        (401, "", "refuses the password"),
+        (401, "TEMPORARY_BLOCKED", "blocked for a while"),
+        (403, "TEMPORARILY_BLOCKED", "blocked for a while"),
+    ],
+)
+async def test_a_wrong_password_is_called_one(
+    stage: Stage, name: str, status: int, code: str, said: str
+) -> None:
+    """And counts as refused credentials; it went out once, and the logon is none the worse."""
+    of = stage.service(answering({"error": code, "message": "no"}, status))
+    with pytest.raises(errors.CredentialsRefused, match=said) as refused:
+        await PASSWORDS[name](of)
+    assert "zonedrive logon" not in refused.value.line()
+    assert len(changes(stage)) == 1
+    assert stage.link.state == "online"
+
+
+@pytest.mark.parametrize("name", PASSWORDS)
+async def test_a_password_is_not_sent_with_a_logon_that_has_ended(stage: Stage, name: str) -> None:
+    """Nobody is told that a password is wrong, of which nobody has heard."""
+    of = stage.service(lambda _request: httpx.Response(401))
+    with pytest.raises(errors.NotLoggedOn) as refused:
+        await PASSWORDS[name](of)
+    assert not isinstance(refused.value, errors.CredentialsRefused)
+    assert "zonedrive logon" in refused.value.line()
+    assert changes(stage) == []
 
 
 @pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"total": 2, "page": None, "any": v}])

@@ -5,7 +5,6 @@ file override the top level for one account.
 """
 
 import difflib
-import tomllib
 import types
 import typing
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from zonedrive import document
 from zonedrive.errors import ConfigError
 
 GIB = 1 << 30
@@ -115,15 +115,18 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
     """
     values: dict[str, object] = {}
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        found = document.parse(path.read_text("utf-8-sig"))
     except FileNotFoundError:
-        document = {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
+        found = {}
+    except document.WrongDocument as wrong:
+        at = f", line {wrong.line}" if wrong.line else ""
+        raise ConfigError(f"{path}{at} cannot be read ({wrong})", remedy="mend the file") from wrong
+    except (OSError, UnicodeDecodeError) as wrong:
         raise ConfigError(f"{path} cannot be read ({wrong})", remedy="mend the file") from wrong
-    accounts = document.pop("account", {})
+    accounts = found.pop("account", {})
     if not isinstance(accounts, dict) or not isinstance(accounts.get(account, {}), dict):
         raise ConfigError(f"{path}: account must be tables such as [account.default]")
-    for source in (document, accounts.get(account, {})):
+    for source in (found, accounts.get(account, {})):
         for name, value in source.items():
             where = f"{path}{_line(path, name)}"
             _known(name, where)

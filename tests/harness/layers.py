@@ -25,6 +25,7 @@ GROUND = frozenset(
         "memory",
         "harden",
         "turns",
+        "document",
     }
 )
 

@@ -19,6 +19,16 @@ def test_without_a_file_the_defaults_hold(file: Path) -> None:
     assert config.load(file, "default") == Settings()
 
 
+@pytest.mark.parametrize(
+    "text", ["settle = " + "9" * 5000, "settle = " + "[" * 900, "x = [\n" + "[\n" * 2000]
+)
+def test_a_file_that_the_parser_gives_up_on_is_refused(file: Path, text: str) -> None:
+    """With the file and the line, as any other mistake."""
+    file.write_text(f"\n{text}\n")
+    with pytest.raises(ConfigError, match=r"config\.toml, line 2 cannot be read"):
+        config.load(file, "default")
+
+
 def test_the_file_an_account_and_an_option_override_in_this_order(file: Path) -> None:
     """An option counts more than the account's table, and that more than the top level."""
     file.write_text('settle = 5\nrefresh = 7\nclose = "wait"\n[account.work]\nrefresh = 8\n')

@@ -8,13 +8,13 @@ that leads to another host or out of its folder.
 
 import math
 import re
-import tomllib
 import unicodedata
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from zonedrive.document import Where, WrongDocument, brief, line_of, parse
 from zonedrive.errors import ProfileError
 from zonedrive.remote import sign_on
 from zonedrive.remote.address import PLACEHOLDER
@@ -33,13 +33,11 @@ from zonedrive.remote.sign_on import SignOn
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 LONGEST: Final = 65_536  # bytes; a profile is a page of text
+LARGEST: Final = 1 << 63  # of whole numbers: those from there on are not sent as JSON
 _KEYS: Final = ("method", "path", "query", "body", "answer")
 _PATH = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]+", re.ASCII)
 
 __all__ = ["OPERATIONS", "Operation", "Profile", "load_profile", "packaged", "parse_profile"]
-
-Where = tuple[str, ...]
-"""A place in a document: the names of tables and keys that lead there."""
 
 
 def load_profile(name_or_path: str) -> Profile:
@@ -74,7 +72,7 @@ def _read(path: Path) -> str:
             raise ProfileError(
                 f"the profile {path} is longer than {LONGEST} bytes", remedy="is it the right file?"
             )
-        return data.decode("utf-8").replace("\r\n", "\n")
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as wrong:
         reason = getattr(wrong, "strerror", None) or wrong
         raise ProfileError(f"the profile {path} cannot be read ({reason})") from wrong
@@ -83,9 +81,10 @@ def _read(path: Path) -> str:
 def parse_profile(text: str, name: str, source: str) -> Profile:
     """The profile that `text` holds; `source` is the file's name for errors."""
     try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as wrong:
-        raise ProfileError(f"{source} is not TOML: {wrong}", remedy="mend the file") from wrong
+        document = parse(text)
+    except WrongDocument as wrong:
+        at = f", line {wrong.line}: " if wrong.line else ": "
+        raise ProfileError(f"{source}{at}{wrong}", remedy="mend the file") from wrong
     check = _Check(source, text)
     description = document.pop("description", "")
     if not isinstance(description, str):
@@ -209,6 +208,8 @@ class _Check:
         elif isinstance(value, list):
             for inner in value:
                 self._json(there, inner)
+        elif isinstance(value, int) and abs(value) >= LARGEST:
+            raise self.error(f"{there[0]}: body holds a number of more than 64 bits", there)
         elif not (value is None or isinstance(value, str | int)) and not (
             isinstance(value, float) and math.isfinite(value)
         ):
@@ -268,46 +269,5 @@ class _Check:
     def error(self, what: str, where: Where, needle: str = "", *, remedy: str = "") -> ProfileError:
         """What is wrong, with the line where `where` is defined; there `needle`, if it has many."""
         line = line_of(self._text, where, needle)
-        return ProfileError(f"{self._source}, line {line}: {what}", remedy=remedy or "mend it")
-
-
-def line_of(text: str, where: Where, needle: str = "") -> int:
-    """The line (from 1) where `where` is defined in a TOML text, else where its table is.
-
-    With a `needle`: the first line from there on that has it.
-
-    The parser itself finds it, so that every way of writing TOML will do: it is the statement
-    after which a document that ends there has it.
-    """
-    while where and not _has(tomllib.loads(text), where):
-        where = where[:-1]
-    lines = text.split("\n")
-    # The first `low` lines lack it, `ahead` of them, or the next that are a document, have it.
-    low, ahead = 0, len(lines)
-    while ahead - low > 1:
-        middle = (low + ahead) // 2
-        at, begin = _whole(lines, middle, ahead)
-        if begin is None or _has(begin, where):
-            ahead = middle
-        else:
-            low = at
-    below = range(low, len(lines))
-    return next((number for number in below if needle and needle in lines[number]), low) + 1
-
-
-def _whole(lines: list[str], first: int, beyond: int) -> tuple[int, dict[str, Any] | None]:
-    """The first number of lines, from `first` on, that are a document."""
-    for number in range(first, beyond):
-        try:
-            return number, tomllib.loads("\n".join(lines[:number]))
-        except tomllib.TOMLDecodeError:
-            continue
-    return beyond, None
-
-
-def _has(document: object, where: Where) -> bool:
-    for name in where:
-        if not isinstance(document, dict) or name not in document:
-            return False
-        document = document[name]
-    return True
+        said = f"{self._source}, line {line}: {brief(what)}"
+        return ProfileError(said, remedy=remedy or "mend it")

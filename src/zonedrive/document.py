@@ -1,0 +1,138 @@
+"""TOML that somebody wrote by hand: parsed within bounds, and where in its text something stands.
+
+Must not know what a document is for.
+
+INVARIANT: every text is either parsed or refused with WrongDocument, in about the time that parsing
+it a few times takes, and what was parsed can be walked through by recursion.
+"""
+
+import re
+import tomllib
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any, Final
+
+Where = tuple[str, ...]
+"""A place in a document: the names of tables and keys that lead there."""
+
+WIDEST: Final = 2000  # characters of a line: the parser's time grows with the square of it
+DEEPEST: Final = 32  # tables and arrays in each other
+LONGEST_WORDS: Final = 300  # characters of what is said about a document, which may quote it
+
+_LEXEME = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}'
+    r"|'''.*?'{3,5}"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'"
+    r"|\#[^\n]*"
+    r"|(?P<opens>[\[{])|(?P<closes>[\]}])|(?P<ends>\n)",
+    re.DOTALL,
+)
+"""All of TOML in which a bracket or the end of a line means what it means, or does not."""
+
+
+class WrongDocument(ValueError):
+    """A text that is no TOML, or too much of it; `line` counts from 1, 0 where the words say it."""
+
+    def __init__(self, words: str, line: int = 0) -> None:
+        super().__init__(brief(words))
+        self.line = line
+
+
+def parse(text: str) -> dict[str, Any]:
+    """What `text` holds.  Raises WrongDocument."""
+    for number, each in enumerate(text.split("\n"), 1):
+        if len(each) > WIDEST:
+            raise WrongDocument(f"a line of more than {WIDEST} characters", number)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as wrong:
+        raise WrongDocument(f"not TOML: {wrong}") from wrong
+    except (ValueError, RecursionError) as wrong:  # a number too long, arrays too deep
+        line = _first(text, _beyond_the_parser) + 1
+        raise WrongDocument("a number that is too long, or too much nesting", line) from wrong
+    where = _too_deep(document)
+    if where is not None:
+        line = line_of(text, where)
+        raise WrongDocument(f"more than {DEEPEST} tables or arrays in each other", line)
+    return document
+
+
+def brief(words: str) -> str:
+    """`words` at a length that can be read; the end, which may say the line, stays."""
+    if len(words) <= LONGEST_WORDS:
+        return words
+    half = LONGEST_WORDS // 2
+    return f"{words[:half]} … {words[-half:]}"
+
+
+def line_of(text: str, where: Where, needle: str = "") -> int:
+    """The line (from 1) where `where` is defined in a TOML text, else where its table is.
+
+    With a `needle`: the first line from there on that has it.
+
+    The parser itself finds it, so that every way of writing TOML will do: it is the statement
+    after which a document that ends there has it.
+    """
+    document = tomllib.loads(text)
+    while where and not _has(document, where):
+        where = where[:-1]
+    low = _first(text, lambda begin: _has(tomllib.loads(begin), where))
+    if not needle:
+        return low + 1
+    below = enumerate(text.split("\n")[low:], low)
+    return next((number for number, line in below if needle in line), low) + 1
+
+
+def _first(text: str, found: Callable[[str], bool]) -> int:
+    """How many lines are before the first statement with which `found` is true of the text."""
+    lines = text.split("\n")
+    ends = _ends(text)
+    # Nothing is before the first statement; the last one is where it is if nowhere else.
+    number = bisect_left(ends[:-1], True, key=lambda end: found("\n".join(lines[:end])))
+    return ends[number - 1] if number else 0
+
+
+def _ends(text: str) -> list[int]:
+    """For each statement the number of lines up to its end; so for each line without one, too."""
+    ends, line, depth, at = [], 0, 0, 0
+    for lexeme in _LEXEME.finditer(text):
+        line += text.count("\n", at, lexeme.end())
+        at = lexeme.end()
+        if lexeme["opens"]:
+            depth += 1
+        elif lexeme["closes"]:
+            depth -= 1
+        elif lexeme["ends"] and depth <= 0:
+            ends.append(line)
+    return [*ends, line + 1]
+
+
+def _beyond_the_parser(begin: str) -> bool:
+    try:
+        tomllib.loads(begin)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _too_deep(document: dict[str, Any]) -> Where | None:
+    """Where it is nested too deeply: the names that lead there."""
+    ahead: list[tuple[Where, int, object]] = [((), 0, document)]
+    while ahead:
+        where, depth, value = ahead.pop()
+        if depth > DEEPEST:
+            return where
+        if isinstance(value, dict):
+            ahead += [((*where, name), depth + 1, inner) for name, inner in value.items()]
+        elif isinstance(value, list):
+            ahead += [(where, depth + 1, inner) for inner in value]
+    return None
+
+
+def _has(document: object, where: Where) -> bool:
+    for name in where:
+        if not isinstance(document, dict) or name not in document:
+            return False
+        document = document[name]
+    return True

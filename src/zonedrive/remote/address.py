@@ -73,11 +73,16 @@ def fill_path(template: str, values: Mapping[str, str]) -> str:
     def encoded(match: re.Match[str]) -> str:
         value = values[match[1]]
         if value in ("", ".", ".."):
-            raise Rejected("an empty id, . or .. cannot be part of an address of the service")
+            raise Rejected(
+                "an empty id, . or .. cannot be part of an address of the service",
+                remedy="check the ids",
+            )
         try:
             return quote(value, safe="")
         except UnicodeEncodeError:
-            raise Rejected("what is not Unicode cannot be part of an address") from None
+            raise Rejected(
+                "what is not Unicode cannot be part of an address", remedy="check the ids"
+            ) from None
 
     return PLACEHOLDER.sub(encoded, template)
 

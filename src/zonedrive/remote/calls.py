@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx
-import msgspec
 import trio
 
 from zonedrive.errors import (
@@ -25,7 +24,7 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
-from zonedrive.remote import answers, sockets
+from zonedrive.remote import answers, outgoing, sockets
 from zonedrive.remote.address import host_of
 from zonedrive.remote.direct import Direct
 from zonedrive.remote.link import Link
@@ -355,9 +354,10 @@ class _Attempt:
         effect: bool = False,
         bare: bool = False,
     ) -> None:
-        self.method, self.path, self.query, self.doing = method, path, query, doing
+        self.method, self.path, self.doing = method, path, doing
+        self.query = outgoing.as_query(query, doing)
         self.timeout, self.effect, self.bare = timeout, effect, bare
-        self.content = None if body is None else msgspec.json.encode(body)
+        self.content = None if body is None else outgoing.as_json(body, doing)
         self.headers = {} if body is None else {"Content-Type": "application/json"}
         self.most: int | None = None  # bytes of the answer
         self.password = False  # whether the body holds one

@@ -52,12 +52,12 @@ class Directory:
     async def users(self) -> list[Mapping[str, Any]]:
         """All users, each with the fields that this deployment gives; none are published."""
         with _advice("ask an administrator of the organization for the right to see its users"):
-            return [record.fields for record in await self._list(USERS, "listing the users")]
+            return [record.fields for record in await self._list(USERS, "listing the users", "")]
 
     async def tokens(self) -> list[Token]:
         """All tokens of the user, expired ones included."""
         with _advice(_TOKEN_ADVICE):
-            found = await self._list(TOKENS, "listing the tokens")
+            found = await self._list(TOKENS, "listing the tokens", "id")
         return [records.token(record) for record in found]
 
     async def create_token(
@@ -134,7 +134,7 @@ class Directory:
             )
             raise
 
-    async def _list(self, path: str, doing: str) -> list[Record]:
+    async def _list(self, path: str, doing: str, known_by: str) -> list[Record]:
         pages = 0
 
         async def fetch(query: Mapping[str, str]) -> list[Record]:
@@ -143,7 +143,7 @@ class Directory:
             if pages > MOST_PAGES:
                 raise BadAnswer(f"{doing}: the list does not end after {MOST_PAGES} pages")
             body = await self._calls.read(path, query, doing=doing, most=MOST_BYTES)
-            return records.records(body, doing)
+            return records.records(body, doing, known_by)
 
         return await Reader(fetch, self._pagination[path]).read()
 

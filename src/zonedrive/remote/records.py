@@ -9,6 +9,7 @@ token elsewhere mean something here.
 INVARIANT: the secret of a token comes out of `new_token` and of nothing else.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,19 +28,21 @@ _MILLISECOND = 10**6  # in nanoseconds
 _MOMENTS_FROM = 10**12
 _CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
 _SECRETS = frozenset({"token", "password"})
+_DEEPEST = 64  # values in each other; what hands them on goes down by recursion
 
 
 class Record(msgspec.Struct):
     """One item of a list as it came, without secrets."""
 
-    id: str  # the same whenever the same item comes again
+    id: str  # the same whenever the same item comes again, in another request
     fields: dict[str, Any]
 
 
-def records(body: bytes, doing: str) -> list[Record]:
+def records(body: bytes, doing: str, known_by: str = "") -> list[Record]:
     """The items of a list that comes as an array, or as the only array in an object.
 
-    Raises BadAnswer where there is no such thing.
+    One is known by its published member `known_by`, else by all that it says, and by how many
+    before it say the same.  Raises BadAnswer where there is no such thing.
     """
     found = parse(body, doing)
     if isinstance(found, dict):
@@ -47,13 +50,29 @@ def records(body: bytes, doing: str) -> list[Record]:
         found = arrays[0] if len(arrays) == 1 else None
     if not isinstance(found, list):
         raise BadAnswer(f"{doing}: the answer holds no list")
-    return [_record(item) for item in found]
+    before: Counter[str] = Counter()
+    return [_record(item, doing, known_by, before) for item in found]
 
 
-def _record(item: object) -> Record:
-    fields = item if isinstance(item, dict) else {"value": item}
-    fields = {name: value for name, value in fields.items() if name not in _SECRETS}
-    return Record(text(fields.get("id")) or repr(sorted(fields.items())), fields)
+def _record(item: object, doing: str, known_by: str, before: Counter[str]) -> Record:
+    fields = _public(item if isinstance(item, dict) else {"value": item}, doing)
+    if known_by and (name := text(fields.get(known_by))):
+        return Record(name, fields)
+    whole = repr(sorted(fields.items()))
+    before[whole] += 1
+    return Record(f"{before[whole]} {whole}", fields)
+
+
+def _public(value: Any, doing: str, depth: int = 0) -> Any:
+    """`value` without secrets, however deep in it they stand."""
+    if depth > _DEEPEST:
+        raise BadAnswer(f"{doing}: the answer is nested more than {_DEEPEST} deep")
+    if isinstance(value, dict):
+        shown = {name: inner for name, inner in value.items() if name not in _SECRETS}
+        return {name: _public(inner, doing, depth + 1) for name, inner in shown.items()}
+    if isinstance(value, list):
+        return [_public(inner, doing, depth + 1) for inner in value]
+    return value
 
 
 def token(record: Record) -> Token:

@@ -13,6 +13,7 @@ INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has
 import itertools
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -92,11 +93,16 @@ def parse(body: bytes, doing: str) -> Any:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
         # Escapes of half a character (a name cut in the middle of an emoji) are not JSON to
-        # msgspec, though services write them.
+        # msgspec, though services write them.  NaN and the like have no form in JSON: nothing.
         try:
-            return json.loads(body)
+            return json.loads(body, parse_constant=lambda _name: None, parse_float=_finite)
         except (ValueError, RecursionError):
             raise BadAnswer(f"{doing}: the answer is not JSON ({wrong})") from wrong
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
 
 
 def items(body: bytes, kind: type[WireT], doing: str) -> list[WireT]:

@@ -282,6 +282,47 @@ async def test_a_list_on_pages_is_read_to_its_end(stage: Stage) -> None:
     assert await stage.service(paginated).directory.users() == everybody
 
 
+@pytest.mark.parametrize(
+    "users",
+    [
+        [{"id": 7, "name": "A"}, {"id": 7, "name": "A"}],
+        [{"id": "acme", "name": "A"}, {"id": "acme", "name": "B"}],
+        ["bob", "bob"],
+        [{}, {}],
+    ],
+)
+async def test_users_who_look_alike_are_all_listed(stage: Stage, users: list[Any]) -> None:
+    """Which field of a user is whose own is not published, so none is taken for that."""
+    expected = [user if isinstance(user, dict) else {"value": user} for user in users]
+    assert await stage.service(answering(users)).directory.users() == expected
+
+
+BAD_TEXT = "n\udcff"
+UNSENDABLE: dict[str, Verb] = {
+    "the name of a group": lambda of: of.create_group(BAD_TEXT),
+    "a member": lambda of: of.create_group("n", members={BAD_TEXT: "Access"}),
+    "the name of a token": lambda of: of.create_token(BAD_TEXT, 60, "hidden"),
+    "a password": lambda of: of.create_token("n", 60, f"hidden{BAD_TEXT}"),
+    "a scope": lambda of: of.create_token("n", 60, "hidden", Scope(limitations={"x": object()})),
+    "a level": lambda of: of.set_member("g", "m", BAD_TEXT),  # type: ignore[arg-type]
+    "an id": lambda of: of.set_member("g", BAD_TEXT, "Access"),
+    "no id": lambda of: of.delete_group(""),
+}
+
+
+@pytest.mark.parametrize("what", UNSENDABLE)
+async def test_what_cannot_be_sent_is_refused_by_its_type(stage: Stage, what: str) -> None:
+    """With a remedy, before anything is changed, and without the password that stands beside it."""
+    with pytest.raises(errors.Rejected) as refused:
+        await UNSENDABLE[what](stage.service(answering({})).directory)
+    assert refused.value.remedy
+    wrong: BaseException | None = refused.value
+    while wrong is not None:
+        assert "hidden" not in f"{wrong!r}{getattr(wrong, 'object', '')}"
+        wrong = wrong.__cause__ or wrong.__context__
+    assert changes(stage) == []
+
+
 @pytest.mark.parametrize("identity", ["id", "uid"])
 async def test_a_service_that_ignores_pages_is_read_once(stage: Stage, identity: str) -> None:
     """No user comes twice, also where exactly one page's worth of them is there."""
@@ -327,10 +368,25 @@ async def test_tokens_are_read_by_the_published_names(
 
 async def test_no_list_hands_a_secret_on(stage: Stage) -> None:
     """Should a service list secrets, they stop here."""
-    listed = [{"id": "a", "token": "s3cret", "password": ["p"]}]
+    listed = [{"id": "a", "token": "s3cret", "password": ["p"], "in": [{"b": {"token": "s3cret"}}]}]
     of = stage.service(answering(listed)).directory
     (token,), (user,) = await of.tokens(), await of.users()
-    assert token.record == user == {"id": "a"}
+    assert token.record == user == {"id": "a", "in": [{"b": {}}]}
+
+
+@pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", "-1e999"])
+async def test_what_json_does_not_have_is_handed_on_as_nothing(stage: Stage, odd: str) -> None:
+    """So that a list can be printed as JSON, which has no such numbers."""
+    body = f'[{{"id": "a", "x": {odd}, "y": [{{"z": {odd}}}], "n": 1.5}}]'.encode()
+    of = stage.service(lambda _request: httpx.Response(200, content=body)).directory
+    assert await of.users() == [{"id": "a", "x": None, "y": [{"z": None}], "n": 1.5}]
+
+
+async def test_a_list_that_is_nested_without_end_is_no_list(stage: Stage) -> None:
+    """It is refused, by its type."""
+    body = b'[{"a": ' + b"[" * 500 + b"]" * 500 + b"}]"
+    with pytest.raises(errors.BadAnswer, match="nested"):
+        await stage.service(lambda _: httpx.Response(200, content=body)).directory.users()
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def _sink(output: str | None) -> Iterator[BinaryIO]:
         with target.open("wb") as file:
             yield file
         return
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}-", dir=target.parent)
+    descriptor, name = tempfile.mkstemp(prefix=".zonedrive-", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, _mode(target))

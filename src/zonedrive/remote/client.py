@@ -7,6 +7,7 @@ Stable: the names that `zonedrive.remote` exports, as its README describes them.
 """
 
 import os
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -146,12 +147,13 @@ class Client:
         Gives the number of bytes.
         """
         path = Path(target)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        # Fits where any name fits, is nobody else's, and is no link that somebody has laid there.
+        part = path.parent / f".zonedrive-{secrets.token_hex(8)}.part"
         count = 0
         try:
             async with (
                 self.stream(file, version=version) as chunks,
-                await trio.open_file(part, "wb") as written,
+                await trio.open_file(part, "xb") as written,
             ):
                 async for chunk in chunks:
                     count += await written.write(chunk)
@@ -188,12 +190,15 @@ class Client:
         """Upload a file of this machine, or bytes; gives the entry that it became.
 
         Into a folder or zone: under `name` (default: that of the file); where a file has the name
-        there, it becomes the next version of that one.  Onto a file: its next version.  Sent once:
-        after ReplyLost or a cancellation it may be there or not, which `listing` tells.
+        there, it becomes the next version of that one.  Onto a file: its next version, which has
+        its name.  Sent once: after ReplyLost or a cancellation it may be there or not, which
+        `listing` tells.
         """
         if isinstance(target, Entry) and not target.folder:
             zone_id, folder_id = target.zone_id, target.parent_id
-            name = name or target.name
+            if name not in (None, target.name):
+                raise Rejected("a version has the name of its file", remedy="leave name= out")
+            name = target.name
         else:
             zone_id, folder_id = _folder(target)
         body: _FileBody | list[bytes]

@@ -95,6 +95,8 @@ async def test_mistakes_are_told_before_anything_is_sent(
         await client.listing(notes)
     with pytest.raises(errors.Rejected):
         await client.upload(docs, b"x")
+    with pytest.raises(errors.Rejected, match="name of its file"):
+        await client.upload(notes, b"x", name="other.txt")
     with pytest.raises(FileNotFoundError):
         await client.upload(docs, tmp_path / "no")
     other = next(zone for zone in await client.zones() if zone.id != here.id)
@@ -120,6 +122,34 @@ async def test_a_download_that_fails_leaves_what_was_there(
         await client.download(big, target)
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+async def test_a_name_of_any_length_can_be_downloaded(
+    client: Client, here: Zone, tmp_path: Path
+) -> None:
+    """What fits into the folder fits while it comes, too."""
+    for name in ("L" * 255, "ü" * 127):
+        sent = await client.upload(here, b"x", name=name)
+        assert await client.download(sent, tmp_path / name) == 1
+    assert {file.name for file in tmp_path.iterdir()} == {"L" * 255, "ü" * 127}
+
+
+async def test_downloads_to_one_target_do_not_mix(
+    client: Client, here: Zone, tmp_path: Path
+) -> None:
+    """Each is whole; the one that ends last stays."""
+    first = await client.upload(here, b"a" * 3_000_000, name="one")
+    newest = await client.upload(first, b"b" * 2_000_000)
+    versions = await client.versions(newest)
+
+    async def fetch(version: str) -> None:
+        await client.download(first, tmp_path / "one", version=version)
+
+    async with trio.open_nursery() as nursery:
+        for version in (*versions, *versions):
+            nursery.start_soon(fetch, version.version)
+    assert (tmp_path / "one").read_bytes() in (b"a" * 3_000_000, b"b" * 2_000_000)
+    assert [file.name for file in tmp_path.iterdir()] == ["one"]
 
 
 async def test_who_reads_only_the_beginning_may_stop(client: Client, here: Zone) -> None:

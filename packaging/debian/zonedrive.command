@@ -1,0 +1,4 @@
+#!/usr/lib/zonedrive/bin/python
+from zonedrive.cli.main import main
+
+main()

@@ -1,0 +1,91 @@
+"""What the packages are made of fits together; their builds have commands of their own."""
+
+import re
+import subprocess
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGING = ROOT / "packaging"
+DEBIAN = PACKAGING / "debian"
+ENTRY = PACKAGING / "desktop" / "zonedrive.desktop"
+
+
+def pins(name: str) -> dict[str, str]:
+    """Library -> version of one lock file."""
+    text = (PACKAGING / name).read_text()
+    return dict(re.findall(r"^([a-z0-9._-]+)==([^ ;]+)", text, re.MULTILINE))
+
+
+def names(requirements: list[str]) -> set[str]:
+    """The libraries that are required."""
+    found = [re.match(r"[A-Za-z0-9._-]+", one) for one in requirements]
+    return {one[0].lower().replace("_", "-") for one in found if one}
+
+
+def test_the_package_with_libraries_inside_has_all_that_zonedrive_needs() -> None:
+    """A bundle is the tested versions: what the lock file of the tests has, and nothing else."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    bundle = pins("bundle-requirements.txt")
+    needed = names(project["dependencies"] + project["optional-dependencies"]["sandbox"])
+    assert needed <= set(bundle)
+    assert bundle.items() <= pins("requirements.txt").items()
+
+
+def test_debians_libraries_are_all_that_zonedrive_needs() -> None:
+    """A package on Debian's libraries names each, for the build and for the sandbox."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    control = (DEBIAN / "control.13").read_text()
+    source, _, package = control.partition("\nPackage: ")
+    for name in names(project["dependencies"]):
+        assert f"python3-{name}," in f"{source},".replace("\n", ",")
+    for name in names(project["optional-dependencies"]["sandbox"]):
+        assert re.search(rf"Recommends:[^:]*python3-{name}[,\n]", package)
+
+
+def test_everything_that_is_installed_exists() -> None:
+    """No line of the package's lists names a file that has moved."""
+    for name in ("install", "docs"):
+        for line in (DEBIAN / name).read_text().splitlines():
+            source = line.split()[0]
+            assert source.startswith("build/share/") or (ROOT / source).is_file(), line
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        *(PACKAGING / name for name in ("deb", "deb-test", "deb-tour", "pipx-test", "root")),
+        *(DEBIAN / name for name in ("postinst", "prerm")),
+        PACKAGING / "desktop" / "open-zones",
+        PACKAGING / "udev" / "read-ahead",
+    ],
+    ids=lambda path: path.name,
+)
+def test_a_script_can_be_read(script: Path) -> None:
+    """No shell stumbles over one of the scripts."""
+    shell = "bash" if script.read_text().startswith("#!/bin/bash") else "sh"
+    subprocess.run([shell, "-n", script], check=True)
+
+
+def test_the_desktop_entry_is_valid() -> None:
+    """Menus show it, with an icon and with programs that the package has."""
+    said = subprocess.run(["desktop-file-validate", ENTRY], capture_output=True, text=True)
+    assert (said.returncode, said.stdout) == (0, "")
+    entry = ENTRY.read_text()
+    for command in re.findall(r"^Exec=(\S+)", entry, re.MULTILINE):
+        assert command == "/usr/libexec/zonedrive/open-zones"
+    icon = PACKAGING / "desktop" / f"{re.findall('^Icon=(.*)$', entry, re.MULTILINE)[0]}.svg"
+    assert ET.parse(icon).getroot().attrib["viewBox"] == "0 0 128 128"
+
+
+def test_the_rule_for_reading_ahead_leaves_other_devices_alone() -> None:
+    """A device that is no mount of zonedrive, or has gone, is nobody's business."""
+    rule = (PACKAGING / "udev" / "60-zonedrive.rules").read_text()
+    assert 'SUBSYSTEM=="bdi"' in rule
+    assert "/usr/libexec/zonedrive/read-ahead %k" in rule
+    script = PACKAGING / "udev" / "read-ahead"
+    said = subprocess.run([script, "0:0"], capture_output=True, text=True)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")

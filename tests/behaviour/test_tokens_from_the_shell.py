@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.harness import world
-from tests.harness.deployment import Deployment
+from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine
 from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
@@ -159,6 +159,28 @@ def test_a_wrong_use_asks_for_no_password(shell: Machine, arguments: list[str], 
     wrong = create(shell, *arguments, text="")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.count("\n") == 1 and word in wrong.stderr
+
+
+@pytest.mark.parametrize("profile", ["sandbox", "published"])
+def test_a_token_whose_secret_reaches_nobody_is_no_surprise(
+    machine: Machine, deployment: Deployment, profile: str
+) -> None:
+    """It is revoked where the profile knows how, else its id is said; the command has failed."""
+    machine.log_on(deployment, profile=profile)
+    call = f"exec {COMMAND} tokens create nobodys-{profile} --seconds 600 --password-stdin"
+    said: dict[str, subprocess.CompletedProcess[str]] = {}
+    for where in (">&-", ">/dev/full", "--json >/dev/full"):
+        said[where] = subprocess.run(
+            f"{call} {where}", shell=True, input=f"{PASSWORD}\n",
+            env=machine.environment, stderr=subprocess.PIPE, encoding="utf-8", check=False,
+        )  # fmt: skip
+    assert [one.returncode for one in said.values()] == [2, 1, 1]
+    assert all(one.stderr.count("\n") == 1 for one in said.values()), said
+    left = [one for one in listed(machine) if one["name"] == f"nobodys-{profile}"]
+    assert len(left) == 2
+    assert {one["expired"] for one in left} == {profile == "sandbox"}
+    for one, ended in zip(left, list(said.values())[1:], strict=True):
+        assert str(one["id"]) in ended.stderr
 
 
 @pytest.mark.parametrize("content", ['{"scope": 1}', '{"name": 7}', "[]", "{", None])

@@ -15,7 +15,7 @@ import click
 
 from zonedrive.cli import control, show
 from zonedrive.cli.options import account_option, json_option, some_account_option
-from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.errors import NotFound
 from zonedrive.paths import AccountPaths
 
 ASK_SECONDS = 90.0
@@ -157,7 +157,7 @@ def trash(
 def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
-            raise ZonedriveError("nobody can be asked whether that is meant", remedy="add --yes")
+            raise click.UsageError("There is no terminal to ask at: use --yes.")
         what = show.count(len(doomed), "entry", "entries")
         click.confirm(f"Remove {what} with all versions, for good?", abort=True, err=True)
     request = {"command": "purge", "zone": zone, "entries": list(doomed)}

@@ -11,7 +11,7 @@ import click
 
 from zonedrive.cli import show
 from zonedrive.cli.asking import ask_directory
-from zonedrive.cli.options import account_option, json_option
+from zonedrive.cli.options import Id, Name, Text, account_option, json_option
 
 if TYPE_CHECKING:
     from zonedrive.model import Group, Level, Member
@@ -20,17 +20,15 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LEVELS = ("Manage", "Access", "None")
 
 
-class MemberLevel(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
+class MemberLevel(Text):
     """`ID=LEVEL`."""
 
     name = "member"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
             return value
-        member, _, wanted = value.rpartition("=")
+        member, _, wanted = super().convert(value, param, ctx).rpartition("=")
         level = {each.lower(): each for each in LEVELS}.get(wanted.lower())
         if not member or level is None:
             self.fail(
@@ -61,17 +59,15 @@ def groups() -> None:
 
 
 @groups.command()
-@click.argument("name")
+@click.argument("name", type=Name())
 @account_option
-@click.option("--description", default="", metavar="TEXT", help="What it is for.")
+@click.option("--description", type=Text(), default="", metavar="TEXT", help="What it is for.")
 @_members("A member and its level, Manage or Access; repeatable.")
 @json_option
 def create(
     name: str, account: str, description: str, members: tuple[tuple[str, str], ...], as_json: bool
 ) -> None:
     """Make a group called NAME."""
-    if not name.strip():
-        raise click.UsageError("NAME is empty.")
     levels = _levels(members)
     _show(
         ask_directory(account, lambda directory: directory.create_group(name, description, levels)),
@@ -80,7 +76,7 @@ def create(
 
 
 @groups.command()
-@click.argument("group")
+@click.argument("group", type=Id())
 @account_option
 @_members("A member and its level, Manage, Access or None; repeatable.")
 @click.option(
@@ -107,9 +103,9 @@ def update(
 
 
 @groups.command()
-@click.argument("group")
-@click.argument("member")
-@click.argument("level", type=click.Choice(LEVELS, case_sensitive=False))
+@click.argument("group", type=Id())
+@click.argument("member", type=Id())
+@click.argument("level", metavar="LEVEL", type=click.Choice(LEVELS, case_sensitive=False))
 @account_option
 def member(group: str, member: str, level: str, account: str) -> None:
     """Give one member of a group a level.
@@ -125,7 +121,7 @@ def member(group: str, member: str, level: str, account: str) -> None:
 
 
 @groups.command()
-@click.argument("group")
+@click.argument("group", type=Id())
 @account_option
 @click.option("--yes", is_flag=True, help="Do not ask whether you are sure.")
 def delete(group: str, account: str, yes: bool) -> None:
@@ -146,7 +142,7 @@ def _levels(members: tuple[tuple[str, str], ...]) -> "dict[str, Level]":
     found: dict[str, Level] = {}
     for member_id, level in members:
         if member_id in found:
-            raise click.UsageError(f"{member_id} is named twice.")
+            raise click.UsageError(f"--member names {member_id!r} twice.")
         found[member_id] = cast("Level", level)
     return found
 

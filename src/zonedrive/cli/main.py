@@ -9,6 +9,7 @@ of them hold the logon, and some a password.
 import importlib
 import logging
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -136,7 +137,7 @@ def _run(given: list[str]) -> int:
         click.echo(shown.format_message())
         return USAGE
     except click.UsageError as wrong:
-        return _say(f"{_sentence(wrong.format_message())}; {_where(wrong.ctx)}", USAGE)
+        return _say(f"{_sentence(wrong.format_message())}; {_where(wrong.ctx, given)}", USAGE)
     except click.ClickException as wrong:
         return _say(wrong.format_message(), 1)
     except ZonedriveError as wrong:
@@ -159,13 +160,26 @@ def _say(line: str, code: int) -> int:
 
 
 def _sentence(text: str) -> str:
-    """click's sentence, as part of one of ours."""
+    """click's sentence, as part of one of ours; a name at its beginning stays as it is."""
     text = text.rstrip(".")
-    return text[:1].lower() + text[1:]
+    return text[:1].lower() + text[1:] if re.match(r"[A-Z][a-z]+ ", text) else text
 
 
-def _where(context: click.Context | None) -> str:
-    return f"see '{context.command_path if context else 'zonedrive'} --help'"
+def _where(context: click.Context | None, given: Sequence[str]) -> str:
+    """The command whose help says more; click does not always tell which it was."""
+    path = context.command_path if context else " ".join(["zonedrive", *_commands(given)])
+    return f"see '{path} --help'"
+
+
+def _commands(given: Sequence[str]) -> list[str]:
+    """The words of `given` that choose a command."""
+    found: list[str] = []
+    command: click.Command | None = program
+    for word in given:
+        if isinstance(command, click.Group) and not word.startswith("-"):
+            command = command.get_command(click.Context(command), word)
+            found += [] if command is None else [word]
+    return found
 
 
 def _unforeseen(error: Exception) -> str:

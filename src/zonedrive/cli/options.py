@@ -25,6 +25,37 @@ class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 canno
         return str(value)
 
 
+class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
+    """What goes to the service as text."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if any("\ud800" <= char <= "\udfff" for char in value):  # bytes that are not UTF-8
+            self.fail(f"{value!r} is not valid Unicode", param, ctx)
+        return str(value)
+
+
+class Name(Text):
+    """The same, of which there must be some."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        if not text.strip():
+            self.fail("it is empty", param, ctx)
+        return text
+
+
+class Id(Name):
+    """What the service calls something by; it becomes a part of an address."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        if text in (".", ".."):
+            self.fail(f"{text!r} is no id", param, ctx)
+        return text
+
+
 account_option = click.option(
     "--account",
     type=AccountName(),

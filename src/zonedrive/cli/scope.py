@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from zonedrive.cli.options import Name, Text
+
 if TYPE_CHECKING:
     from zonedrive.model import Scope
 
@@ -22,11 +24,15 @@ def scope_options(command: Decorated) -> Decorated:
     for option in reversed(
         (
             click.option(
-                "--scope", metavar="NAME", help="Limit it by this scope; SCIM is predefined."
+                "--scope",
+                type=Name(),
+                metavar="NAME",
+                help="Limit it by this scope; SCIM is predefined.",
             ),
             click.option(
                 "--permission",
                 "permissions",
+                type=Text(),
                 metavar="RESOURCE=ACTION[,ACTION...]",
                 multiple=True,
                 help=f"Limit it to these actions ({', '.join(ACTIONS)}) on a resource; repeatable.",
@@ -34,6 +40,7 @@ def scope_options(command: Decorated) -> Decorated:
             click.option(
                 "--client",
                 "clients",
+                type=Name(),
                 metavar="NAME",
                 multiple=True,
                 help="Limit it to this client, for example ServiceSSI; repeatable.",

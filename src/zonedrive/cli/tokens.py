@@ -5,16 +5,21 @@ Must not know how the service is asked.
 INVARIANT: a token's secret is written once, to the standard output, and nowhere else.
 """
 
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from zonedrive.cli import show
 from zonedrive.cli.asking import ask_directory, ask_service
-from zonedrive.cli.options import account_option, json_option
+from zonedrive.cli.options import Id, Name, account_option, json_option
 from zonedrive.cli.scope import scope_of, scope_options
+from zonedrive.daemon import streams
+from zonedrive.errors import ZonedriveError
 
 if TYPE_CHECKING:
     from zonedrive.model import NewToken, Scope, Token
@@ -62,7 +67,7 @@ def list_tokens(account: str, as_json: bool) -> None:
 
 
 @tokens.command()
-@click.argument("name")
+@click.argument("name", type=Name())
 @account_option
 @click.option(
     "--days",
@@ -105,24 +110,22 @@ def create(
     if days is not None and seconds is not None:
         raise click.UsageError("--days and --seconds exclude each other.")
     limits = scope_of(**scope)
-    if not name.strip():
-        raise click.UsageError("NAME is empty.")
+    if 1 in streams.closed:
+        raise click.UsageError("There is no standard output that could take the secret.")
     if not password_stdin and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
     life = seconds or (days or DAYS) * DAY
     made = _made(account, name, life, limits, Terminal(password_stdin, None))
-    if as_json:
-        show.as_json(
-            {
-                "id": made.id or None,
-                "name": name,
-                "token": made.secret,
-                "expires": show.moment(made.expires_ns),
-            }
-        )
-        return
-    click.echo(made.secret)
     until = show.moment(made.expires_ns)
+    with _not_lost(account, name, made):
+        if as_json:
+            about = {"id": made.id or None, "name": name, "token": made.secret, "expires": until}
+            show.as_json(about)
+        else:
+            click.echo(made.secret)
+        sys.stdout.flush()
+    if as_json:
+        return
     show.remark(
         f"made the token {name}"
         + (f" ({made.id})" if made.id else "")
@@ -132,7 +135,7 @@ def create(
 
 
 @tokens.command()
-@click.argument("token", metavar="ID")
+@click.argument("token", metavar="ID", type=Id())
 @account_option
 def revoke(token: str, account: str) -> None:
     """End the token ID before its time; 'zonedrive tokens list' shows the ids.
@@ -163,6 +166,30 @@ def _made(account: str, name: str, life: int, scope: "Scope | None", terminal: A
     return ask_directory(
         account, lambda directory: directory.create_token(name, life, password.reveal(), scope)
     )
+
+
+@contextmanager
+def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
+    """Revoke a token whose secret reaches nobody, or at least say that it is there."""
+    try:
+        yield
+    except OSError as wrong:
+        # What is left in the buffer shall not fail once more, nor come out anywhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        reason = wrong.strerror or type(wrong).__name__
+    else:
+        return
+    which = f"the token {name}" + (f" ({made.id})" if made.id else "")
+    lost = f"{which} was made, but its secret could not be written ({reason})"
+    try:
+        if not made.id:
+            raise ZonedriveError("it has no id")
+        ask_service(account, lambda client: client.revoke_token(made.id))
+    except ZonedriveError:
+        until = show.moment(made.expires_ns)
+        till = f" until {show.when(until)}" if until else ""
+        raise ZonedriveError(lost, remedy=f"it stays valid{till}, and nobody has it") from None
+    raise ZonedriveError(f"{lost}, so it was revoked", remedy="run the command again")
 
 
 def _object(token: "Token", now_ns: int) -> dict[str, Any]:

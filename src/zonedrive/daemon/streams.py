@@ -9,11 +9,15 @@ ours is ever mistaken for one of them.
 import os
 import sys
 
+closed: set[int] = set()
+"""Those that were; what is written to them reaches nobody."""
+
 
 def complete() -> None:
     """Open /dev/null on each of 0, 1 and 2 that is closed; streams that work stay as they are."""
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         os.set_inheritable(descriptor, True)
+        closed.add(descriptor)
     os.close(descriptor)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115

@@ -15,7 +15,7 @@ from zonedrive.cli import logon as logon_module
 from zonedrive.cli import main as main_module
 from zonedrive.cli.exits import exit_code
 from zonedrive.cli.logon import Terminal
-from zonedrive.cli.main import COMMANDS
+from zonedrive.cli.main import COMMANDS, _sentence
 from zonedrive.errors import ZonedriveError
 
 HEAVY = ("pyfuse3", "httpx", "trio", "rich", "cryptography", "keyring", "sqlite3")
@@ -58,6 +58,9 @@ def test_help_is_quick() -> None:
     assert said.stdout == "[]\n"
 
 
+COMMAND_WORDS = {"groups": 2, "tokens": 2}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -70,6 +73,19 @@ def test_help_is_quick() -> None:
         ["zones", "--account", "Not A Name"],
         ["restore"],
         ["sandbox"],
+        ["trash", "--purge"],
+        ["trash", "--purge", "x"],
+        ["groups", "create", ""],
+        ["groups", "create", "n\udcff"],
+        ["groups", "create", "n", "--member", "\udcff=Access"],
+        ["groups", "update", ""],
+        ["groups", "delete", "..", "--yes"],
+        ["groups", "member", "g", " ", "Access"],
+        ["groups", "member", "g", "m", "Add"],
+        ["tokens", "create", "n\udcff", "--password-stdin"],
+        ["tokens", "create", "n", "--client", "\udcff", "--password-stdin"],
+        ["tokens", "revoke", ""],
+        ["tokens", "revoke", "."],
     ],
 )
 def test_a_wrong_use_is_one_line_and_exits_with_2(arguments: list[str]) -> None:
@@ -78,7 +94,17 @@ def test_a_wrong_use_is_one_line_and_exits_with_2(arguments: list[str]) -> None:
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.count("\n") == 1
     assert failed.stderr.startswith("zonedrive: ")
-    assert "--help'" in failed.stderr
+    command = " ".join(["zonedrive", *arguments[: COMMAND_WORDS.get(arguments[0], 1)]])
+    assert f"see '{command if arguments != ['nonsense'] else 'zonedrive'} --help'" in failed.stderr
+
+
+def test_a_name_at_the_beginning_of_a_message_stays_as_it_is() -> None:
+    """Only a word of a sentence loses its capital."""
+    failed = run("groups", "create", "g", "--member", "Bob=Access", "--member", "Bob=Manage")
+    assert "'Bob'" in failed.stderr
+    assert _sentence("NAME is empty.") == "NAME is empty"
+    assert _sentence("Bob@acme.example is there.") == "Bob@acme.example is there"
+    assert _sentence("There is no terminal.") == "there is no terminal"
 
 
 def test_exit_codes_follow_the_kind_of_error() -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from zonedrive.cli.show import complain, escaped
+from zonedrive.cli.show import complain, say, word
 
 if TYPE_CHECKING:
     from zonedrive.logon.wire import Offer
@@ -69,11 +69,11 @@ class Seat:
     async def show(self, name: str, start: str) -> None:
         """Open `start`; where that cannot be, have the person do it."""
         self.asked = True
-        click.echo(f"Sign on with {escaped(name)} in the browser.", err=True)
+        say(f"Sign on with {word(name)} in the browser.", err=True)
         if await _opened(self._commands, start):
-            click.echo(f"If no window opens, go to {start}", err=True)
+            say(f"If no window opens, go to {start}", err=True)
         else:
-            click.echo(f"No browser could be started; open this address: {start}", err=True)
+            say(f"No browser could be started; open this address: {start}", err=True)
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
         """Say what to open and what to paste; take that unseen, until it is right."""
@@ -83,13 +83,16 @@ class Seat:
         # First the terminal is made ready, for a paste may come as soon as it is asked for.
         descriptor = sys.stdin.fileno()
         with _unseen(descriptor):
-            click.echo(
-                f"To sign on with {escaped(name)}, open this address in a browser:\n\n{address}\n\n"
-                "On this machine that is all. On another device the browser ends at an address\n"
-                f"that it cannot open, which begins with {back} . Copy all of it from the\n"
+            for text in (
+                f"To sign on with {word(name)}, open this address in a browser:",
+                "",
+                address,
+                "",
+                "On this machine that is all. On another device the browser ends at an address",
+                f"that it cannot open, which begins with {back} . Copy all of it from the",
                 "address bar and paste it here (it is not shown), then press Enter.",
-                err=True,
-            )
+            ):
+                say(text, err=True)
             while (line := await _line(descriptor)) is not None:
                 wrong = take(line)
                 if not wrong:
@@ -121,7 +124,7 @@ def _number(ways: Sequence[str]) -> int:
     """The index of the one that a person chooses."""
     click.echo("Sign on with", err=True)
     for number, way in enumerate(ways, 1):
-        click.echo(f"  {number}  {escaped(way)}", err=True)
+        say(f"  {number}  {word(way)}", err=True)
     chosen = click.prompt("Number", type=click.IntRange(1, len(ways)), default=1, err=True)
     return int(chosen) - 1
 

@@ -53,7 +53,7 @@ def new_credentials(
     if not username:
         if not sys.stdin.isatty():
             raise click.UsageError("There is no terminal to ask at: use --username.")
-        username = str(click.prompt(f"User name at {url}", err=True)).strip()
+        username = str(click.prompt(show.clean(f"User name at {url}"), err=True)).strip()
     user = username
 
     async def ask() -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zonedrive.cli import control
+from zonedrive.cli import control, show
 from zonedrive.cli.browser import Seat
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.errors import CredentialsRefused, ZonedriveError
@@ -143,7 +143,7 @@ def logon(
         terminal,
         backlog=backlog.at_rest,
         running=control.running,
-        tell=_tell,
+        tell=show.complain,
         person=None if password_stdin else seat,
         new_password=terminal.new_password,
     )
@@ -151,11 +151,11 @@ def logon(
         done = trio.run(enrolment.run)
     except KeyboardInterrupt:
         if seat.asked:
-            _tell("the sign-on in the browser is given up")
+            show.complain("the sign-on in the browser is given up")
         raise
     with contextlib.suppress(ZonedriveError):  # a mount that waits for this goes on at once
         control.ask(AccountPaths(account), {"command": "logged-on"}, timeout=5)
-    click.echo(f"logged on to {done.base_url} as {done.user_id} ({enrolment.kept})")
+    show.say(f"logged on to {done.base_url} as {show.word(done.user_id)} ({enrolment.kept})")
 
 
 class Terminal:
@@ -188,7 +188,7 @@ class Terminal:
         """Typed, where somebody is there to type."""
         from zonedrive.logon.secrets import Secret
 
-        how = {"ServiceMail": " (sent to you by mail)", "": ""}.get(kind, f" ({kind})")
+        how = {"ServiceMail": " (sent to you by mail)", "": ""}.get(kind, f" ({show.word(kind)})")
         if self._password_stdin or not sys.stdin.isatty():
             raise CredentialsRefused(
                 f"the service wants a one-time code{how}", remedy="give it with --code"
@@ -228,8 +228,8 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     _stop_daemon(paths)
     trio.run(_end_at_service, found, store)
     if wrong := local.destroy(paths, store, lost=discard):
-        _tell(f"the account's secrets could not be destroyed: {wrong}; remove them there")
-    click.echo(f"logged off from {found.base_url}" + (f"; dropped {left}" if left.files else ""))
+        show.complain(f"the account's secrets could not be destroyed: {wrong}; remove them there")
+    show.say(f"logged off from {found.base_url}" + (f"; dropped {left}" if left.files else ""))
 
 
 def _way(idp: str | None, personal_id: str | None, password_stdin: bool) -> "Offer | None":
@@ -268,17 +268,13 @@ def _prompt(text: str, *, hidden: bool = False) -> str:
     if not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
     try:
-        return str(click.prompt(text, hide_input=hidden, err=True))
+        return str(click.prompt(show.clean(text), hide_input=hidden, err=True))
     except click.Abort as given_up:
         if not isinstance(given_up.__context__, EOFError):
             raise
         if not hidden:  # there click has ended the line
             click.echo(err=True)
         raise ZonedriveError("no answer") from None
-
-
-def _tell(line: str) -> None:
-    click.echo(f"zonedrive: {line}", err=True)
 
 
 def _wait(paths: AccountPaths, timeout: float) -> "Backlog":
@@ -340,9 +336,9 @@ async def _end_at_service(account: "Account", store: "SecretStore") -> None:
     except ZonedriveError as wrong:
         failure = wrong
     if failure is not None:
-        _tell(f"the service was not told: {failure.message}")
+        show.complain(f"the service was not told: {failure.message}")
     if bearer is not None and bearer.kind == "token":
-        _tell(
-            f"the token{f' {bearer.id}' if bearer.id else ''} stays valid at the service"
+        show.complain(
+            f"the token{f' {show.word(bearer.id)}' if bearer.id else ''} stays valid at the service"
             f"{f' until {bearer.until}' if bearer.until else ''}; its secret is destroyed here"
         )

@@ -10,7 +10,7 @@ import click
 
 from zonedrive.cli import control
 from zonedrive.cli.options import account_option, timeout_option
-from zonedrive.cli.show import Progress, amount, count, escaped
+from zonedrive.cli.show import Progress, amount, count, say
 from zonedrive.config import profile_at
 from zonedrive.daemon import ready
 from zonedrive.daemon.protocol import Message
@@ -125,11 +125,11 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
                 progress.show(_waiting(last))
     except control.Silent as hung:
         mountpoint.detach(path, lazy=True)
-        click.echo(f"{path} is detached; {hung.line()}", err=True)
+        say(f"{path} is detached; {hung.line()}", err=True)
     if users := last.get("users"):
-        click.echo(escaped(f"{path} was still used by {', '.join(users)}"), err=True)
+        say(f"{path} was still used by {', '.join(users)}", err=True)
     if last.get("left", {}).get("files"):
-        click.echo(_left(last["left"]), err=True)
+        say(_left(last["left"]), err=True)
 
 
 def _waiting(message: Message) -> str:

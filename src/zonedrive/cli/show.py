@@ -1,6 +1,9 @@
 """How things are shown to people: tables, sizes, times.  Plain, and as wide as the terminal.
 
 Must not know what is shown.
+
+INVARIANT: whatever a text holds that came from elsewhere, it steers no terminal, and what is one
+line here is one line there.  The commands write through this module alone.
 """
 
 import json
@@ -21,6 +24,9 @@ UNFOLDED = 1000
 
 NARROW = 60
 """Columns below which a table is shown as blocks of lines."""
+
+WORD = 200
+"""Characters of a name within a line."""
 
 NESTED = 60
 """Characters of an object within an object; JSON has all of it."""
@@ -117,6 +123,23 @@ def line(text: str, style: str = "") -> None:
     _console().print(_printable(text), style=style, soft_wrap=width() == UNFOLDED)
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """One line that the terminal folds; `err`: on stderr, as part of a conversation."""
+    click.echo(clean(text, sys.stderr if err else sys.stdout), err=err)
+
+
+def clean(text: str, stream: TextIO | None = None) -> str:
+    """One line that `stream` (stderr, where people are asked) can print."""
+    encoding = _encoding(stream or sys.stderr)
+    shown = escaped(text).replace("\n", " ").replace("\t", " ")
+    return shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def word(text: str) -> str:
+    """A name of somebody else's, to stand in a line of ours: without what is beyond WORD."""
+    return text if len(text) <= WORD else f"{text[: WORD - 3]}..."
+
+
 def remark(text: str) -> None:
     """As `complain`, of what is no trouble."""
     complain(text)
@@ -124,10 +147,7 @@ def remark(text: str) -> None:
 
 def complain(text: str) -> None:
     """One line on stderr, whatever the locale can print and whatever names hold."""
-    clean = " ".join(escaped(text).split())
-    encoding = _encoding(sys.stderr)
-    shown = clean.encode(encoding, "backslashreplace").decode(encoding)
-    click.echo(f"zonedrive: {shown}", err=True)
+    say(f"zonedrive: {' '.join(escaped(text).split())}", err=True)
 
 
 def escaped(text: str) -> str:

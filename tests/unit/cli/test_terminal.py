@@ -1,0 +1,68 @@
+"""What stands on the terminal cannot steer it, wherever it came from."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from zonedrive.cli import show
+
+FOLDER = Path(show.__file__).parent
+ODD = "ev\x1b]0;pwn\x07il\x9b31m\nsecond\u202eline\rX\u2028Y\t\x85"
+
+WRITERS = (
+    "click.echo", "click.secho", "click.prompt", "click.confirm", "print",
+    "sys.stdout.write", "sys.stderr.write",
+)  # fmt: skip
+MAY_ECHO = {
+    ("main.py", "shown.format_message()"),  # our own help
+    ("tokens.py", "made.secret"),  # visible ASCII, else there is none
+    ("files.py", "f'Remove {what} with all versions, for good?'"),  # a number
+    ("groups.py", "question"),  # escaped, and typed by the same person
+}
+"""What is written past `show`, and why that may be."""
+
+
+def _writes(tree: ast.AST) -> list[str]:
+    """What `click.echo`, `print` and their like are given, apart from what cannot do harm."""
+    found = []
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = ast.unparse(call.func)
+        if name in WRITERS:
+            given = [one for one in call.args if not isinstance(one, ast.Constant)]
+            found += [ast.unparse(one) for one in given]
+    return [text for text in found if not text.startswith(("json.dumps(", "show.clean("))]
+
+
+def test_the_commands_write_through_one_module() -> None:
+    """So no text of the service, of a user or of a path is ever written as it came."""
+    found = {
+        (path.name, text)
+        for path in FOLDER.glob("*.py")
+        if path.name != "show.py"
+        for text in _writes(ast.parse(path.read_text()))
+    }
+    assert found == MAY_ECHO
+
+
+@pytest.mark.parametrize("err", [False, True])
+def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str], err: bool) -> None:
+    """Whatever is in it, and it is readable still."""
+    show.say(f"  as {ODD} (by token)", err=err)
+    if err:
+        show.complain(f"as {ODD} (by token)")
+    out, said = capsys.readouterr()
+    shown = said if err else out
+    for text in shown.splitlines():
+        assert text.isprintable(), text
+        assert "\\x1b]0;pwn" in text and text.endswith("(by token)")
+    assert shown.count("\n") == len(shown.splitlines()) == 1 + err
+    assert shown.startswith("  as ")
+
+
+def test_a_name_cannot_fill_the_terminal() -> None:
+    """A line stays a line that can be read."""
+    assert show.word("alice@acme.example") == "alice@acme.example"
+    assert len(show.word("x" * 200_000)) == show.WORD

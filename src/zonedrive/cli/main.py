@@ -21,7 +21,7 @@ import click
 from zonedrive import __version__, harden
 from zonedrive.cli.exits import INTERRUPTED, USAGE, exit_code
 from zonedrive.daemon import streams
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import Unavailable, ZonedriveError
 
 # Name -> (module, attribute, what the list of commands says), by section.
 SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
@@ -141,6 +141,8 @@ def _run(given: list[str]) -> int:
     except click.ClickException as wrong:
         return _say(wrong.format_message(), 1)
     except ZonedriveError as wrong:
+        if isinstance(wrong, Unavailable):  # a mount tries again by itself, a command does not
+            wrong.remedy = wrong.remedy or "try again later"
         return _say(wrong.line(), exit_code(wrong))
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED

@@ -109,12 +109,15 @@ REMEDIES: dict[int | str, str] = {
     507: "the service is full: delete something there, or ask the administrator for room",
     "ILLEGAL_NAME": "rename it here",
     "UNSUPPORTED_VERSION": "update zonedrive",
-    "TEMPORARILY_BLOCKED": "wait some minutes; zonedrive tries again by itself",
+    "TEMPORARILY_BLOCKED": "wait some minutes before the next attempt",
+    "TEMPORARY_BLOCKED": "wait some minutes before the next attempt",
 }
 """By status or code: what to do, where it is more special than the line of the table says."""
 
 WORDS: dict[str, str] = {
     "UNSUPPORTED_VERSION": "the service does not support this version of zonedrive",
+    "TEMPORARILY_BLOCKED": "the user is blocked for a while, after too many failures",
+    "TEMPORARY_BLOCKED": "the user is blocked for a while, after too many failures",
 }
 """By code: what it says whatever the status, where that is more special."""
 

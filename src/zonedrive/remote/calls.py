@@ -44,6 +44,7 @@ CHANGE_TIMEOUT = httpx.Timeout(connect=10.0, read=CHANGE_SECONDS, write=15.0, po
 BACKOFF = Backoff()
 UNAUTHORIZED = 401
 LONGEST = 1 << 30  # bytes of an answer: a listing of a million entries has half of that
+CHANGED = 64 << 20  # bytes of the answer to a change: of one group, entry or token
 REFUSAL = 1 << 16  # bytes of a refusal that are looked at
 
 
@@ -147,6 +148,7 @@ class Calls:
         """
         self._link.check()
         attempt = _Attempt(method, path, query, body, doing, CHANGE_TIMEOUT, effect=True)
+        attempt.most = CHANGED
         attempt.password = password
         return await self._once(attempt, trio.current_time() + self._change_seconds)
 

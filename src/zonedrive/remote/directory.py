@@ -21,6 +21,7 @@ from zonedrive.errors import (
 from zonedrive.model import Group, Level, NewToken, Scope, Token
 from zonedrive.remote import records
 from zonedrive.remote.address import fill_path
+from zonedrive.remote.answers import REMEDIES
 from zonedrive.remote.calls import Calls
 from zonedrive.remote.listing import Pagination, Reader
 from zonedrive.remote.passwords import change_with_password
@@ -35,7 +36,7 @@ MEMBER = "/api/groups/{group}/members/{member}"
 MOST_PAGES = 1000
 """Of one list; a service that has more of them does not end."""
 
-MOST_BYTES = 256 << 20
+MOST_BYTES = 64 << 20
 """Of one page: some hundred thousand users."""
 
 
@@ -165,7 +166,8 @@ def _advice(remedy: str) -> Iterator[None]:
     try:
         yield
     except Forbidden as refused:
-        refused.remedy = remedy
+        if refused.code not in REMEDIES:  # which knows better
+            refused.remedy = remedy
         raise
     except ReplyLost as lost:
         lost.remedy = "find out before you repeat it"

@@ -21,8 +21,10 @@ none that is there is missed unless the folder changes faster than it can be rea
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from zonedrive.errors import NotFound, Rejected
 
@@ -44,6 +46,30 @@ class Item(Protocol):
 ItemT = TypeVar("ItemT", bound=Item)
 Query = dict[str, str]
 Fetch = Callable[[Query], Awaitable[list[ItemT]]]
+
+
+AnyT = TypeVar("AnyT")
+
+
+class Whole(NamedTuple, Generic[AnyT]):
+    """An item of which no member is known to be its own: `id` stands for all that it says."""
+
+    id: str
+    item: AnyT
+
+
+def whole(page: Iterable[AnyT]) -> list[Whole[AnyT]]:
+    """The items of one page, for a Reader.
+
+    Those of a page that say the same are told apart by their order, so that none is lost.
+    """
+    before: Counter[str] = Counter()
+    found = []
+    for item in page:
+        said = blake2b(repr(item).encode("utf-8", "replace"), digest_size=16).hexdigest()
+        before[said] += 1
+        found.append(Whole(f"{before[said]} {said}", item))
+    return found
 
 
 class Pagination:

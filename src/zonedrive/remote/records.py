@@ -9,7 +9,6 @@ token elsewhere mean something here.
 INVARIANT: the secret of a token comes out of `new_token` and of nothing else.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ import msgspec
 
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Group, Member, NewToken, Scope, Token
+from zonedrive.remote.listing import whole
 from zonedrive.remote.members import count, moment, text
 from zonedrive.remote.wire import parse
 
@@ -28,6 +28,7 @@ _MILLISECOND = 10**6  # in nanoseconds
 _MOMENTS_FROM = 10**12
 _CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
 _SECRETS = frozenset({"token", "password"})
+MOST_VALUES = 2_000_000  # in one page; the fields of a hundred thousand users
 _DEEPEST = 64  # values in each other; what hands them on goes down by recursion
 
 
@@ -44,23 +45,19 @@ def records(body: bytes, doing: str, known_by: str = "") -> list[Record]:
     One is known by its published member `known_by`, else by all that it says, and by how many
     before it say the same.  Raises BadAnswer where there is no such thing.
     """
+    if body.count(b",") > MOST_VALUES:  # before they take a hundred times their room
+        raise BadAnswer(f"{doing}: the list is longer than any that is believed")
     found = parse(body, doing)
     if isinstance(found, dict):
         arrays = [value for value in found.values() if isinstance(value, list)]
         found = arrays[0] if len(arrays) == 1 else None
     if not isinstance(found, list):
         raise BadAnswer(f"{doing}: the answer holds no list")
-    before: Counter[str] = Counter()
-    return [_record(item, doing, known_by, before) for item in found]
-
-
-def _record(item: object, doing: str, known_by: str, before: Counter[str]) -> Record:
-    fields = _public(item if isinstance(item, dict) else {"value": item}, doing)
-    if known_by and (name := text(fields.get(known_by))):
-        return Record(name, fields)
-    whole = repr(sorted(fields.items()))
-    before[whole] += 1
-    return Record(f"{before[whole]} {whole}", fields)
+    fields = [_public(item if isinstance(item, dict) else {"value": item}, doing) for item in found]
+    return [
+        Record((known_by and text(each.item.get(known_by))) or each.id, each.item)
+        for each in whole(fields)
+    ]
 
 
 def _public(value: Any, doing: str, depth: int = 0) -> Any:

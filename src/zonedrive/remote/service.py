@@ -22,7 +22,7 @@ from zonedrive.remote.calls import Calls
 from zonedrive.remote.direct import Direct
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.link import Link, State
-from zonedrive.remote.listing import Item, Pagination, Reader
+from zonedrive.remote.listing import Item, Pagination, Reader, Whole, whole
 from zonedrive.remote.moving import Mover
 from zonedrive.remote.multipart import MultipartBody
 from zonedrive.remote.pace import Pace
@@ -294,7 +294,13 @@ class Service:
             )
             return items(operation.located(wire.parse(body, doing)))
 
-        return await Reader(fetch, self._pagination[name]).read()
+        if name == "deleted":  # entries, whose ids are published
+            return await Reader(fetch, self._pagination[name]).read()
+
+        async def page(query: Mapping[str, str]) -> list[Whole[ItemT]]:
+            return whole(await fetch(query))
+
+        return [each.item for each in await Reader(page, self._pagination[name]).read()]
 
     async def _change(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from tests.unit.cli.stand_in import log_on, run
 from zonedrive.cli import tokens, users
 from zonedrive.cli.main import main
-from zonedrive.errors import BadAnswer
+from zonedrive.errors import BadAnswer, Unavailable
 from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import Bearer, save_bearer
 from zonedrive.model import Token
@@ -111,6 +111,21 @@ def test_each_says_when_it_cannot_ask(arguments: list[str]) -> None:
     away = run(*arguments)
     assert (away.returncode, away.stdout) == (4, "")
     assert away.stderr.count("\n") == 1 and "t0ken" not in away.stderr
+
+
+def test_a_service_that_cannot_now_is_asked_again_later(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the person: a command does not try again by itself."""
+
+    def fail(*_: object) -> None:
+        raise Unavailable("the service cannot do it now (HTTP 503)")
+
+    monkeypatch.setattr(users, "ask_directory", fail)
+    with pytest.raises(SystemExit):
+        main(["users", "list"])
+    said = "zonedrive: the service cannot do it now (HTTP 503); try again later\n"
+    assert capsys.readouterr().err == said
 
 
 def test_an_answer_that_cannot_be_understood_is_one_line(

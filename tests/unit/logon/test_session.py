@@ -46,7 +46,9 @@ class Door(httpx.MockTransport):
         self.seen: list[str] = []
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
-        self.seen.append(request.headers["Authorization"].removeprefix("Bearer "))
+        word, _, bearer = request.headers["Authorization"].partition(" ")
+        assert word == "Bearer"
+        self.seen.append(bearer)
         if self.seen[-1] in self._good:
             return httpx.Response(200)
         self._on_refusal()

@@ -4,6 +4,7 @@ import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 import trio
 
@@ -12,6 +13,7 @@ from tests.harness.waiting import eventually
 from zonedrive import errors
 from zonedrive.model import Zone
 from zonedrive.remote import Client
+from zonedrive.remote.client import _Token
 from zonedrive.remote.errand import errand, loose
 
 
@@ -236,3 +238,10 @@ async def test_an_errand_ends_before_its_caller_goes_on() -> None:
     with pytest.raises(ValueError, match="as it is"):
         await errand(fail, lambda: told.append("never"))
     assert "never" not in told
+
+
+async def test_a_token_is_sent_as_a_bearer() -> None:
+    """With the word that the interface asks for."""
+    request = httpx.Request("GET", "https://zones.example")
+    next(_Token("t0ken").auth_flow(request))
+    assert request.headers["Authorization"] == "Bearer t0ken"

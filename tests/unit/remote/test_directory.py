@@ -197,6 +197,36 @@ async def test_missing_rights_are_told_in_fitting_words(stage: Stage, name: str)
     assert refused.value.remedy and "zone" not in refused.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        ("UNSUPPORTED_VERSION", "update zonedrive"),
+        ("TEMPORARILY_BLOCKED", "wait some minutes"),
+        ("TEMPORARY_BLOCKED", "wait some minutes"),
+    ],
+)
+@pytest.mark.parametrize("name", VERBS)
+async def test_what_is_no_lack_of_rights_is_not_told_as_one(
+    stage: Stage, name: str, code: str, word: str
+) -> None:
+    """A 403 whose code says more: nobody is sent to a manager in vain."""
+    of = stage.service(answering({"error": code}, 403)).directory
+    with pytest.raises(errors.RemoteError) as refused:
+        await VERBS[name](of)
+    said = refused.value.line()
+    assert "rights" not in said and "manager" not in said and "SCIM" not in said
+    assert word in said or (name == "create_token" and "wait" in said)
+
+
+async def test_a_list_too_long_to_be_one_is_not_taken_apart(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Items of three bytes would take a hundred times that in memory."""
+    monkeypatch.setattr(records, "MOST_VALUES", 1000)
+    with pytest.raises(errors.BadAnswer, match="longer than any"):
+        await stage.service(answering([{}] * 1002)).directory.users()
+
+
 @pytest.mark.parametrize("name", CHANGES)
 async def test_a_lost_answer_says_that_it_may_be_done(stage: Stage, name: str) -> None:
     """So nobody makes a second group or token by mistake."""

@@ -216,6 +216,31 @@ async def test_the_zone_log_comes_as_it_is(stage: Stage) -> None:
         await service.zone_log("z")
 
 
+async def test_versions_are_not_told_apart_by_what_is_not_published(stage: Stage) -> None:
+    """An id may be that of the file; none of its versions is lost for that."""
+    said = [{"id": "F", "version": number} for number in (2, 1)]
+    service = stage.service(lambda request: httpx.Response(200, json={"versions": said}))
+    text = '[versions]\npath = "/api/{file}"\nanswer = "versions"\n'
+    service._profile = parse_profile(text, "ours", "ours.toml")
+    assert {(each.version, each.id) for each in await service.versions("z", "f")} == {
+        ("2", "F"),
+        ("1", "F"),
+    }
+
+
+@pytest.mark.parametrize("member", ["id", "number"])
+async def test_a_zone_log_is_read_to_its_end(stage: Stage, member: str) -> None:
+    """Whatever its messages call themselves, and also where two of them are alike."""
+    every = [{member: number // 2, "text": "x"} for number in range(250)]
+
+    def paginated(request: httpx.Request) -> httpx.Response:
+        size = int(request.url.params.get("pageSize", "100"))
+        start = (int(request.url.params.get("page", "1")) - 1) * size
+        return httpx.Response(200, json=every[start : start + size])
+
+    assert await stage.service(paginated).zone_log("z") == every
+
+
 def test_every_operation_says_what_it_must_use() -> None:
     """None can be written so that it always hits the same thing."""
     for name, kind in OPERATIONS.items():

@@ -1,5 +1,7 @@
 """What the packages are made of fits together; their builds have commands of their own."""
 
+import os
+import pwd
 import re
 import subprocess
 import tomllib
@@ -57,7 +59,10 @@ def test_everything_that_is_installed_exists() -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        *(PACKAGING / name for name in ("deb", "deb-test", "deb-tour", "pipx-test", "root")),
+        *(
+            PACKAGING / name
+            for name in ("deb", "deb-test", "deb-tour", "pipx-test", "root", "mount.fuse.zonedrive")
+        ),
         *(DEBIAN / name for name in ("postinst", "prerm")),
         PACKAGING / "desktop" / "open-zones",
         PACKAGING / "udev" / "read-ahead",
@@ -89,3 +94,43 @@ def test_the_rule_for_reading_ahead_leaves_other_devices_alone() -> None:
     script = PACKAGING / "udev" / "read-ahead"
     said = subprocess.run([script, "0:0"], capture_output=True, text=True)
     assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+
+
+@pytest.fixture
+def helper(tmp_path: Path) -> Path:
+    """What mount(8) calls, where `zonedrive` is a program that prints what it got."""
+    program = tmp_path / "zonedrive"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$HOME" "$(id -u)" "$@"\n')
+    program.chmod(0o755)
+    tmp_path.chmod(0o755)
+    return PACKAGING / "mount.fuse.zonedrive"
+
+
+def mounted(helper: Path, program: Path, *arguments: str) -> tuple[int, list[str]]:
+    """The call of mount(8), with the little environment that it leaves; exit code and words."""
+    said = subprocess.run(
+        [helper, "https://service.example", "/home/me/My zones", *arguments],
+        env={"PATH": f"{program}:/usr/bin:/bin"}, capture_output=True, text=True,
+    )  # fmt: skip
+    return said.returncode, (said.stdout or said.stderr).splitlines()
+
+
+def test_a_line_in_fstab_finds_the_logon_of_who_mounts(helper: Path, tmp_path: Path) -> None:
+    """mount(8) takes HOME away; the account is looked for in the home of the user all the same."""
+    me = pwd.getpwuid(os.getuid())
+    code, words = mounted(helper, tmp_path, "-n", "-o", "rw,noauto,user,refresh=5", "-v")
+    assert (code, words[:2]) == (0, [me.pw_dir, str(me.pw_uid)])
+    expected = ["https://service.example", "/home/me/My zones", "-o", "rw,noauto,user,refresh=5"]
+    assert words[2:] == expected
+
+
+def test_a_faked_mount_mounts_nothing(helper: Path, tmp_path: Path) -> None:
+    """`mount --fake` is a dry run."""
+    assert mounted(helper, tmp_path, "-f", "-o", "rw") == (0, [])
+
+
+def test_a_user_who_does_not_exist_is_told(helper: Path, tmp_path: Path) -> None:
+    """A mistyped setuid= is one line."""
+    code, words = mounted(helper, tmp_path, "-o", "rw,setuid=nobody-of-that-name")
+    assert code == 1
+    assert len(words) == 1

@@ -34,6 +34,20 @@ VARIABLES = {
     "CREDENTIALS_DIRECTORY": "Where a unit of systemd hands over a password or token.",
 }
 
+FSTAB = """
+A line of fstab(5), or a command, of the type fuse.zonedrive mounts the account that is logged on
+at the address:
+
+\b
+https://service.example  /home/me/Zones  fuse.zonedrive  noauto,user  0  0
+
+\b
+mount -t fuse.zonedrive -o setuid=me https://service.example /home/me/Zones
+
+Options are the settings of zonedrive.toml(5), those of FUSE (ro, allow_other, ...), account=NAME
+where several accounts are logged on there, and setuid=USER with which root mounts for a user.
+""".strip()
+
 MEANING = {
     "settle": "Seconds after the last close of a file before its upload starts.",
     "close": "When close(2) returns: with the bytes safe on this disk, or with the version on the "
@@ -73,6 +87,7 @@ def zonedrive_1(root: Command) -> str:
             lines.append(f".SS {_quoted(section)}")
         for one in command.walk():
             lines += _command(one)
+    lines += [".SH MOUNTING BY FSTAB", *_paragraphs(FSTAB)]
     lines += [".SH EXIT STATUS", *_list({str(code): text for code, text in EXITS.items()})]
     files = {path: text.format(page="zonedrive.toml(5)") for path, text in FILES.items()}
     lines += [".SH FILES", *_list(files), ".SH ENVIRONMENT", *_list(VARIABLES)]

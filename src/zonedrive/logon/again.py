@@ -6,7 +6,9 @@ standard input, and answers with an Outcome.  Must not ask a person, nor write a
 INVARIANT: a password that the service refused is remembered, by a digest that is made on purpose
 slowly (scrypt), and never sent again: not by this account, not after a restart.
 INVARIANT: while the service blocks the user, no password is sent; each block in a row is left
-alone for twice as long as the one before.
+alone for twice as long as the one before.  So is each other no to a logon, which is about something
+else than the password.
+INVARIANT: an answer to a request without a password says nothing of the password.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import trio
@@ -28,9 +30,7 @@ from zonedrive import harden
 from zonedrive.errors import (
     ConfigError,
     CredentialsRefused,
-    Forbidden,
     NotLoggedOn,
-    Rejected,
     RemoteError,
     StoreError,
     Unavailable,
@@ -54,11 +54,13 @@ from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open
 from zonedrive.logon.session import Bearer
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote import load_profile
+from zonedrive.remote.passwords import WRONG
 
 BLOCK_SECONDS: Final = 900.0
 LONGEST_BLOCK_SECONDS: Final = 4 * 3600.0
 DAY_NS: Final = 86_400 * 10**9
 TOKEN_DAYS: Final = 90
+UNAUTHORIZED: Final = 401
 Open = Callable[[str, str | None], AbstractAsyncContextManager[Access]]
 
 
@@ -69,8 +71,8 @@ class Mark(msgspec.Struct, frozen=True):
     digest: bytes
     message: str
     remedy: str
-    until: float = 0.0  # seconds since the epoch, for a block; 0: for good
-    times: int = 0  # blocks in a row
+    until: float = 0.0  # seconds since the epoch, for a block or the like; 0: for good
+    times: int = 0  # of those in a row
 
     def is_of(self, password: Secret) -> bool:
         """Whether it is about this password."""
@@ -101,6 +103,7 @@ class Again:
 
     def __init__(self, paths: AccountPaths, store: SecretStore, opened: Open = open_access) -> None:
         self._paths, self._store, self._open = paths, store, opened
+        self._sent: Literal["", "logon", "token"] = ""  # what the password has been sent for
 
     async def run(self, order: Order) -> Outcome:
         """Renew, unless it was done meanwhile or must not be tried.  Raises ZonedriveError."""
@@ -154,6 +157,7 @@ class Again:
             else:
                 if bearer.kind == "token":
                     here = LoggedOn(bearer, account.user_id, password)
+                    self._sent = "token"
                     return await obtain_token(access, here, _name(), days)
                 return await self._session(access, account, password, former=bearer)
         fresh = await self._session(access, account, password)
@@ -173,6 +177,7 @@ class Again:
         """A new session, after which `former` is ended."""
         access.carry(None)
         needs = await access.requirements()
+        self._sent = "logon"
         found = await Flow(access, account.username, needs, Nobody(password)).run()
         if former is not None:
             access.carry(Secret(former.secret))
@@ -183,18 +188,23 @@ class Again:
     def _refused(
         self, refused: RemoteError, password: Secret, mark: Mark | None, account: Account
     ) -> Outcome:
-        """Remember what the service said to the password."""
+        """Remember what the service said to the password, if it did say something to it."""
+        blocked = refused.code in BLOCKED
+        final = not blocked and _is_final(refused, sent=bool(self._sent))
+        if not final and not self._sent:
+            return Outcome("later", refused.message)
+        if not final and not blocked and self._sent == "token":
+            return Outcome("later", refused.message, seconds=BLOCK_SECONDS)
         salt = os.urandom(16)
         until, times = 0.0, 0
-        if refused.code in BLOCKED:
+        if not final:
             times = mark.times + 1 if mark is not None else 1
             until = time.time() + min(BLOCK_SECONDS * 2.0 ** (times - 1), LONGEST_BLOCK_SECONDS)
         new = Mark(salt, _scrypt(password, salt), refused.message, refused.remedy, until, times)
         self._store.set(REFUSED, Secret(msgspec.json.encode(new).decode()))
         if until:
             return _blocked(new)
-        if isinstance(refused, NotLoggedOn | Forbidden | Rejected):
-            self._store.delete(PASSWORD)  # of no use any more
+        self._store.delete(PASSWORD)  # of no use any more
         return self._refusal(refused.message, account)
 
     def _refusal(self, message: str, account: Account) -> Outcome:
@@ -208,6 +218,13 @@ class Again:
             return msgspec.json.decode(kept.reveal(), type=Mark)
         except msgspec.MsgspecError:
             raise StoreError("what is kept of an earlier refusal is damaged") from None
+
+
+def _is_final(refused: RemoteError, *, sent: bool) -> bool:
+    """Whether only a person can help: the password is wrong, or it takes more than a password."""
+    if isinstance(refused, CredentialsRefused) and not refused.status:
+        return True  # the flow's own: a code, a browser, another password is wanted
+    return sent and (refused.status == UNAUTHORIZED or refused.code in WRONG)
 
 
 async def _revoke(access: Access, account: Account, former: Bearer) -> None:

@@ -17,7 +17,9 @@ from zonedrive.remote.calls import Calls
 TRIED: Final = "/api/zones"
 """What shows whether a logon is accepted; a limited one gets 403, which says as much."""
 
-_WRONG: Final = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE", "AUTHORIZATION_FAILED"})
+WRONG: Final = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE", "AUTHORIZATION_FAILED"})
+"""The codes that mean the password, or the user who has it."""
+
 _BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
 
 
@@ -52,8 +54,8 @@ def checked_password(doing: str) -> Iterator[None]:
         if refused.code in _BLOCKED and refused.status in (401, 403):
             words = "the user is blocked for a while, after too many failures"
             remedy = "wait a while before the next attempt, which could make it longer"
-        elif refused.code in _WRONG or isinstance(refused, NotLoggedOn):
-            known = refused.code in _WRONG
+        elif refused.code in WRONG or isinstance(refused, NotLoggedOn):
+            known = refused.code in WRONG
             words = "the password is wrong" if known else "the service refuses the password"
             remedy = "try again with the password of the user who is logged on"
         else:

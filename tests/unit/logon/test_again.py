@@ -114,13 +114,10 @@ async def test_what_was_renewed_meanwhile_is_taken(counter: Counter) -> None:
     [
         refuse(401, "AUTHORIZATION_FAILED"),
         refuse(401, "PASSWORD_FAILURE"),
-        refuse(403, "NOT_ALLOWED"),
-        refuse(403, "UNSUPPORTED_VERSION"),
-        refuse(400, "ILLEGAL_ARGUMENT"),
+        refuse(403, "PASSWORD_FAILURE"),
         refuse(401, "SOMETHING_NEW"),
         say(200, GOOD | {"passwordChangeIsRequired": True}),
         say(202, {"state": "VERIFICATIONCODEPENDING", "sessionId": "x"}),
-        say(200, []),
     ],
 )
 async def test_a_refused_password_is_never_sent_again(
@@ -143,9 +140,7 @@ async def test_a_refused_password_is_never_sent_again(
                if n != "password")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "answer", [refuse(403, "WRONG_PASSWORD"), refuse(401, "x"), refuse(400, "")]
-)
+@pytest.mark.parametrize("answer", [refuse(403, "WRONG_PASSWORD"), refuse(401, "x")])
 async def test_a_password_refused_for_a_token_is_not_tried_for_a_logon(
     counter: Counter, answer: httpx.Response
 ) -> None:
@@ -157,6 +152,63 @@ async def test_a_password_refused_for_a_token_is_not_tried_for_a_logon(
     assert counter.logons() == 0
     assert counter.desk.routes().count(TOKENS) == 1
     assert load_bearer(counter.store) == KEPT["token"]
+
+
+REQUIREMENTS = "GET /api/access/authorizationrequirements"
+ODD = [httpx.Response(200, html="<p>hotel"), refuse(404, "NOT_FOUND"), refuse(403, "NOT_ALLOWED"),
+       httpx.Response(302, headers={"Location": "https://portal.example/"}), say(401)]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize(("route", "ended"), [(REQUIREMENTS, True), ("GET /api/zones", False)])
+async def test_what_is_no_answer_to_a_password_says_nothing_of_it(
+    counter: Counter, route: str, ended: bool, answer: httpx.Response
+) -> None:
+    """A portal, a gateway, a moment's confusion: when it is over the logon is renewed."""
+    counter.keep("token")
+    counter.desk.answer(route, answer, say(200, {} if ended else []))
+    first = await counter.renew(ended=ended)
+    if (route, answer.status_code) != ("GET /api/zones", 401):  # that one was of the token
+        assert first.result == "later" or answer.status_code == 200
+    assert "refused" not in counter.store.kept
+    assert counter.store.get("password") == Secret(PASSWORD)
+    if first.result != "renewed":
+        assert await counter.renew(ended=ended) == Outcome("renewed")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [refuse(403, "NOT_ALLOWED"), refuse(403, "UNSUPPORTED_VERSION"), say(200, []),
+     refuse(400, "ILLEGAL_ARGUMENT"), refuse(403, "ALREADY_LOGGED_ON")],
+)  # fmt: skip
+async def test_another_no_to_a_logon_is_left_alone_like_a_block(
+    counter: Counter, monkeypatch: pytest.MonkeyPatch, answer: httpx.Response
+) -> None:
+    """It is not about the password, which is kept; nor is it tried at once, or after a restart."""
+    now = [1_800_000_000.0]
+    monkeypatch.setattr("zonedrive.logon.again.time.time", lambda: now[0])
+    counter.keep("session")
+    counter.desk.answer(LOGON, answer, say(200, GOOD))
+    for _ in range(3):
+        outcome = await counter.renew()
+        assert outcome.result == "blocked" and "left alone until" in outcome.message
+    assert counter.logons() == 1
+    now[0] += again.BLOCK_SECONDS
+    assert await counter.renew() == Outcome("renewed")
+
+
+@pytest.mark.parametrize("answer", [refuse(400, ""), refuse(403, "NOT_ALLOWED"), say(200, [])])
+async def test_a_token_that_is_not_given_costs_no_password(
+    counter: Counter, answer: httpx.Response
+) -> None:
+    """The one before goes on; when it has ended, a session takes its place."""
+    counter.keep("token")
+    counter.desk.answer(TOKENS, answer)
+    outcome = await counter.renew(ended=False)
+    assert (outcome.result, outcome.seconds) == ("later", again.BLOCK_SECONDS)
+    assert load_bearer(counter.store) == KEPT["token"]
+    assert await counter.renew() == Outcome("renewed")
+    assert load_bearer(counter.store).kind == "session"  # type: ignore[union-attr]
 
 
 async def test_another_password_is_tried(counter: Counter) -> None:

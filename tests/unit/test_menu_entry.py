@@ -1,0 +1,98 @@
+"""What happens at a click on the entry in a desktop's menu."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "packaging" / "desktop" / "open-zones"
+
+# Stands for every program; what each is called with, and a little of what it does, is in files.
+PROGRAM = """#!/bin/sh
+name=${0##*/}
+echo "$name $*" >>"$DESK/calls"
+[ ! -e "$DESK/$name.$1.says" ] || cat "$DESK/$name.$1.says"
+[ "$name $1" != "zonedrive mount" ] || echo '{"mountpoint": "/home/me/Zones/default"}' \\
+    >"$DESK/zonedrive.status.says"
+[ ! -e "$DESK/$name.$1.code" ] || exit "$(cat "$DESK/$name.$1.code")"
+"""
+
+
+class Desktop:
+    """A desktop whose programs only note that they were called."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        programs = ("zonedrive", "xdg-open", "systemctl", "x-terminal-emulator", "notify-send")
+        for name in programs:
+            (folder / name).write_text(PROGRAM)
+            (folder / name).chmod(0o755)
+        for name in ("sh", "cat", "mkdir"):
+            (folder / name).symlink_to(shutil.which(name) or "")
+        (folder / "python3").symlink_to(sys.executable)
+        self.says("status", '{"mountpoint": null}')
+        self.exits("systemctl.--user", 1)
+
+    def says(self, command: str, text: str) -> None:
+        """What a command of zonedrive prints."""
+        (self._folder / f"zonedrive.{command}.says").write_text(text)
+
+    def exits(self, call: str, code: int) -> None:
+        """How a program ends."""
+        (self._folder / f"{call}.code").write_text(str(code))
+
+    def click(self, *arguments: str) -> list[str]:
+        """Start the entry; the calls that followed, without the questions after the state."""
+        environment = {"PATH": str(self._folder), "HOME": str(self._folder / "home")}
+        subprocess.run(
+            [SCRIPT, *arguments], env={**environment, "DESK": str(self._folder)}, timeout=30
+        )
+        calls = (self._folder / "calls").read_text().splitlines()
+        return [call for call in calls if not call.startswith("zonedrive status")]
+
+    @property
+    def home(self) -> str:
+        """The home folder."""
+        return os.fspath(self._folder / "home")
+
+
+@pytest.fixture
+def desktop(tmp_path: Path) -> Desktop:
+    """Nothing is mounted, no service manager runs."""
+    return Desktop(tmp_path)
+
+
+def test_zones_that_are_mounted_are_shown(desktop: Desktop) -> None:
+    """One click opens the file manager, wherever the mount is."""
+    desktop.says("status", '{"mountpoint": "/home/me/My zones"}')
+    assert desktop.click() == ["xdg-open /home/me/My zones"]
+
+
+def test_zones_are_mounted_first(desktop: Desktop) -> None:
+    """Without a service manager, the click itself mounts."""
+    unit = "systemctl --user start zonedrive@default.service"
+    mount = f"zonedrive mount {desktop.home}/Zones/default"
+    assert desktop.click() == [unit, mount, "xdg-open /home/me/Zones/default"]
+
+
+def test_without_a_logon_a_terminal_asks(desktop: Desktop) -> None:
+    """Nothing is mounted and no unit fails: the address is asked for."""
+    desktop.exits("zonedrive.status", 3)
+    assert desktop.click() == [f"x-terminal-emulator -e {SCRIPT} --ask"]
+
+
+def test_a_mount_that_fails_is_told(desktop: Desktop) -> None:
+    """The line that a terminal would show is a notification."""
+    desktop.says("mount", "/home/me/Zones/default is not empty")
+    desktop.exits("zonedrive.mount", 1)
+    calls = desktop.click()
+    assert calls[-1].startswith("notify-send ")
+    assert calls[-1].endswith("is not empty")
+
+
+def test_uploads_are_watched_in_a_terminal(desktop: Desktop) -> None:
+    """The entry's second action shows how uploads go on."""
+    assert desktop.click("--status") == [f"x-terminal-emulator -e {SCRIPT} --status"]

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from tests.harness.machine import Mounted
+from tests.harness.machine import Machine, Mounted
+from tests.harness.meddler import Answer, Meddler
 
 FIRST, SECOND = b"first line\nsecond line\n", b"another text\n" * 50_000
 
@@ -67,7 +68,7 @@ def test_the_trash_without_a_mount(mounted: Mounted) -> None:
     assert run.done("restore", "docs", "empty", "--zone", zone) == "restored docs\nrestored empty\n"
     assert {"docs", "empty"} <= set(mounted.zone.listing())
     refused = run.run("trash", "--zone", zone, "--purge", "notes.txt")
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "--yes" in refused.stderr
     assert "notes.txt" in run.done("trash", "--zone", zone)
     assert run.done("trash", "--zone", zone, "--purge", "notes.txt", "--yes") == (
@@ -76,6 +77,33 @@ def test_the_trash_without_a_mount(mounted: Mounted) -> None:
     assert run.done("trash", "--zone", zone) == "nothing is in the trash\n"
     gone = run.run("restore", "notes.txt", "--zone", zone)
     assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
+
+
+def test_a_zone_that_does_not_show_its_trash_is_named(shell: Machine, meddler: Meddler) -> None:
+    """The others do all the same; where the service fails, it is a failure, of that zone."""
+    every = json.loads(shell.done("zones", "--json"))
+    zones = {zone["name"]: zone["id"] for zone in every if zone["accessible"]}
+    hidden = min(zones)
+    status = [403]
+
+    def mood(answer: Answer) -> None:
+        answer.status = status[0]
+        answer.say({"error": "FAILED", "message": "m"})
+
+    meddler.about = lambda asked: f"/{zones[hidden]}/deleted" in asked.path
+    meddler.mood = mood
+    shell.log_on(meddler, profile="sandbox")
+    for status[0] in (403, 404):
+        listed = shell.run("trash", "--json")
+        assert (listed.returncode, listed.stderr.count("\n")) == (0, 1)
+        assert hidden in listed.stderr and isinstance(json.loads(listed.stdout), list)
+        missing = shell.run("restore", "no such thing")
+        assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+        assert hidden in missing.stderr
+    status[0] = 413
+    for refused in (shell.run("trash"), shell.run("restore", "no such thing")):
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert hidden in refused.stderr
 
 
 def test_what_was_restored_before_a_failure_is_said(mounted: Mounted) -> None:

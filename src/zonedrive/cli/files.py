@@ -130,12 +130,15 @@ def trash(
     if doomed:
         _purge(account, zone, doomed, yes)
         return
-    found = _asked(account, {"command": "trash", "zone": zone}, "entries")
+    answer = _asked(account, {"command": "trash", "zone": zone})
+    found, unseen = answer["entries"], answer.get("unseen", [])
+    for name in unseen:
+        show.complain(f"the zone {name} does not show its trash; ask one of its managers")
     if as_json:
         show.as_json(found)
         return
     if not found:
-        show.line("nothing is in the trash")
+        show.line("nothing else is in the trash" if unseen else "nothing is in the trash")
         return
     show.table(
         ["zone", "name", "modified", "by", "size", "id"],
@@ -161,7 +164,7 @@ def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -
         what = show.count(len(doomed), "entry", "entries")
         click.confirm(f"Remove {what} with all versions, for good?", abort=True, err=True)
     request = {"command": "purge", "zone": zone, "entries": list(doomed)}
-    for name in _asked(account, request, "purged"):
+    for name in _asked(account, request)["purged"]:
         show.line(f"removed {name}")
 
 
@@ -175,24 +178,24 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     Where several have the same name, give the id.  Needs no mount.
     """
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
-    for name in _asked(account, request, "restored"):
+    for name in _asked(account, request)["restored"]:
         show.line(f"restored {name}")
 
 
-def _asked(account: str, request: dict[str, Any], member: str) -> Any:
+def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
     """What the daemon answers, or without one the service."""
     paths = AccountPaths(account)
     try:
-        return control.ask(paths, request, timeout=ASK_SECONDS)[member]
+        return control.ask(paths, request, timeout=ASK_SECONDS)
     except control.NoDaemon:
         from zonedrive.daemon import unmounted
 
         zone, entries = request["zone"], request.get("entries", [])
         match request["command"]:
             case "restore":
-                return unmounted.restore(paths, zone, entries)
+                return {"restored": unmounted.restore(paths, zone, entries)}
             case "purge":
-                return unmounted.purge(paths, zone, entries)
+                return {"purged": unmounted.purge(paths, zone, entries)}
             case _:
                 return unmounted.trash(paths, zone)
 

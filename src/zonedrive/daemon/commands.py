@@ -113,7 +113,7 @@ class Commands:
 
     async def trash(self, request: Message, say: Say) -> Message:
         """What was deleted, in the zone of that name or all."""
-        return {"entries": await self._trash(request).objects()}
+        return await self._trash(request).answer()
 
     async def restore(self, request: Message, say: Say) -> Message:
         """Bring back the `entries`, each an id or a name."""

@@ -2,14 +2,15 @@
 
 Must not know sockets, commands or the mount.
 
-INVARIANT: of several entries of one name none is taken: the person gives the id.
+INVARIANT: of several entries of one name none is taken: the person gives the id.  A zone that does
+not show its trash keeps that of no other from being seen, and is named.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from zonedrive.daemon.answers import timestamp
-from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.errors import Forbidden, NotFound, ZonedriveError
 from zonedrive.model import Entry, Zone
 
 
@@ -35,10 +36,12 @@ class Trash:
     def __init__(self, service: Bin, zone: object = None) -> None:
         self._service = service
         self._zone = zone
+        self._unseen: list[str] = []  # zones that do not show theirs
 
-    async def objects(self) -> list[dict[str, Any]]:
-        """What is in it, for a command's answer."""
-        return [_object(zone, entry) for zone, entry in await self._deleted()]
+    async def answer(self) -> dict[str, Any]:
+        """What is in it, for a command's answer, and the zones of which that cannot be said."""
+        entries = [_object(zone, entry) for zone, entry in await self._deleted()]
+        return {"entries": entries, "unseen": self._unseen}
 
     async def restore(self, wanted: object, appear: Callable[[Entry], Awaitable[str]]) -> list[str]:
         """Bring back entries, each given by id or name; `appear` gives the path of each."""
@@ -68,7 +71,12 @@ class Trash:
         if not isinstance(wanted, list) or not wanted:
             raise ZonedriveError("the request names no entries")
         deleted = await self._deleted()
-        chosen = dict.fromkeys(_choose(str(name), deleted) for name in wanted)
+        try:
+            chosen = dict.fromkeys(_choose(str(name), deleted) for name in wanted)
+        except NotFound as missing:
+            if self._unseen:
+                missing.remedy += f", which does not show that of {', '.join(self._unseen)}"
+            raise
         names: list[str] = []
         for zone, entry in chosen:
             try:
@@ -85,7 +93,17 @@ class Trash:
             zones = [zone for zone in zones if self._zone in (zone.name, zone.id)]
             if not zones:
                 raise NotFound(f"there is no zone {self._zone!r}", remedy="run 'zonedrive zones'")
-        return [(zone, entry) for zone in zones for entry in await self._service.deleted(zone.id)]
+        found: list[tuple[Zone, Entry]] = []
+        self._unseen = []
+        for zone in zones:
+            try:
+                found += [(zone, entry) for entry in await self._service.deleted(zone.id)]
+            except ZonedriveError as wrong:
+                if self._zone is not None or not isinstance(wrong, Forbidden | NotFound):
+                    wrong.message += f" (zone {zone.name!r})"
+                    raise
+                self._unseen.append(zone.name)
+        return found
 
 
 def _choose(name: str, deleted: Sequence[tuple[Zone, Entry]]) -> tuple[Zone, Entry]:

@@ -66,9 +66,9 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
         database.close()
 
 
-def trash(paths: AccountPaths, zone: str | None) -> list[dict[str, Any]]:
-    """What was deleted, in the zone of that name or all."""
-    return trio.run(_asked, paths, lambda service: Trash(service, zone).objects())
+def trash(paths: AccountPaths, zone: str | None) -> dict[str, Any]:
+    """What was deleted, in the zone of that name or all, as `daemon.trash` answers it."""
+    return trio.run(_asked, paths, lambda service: Trash(service, zone).answer())
 
 
 def restore(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[str]:

@@ -55,6 +55,17 @@ def test_a_success_in_between_starts_the_count_anew(start: Callable[..., Service
         assert right(service).status_code == 200
 
 
+def test_guesses_without_a_name_are_not_forgiven(start: Callable[..., Service]) -> None:
+    """One's own password in between does not let one guess those of others for ever."""
+    service = start(world(THREE))
+    guess = service.client()
+    seen = []
+    for password in ("no", "nor this", PASSWORDS[ALICE], "neither", PASSWORDS[BOB]):
+        guess.auth = httpx.BasicAuth("", password)
+        seen.append(guess.get("/api/zones").status_code)
+    assert seen == [401, 401, 200, 401, 401]
+
+
 def test_a_block_ends_by_time(start: Callable[..., Service]) -> None:
     """After its seconds one logs on again."""
     service = start(world("block_after = 1\nblock_seconds = 0.5"))

@@ -95,6 +95,26 @@ def test_a_scim_token_manages_users_and_sees_no_zone(service: Service, alice: Pe
     assert scim.delete(path).status_code == 204
 
 
+@pytest.mark.parametrize("made_by_scim", [True, False])
+def test_what_scim_manages_is_the_administrators(
+    service: Service, alice: Person, bob: Person, made_by_scim: bool
+) -> None:
+    """Made or changed through SCIM, a group has no manager of its own any more."""
+    scim = bearer(service, create(alice, scope=SCIM).json()["token"])
+    wanted = {
+        "name": f"Managed {made_by_scim}",
+        "members": [{"memberId": bob.id, "accessLevel": "Manage"}],
+    }
+    made = (scim if made_by_scim else bob).post("/api/groups", json=wanted).json()
+    path = f"/api/groups/{made['properties']['groupId']}"
+    if not made_by_scim:
+        assert bob.put(path, json={"members": []}).status_code == 200
+        assert scim.put(path, json={"members": []}).status_code == 200
+    seen = alice.put(path, json={"members": []}).json()
+    assert seen["properties"]["administratorManaged"] is True
+    assert refusal(bob.put(path, json={"members": []})) == (403, "NOT_ALLOWED")
+
+
 def test_scim_is_for_administrators(service: Service, bob: Person) -> None:
     """Others get no token and no session of that scope."""
     assert refusal(create(bob, scope=SCIM)) == (403, "NOT_ALLOWED")

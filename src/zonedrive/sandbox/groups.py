@@ -84,9 +84,16 @@ class Groups:
                 self._apply(group_id, Change(creator, "Manage"))
         return group_id
 
-    def change(self, group_id: str, members: Sequence[Change], *, relative: bool) -> None:
-        """Apply members' levels as changes, or (relative False) as the whole list of members."""
+    def change(
+        self, group_id: str, members: Sequence[Change], *, relative: bool, scim: bool = False
+    ) -> None:
+        """Apply members' levels as changes, or (relative False) as the whole list of members.
+
+        Through SCIM: from then on administrators alone manage the group.
+        """
         with self._database.transaction():
+            if scim:
+                self._database.run("UPDATE groups SET scim = 1 WHERE id = ?", group_id)
             if not relative:
                 self._database.run("DELETE FROM group_members WHERE group_id = ?", group_id)
             for change in members:
@@ -109,9 +116,13 @@ class Groups:
         return self._database.one("SELECT 1 FROM groups WHERE id = ?", group_id) is not None
 
     def may_manage(self, group_id: str, user: User) -> bool:
-        """Whether the user is a manager of it, directly or through a group, or an administrator."""
-        if user.administrator:
-            return True
+        """Whether the user is a manager of it, directly or through a group, or an administrator.
+
+        What is managed through SCIM is the administrators', whatever levels its members have.
+        """
+        scim = self._database.scalar("SELECT scim FROM groups WHERE id = ?", group_id)
+        if user.administrator or scim:
+            return user.administrator
         found = self._database.one(
             GROUPS_OF_USER  # noqa: S608
             + " SELECT 1 FROM group_members WHERE group_id = ? AND manage = 1"

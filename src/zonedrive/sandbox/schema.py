@@ -31,7 +31,7 @@ CREATE TABLE groups (
     description   TEXT NOT NULL,
     created_us    INTEGER NOT NULL,
     created_by    TEXT NOT NULL,          -- user id
-    scim          INTEGER NOT NULL        -- 1: made through the scope SCIM
+    scim          INTEGER NOT NULL        -- 1: made or changed through the scope SCIM
 );
 
 CREATE TABLE group_members (

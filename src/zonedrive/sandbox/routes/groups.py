@@ -44,7 +44,7 @@ async def create(request: Request, caller: Caller) -> Response:
         body.description,
         caller.id,
         _changes(body.members),
-        scim=caller.scope is not None and caller.scope.name == "SCIM",
+        scim=_by_scim(caller),
     )
     return json_response(groups.wire(group_id, caller.user), 201)
 
@@ -56,7 +56,7 @@ async def change(request: Request, caller: Caller) -> Response:
     body = await intake.json_body(request, Members)
     # The group, or the caller's part in it, may have gone while the body came.
     group_id, groups = _managed(request, caller), deployment(request).groups
-    groups.change(group_id, _changes(body.members), relative=relative)
+    groups.change(group_id, _changes(body.members), relative=relative, scim=_by_scim(caller))
     return json_response(groups.wire(group_id, caller.user))
 
 
@@ -69,7 +69,8 @@ async def change_member(request: Request, caller: Caller) -> Response:
     service = deployment(request)
     if service.users.find(member_id) is None and not service.groups.exists(member_id):
         raise ApiError(404, "USER_UNKNOWN", f"There is no member {member_id!r}", member_id)
-    service.groups.change(group_id, [Change(member_id, level)], relative=True)
+    changes = [Change(member_id, level)]
+    service.groups.change(group_id, changes, relative=True, scim=_by_scim(caller))
     return json_response(service.groups.wire(group_id, caller.user))
 
 
@@ -77,6 +78,10 @@ async def delete(request: Request, caller: Caller) -> Response:
     """DELETE /api/groups/<group_id>: 204."""
     deployment(request).groups.delete(_managed(request, caller))
     return Response(status_code=204)
+
+
+def _by_scim(caller: Caller) -> bool:
+    return caller.scope is not None and caller.scope.name == "SCIM"
 
 
 def _managed(request: Request, caller: Caller) -> str:

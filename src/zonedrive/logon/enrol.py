@@ -5,12 +5,13 @@ Must not know terminals: credentials come from an `Ask`, and what a person shoul
 
 INVARIANT: until the service has said yes, nothing on this machine changes.
 INVARIANT: bytes that wait to be uploaded are never left to another user or service.
+INVARIANT: a bearer that is not kept, or not kept any longer, is ended at the service, or told of.
 """
 
 import re
 import socket
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -19,9 +20,11 @@ from zonedrive.errors import (
     AlreadyExists,
     BadAnswer,
     ConfigError,
+    CredentialsRefused,
     NotFound,
     NotLoggedOn,
     RemoteError,
+    ReplyLost,
     StoreError,
     Unreachable,
     Untrusted,
@@ -30,6 +33,7 @@ from zonedrive.logon import session
 from zonedrive.logon.access import Access, open_access
 from zonedrive.logon.account import Account
 from zonedrive.logon.browser import Browser, Person, Settings
+from zonedrive.logon.ending import dismiss
 from zonedrive.logon.flow import (
     Ask,
     Flow,
@@ -135,13 +139,42 @@ class Enrolment:
             except ConfigError:
                 await end_session(access)
                 raise
-            bearer = await self._bearer(access, signed_on)
+            bearer = await self._bearer(access, signed_on, profile)
+            replaced = None if former is None else self._replaced(store, bearer)
+            async with AsyncExitStack() as stack:
+                there = None
+                if former is not None and replaced is not None:
+                    # Before its certificate authority makes room for another.
+                    there = access if alike else await self._open_former(stack, former)
+                try:
+                    account = self._keep(store, account, signed_on.password, bearer, certificates,
+                                         fresh=fresh)  # fmt: skip
+                except BaseException:
+                    await self._undo(access, account, store, bearer, replaced)
+                    raise
+                if former is not None and replaced is not None and there is not None:
+                    which = f"the {replaced.kind} of the logon before"
+                    await dismiss(there, former.profile, replaced, self._tell, which)
+        self.kept = _described(bearer)
+        return account
+
+    def _keep(
+        self,
+        store: SecretStore,
+        account: Account,
+        password: Secret | None,
+        bearer: Bearer,
+        certificates: bytes | None,
+        *,
+        fresh: bool,
+    ) -> Account:
+        """Put all of it where it belongs; `fresh`: in place of what was another user's."""
         if fresh:
             forget_data(self._paths, store)
         if certificates is not None:
             write_private(ca_copy(self._paths), certificates)
         session.save_bearer(store, bearer)
-        kept = self._keep_password(store, account, signed_on.password)
+        kept = self._keep_password(store, account, password)
         if store.kind == "file":
             self._tell(
                 f"no keyring is in use: the {bearer.kind} and the data key are kept in"
@@ -150,8 +183,39 @@ class Enrolment:
             )
         account = msgspec.structs.replace(account, keeps_password=kept)
         account.save(self._paths)
-        self.kept = _described(bearer)
         return account
+
+    async def _undo(
+        self,
+        access: Access,
+        account: Account,
+        store: SecretStore,
+        bearer: Bearer,
+        former: Bearer | None,
+    ) -> None:
+        """Nobody shall hold a bearer that could not be kept; the one before is back in place."""
+        with suppress(StoreError):
+            if former is None:
+                store.delete(session.NAME)
+                store.delete(PASSWORD)
+            else:
+                session.save_bearer(store, former)
+        which = f"this cannot be kept, and the {bearer.kind}"
+        await dismiss(access, account.profile, bearer, self._tell, which)
+
+    @staticmethod
+    def _replaced(store: SecretStore, bearer: Bearer) -> Bearer | None:
+        """The bearer of the logon before."""
+        with suppress(StoreError):
+            found = session.load_bearer(store)
+            return found if found is not None and found.secret != bearer.secret else None
+        return None
+
+    async def _open_former(self, stack: AsyncExitStack, former: Account) -> Access | None:
+        with suppress(ConfigError, OSError):
+            opened = self._open_access(former.base_url, former.ca_file)
+            return await stack.enter_async_context(opened)
+        return None
 
     def _keep_password(self, store: SecretStore, account: Account, password: Secret | None) -> bool:
         """Whether the password is kept now; an earlier one, and its refusal, are not."""
@@ -251,12 +315,16 @@ class Enrolment:
                 remedy=wrong.remedy or "check the base URL",
             ) from wrong
 
-    async def _bearer(self, access: Access, signed_on: LoggedOn) -> Bearer:
-        """A token if one is wished and given, else the session."""
+    async def _bearer(self, access: Access, signed_on: LoggedOn, profile: str) -> Bearer:
+        """A token if one is wished and given, else the session.
+
+        Who gives up meanwhile leaves neither behind, as far as can be known.
+        """
         days = self._wish.token_days
         if days is None:
             return signed_on.bearer
         name = f"zonedrive on {socket.gethostname()}"
+        perhaps = f"a token named {name!r} may have been made all the same"
         try:
             token = await obtain_token(access, signed_on, name, days)
         except RemoteError as refused:
@@ -264,9 +332,20 @@ class Enrolment:
                 self._tell(f"no token could be had: {refused.message}")
             else:
                 self._tell(f"the service gives no token: {refused.message}")
-            self._tell("the session is kept instead; log on again when it has ended")
+            unsure = f"; {perhaps}" if isinstance(refused, ReplyLost | BadAnswer) else ""
+            self._tell(f"the session is kept instead; log on again when it has ended{unsure}")
             return signed_on.bearer
-        await leave_session(access, token)
+        except BaseException:
+            await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
+            self._tell(f"the logon is given up; {perhaps}")
+            raise
+        try:
+            await leave_session(access, token)
+        except CredentialsRefused:
+            raise  # it ended together with the session
+        except BaseException:
+            await dismiss(access, profile, token, self._tell, "the token")
+            raise
         return token
 
 

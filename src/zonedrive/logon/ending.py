@@ -1,0 +1,43 @@
+"""The end of bearers at the service: of one that another replaces, or that could not be kept.
+
+Must not know where they are kept on this machine.
+
+INVARIANT: what is not in use any more and cannot be ended is told, with the id and how long it
+stays valid; nothing here raises for what the service does.
+"""
+
+from collections.abc import Callable
+
+import trio
+
+from zonedrive.errors import ConfigError, NotLoggedOn, RemoteError
+from zonedrive.logon.access import Access
+from zonedrive.logon.flow import GOODBYE_SECONDS, end_session, revoke
+from zonedrive.logon.secrets import Secret
+from zonedrive.logon.session import Bearer
+from zonedrive.remote.profile import load_profile
+
+Tell = Callable[[str], None]
+
+
+async def dismiss(access: Access, profile: str, bearer: Bearer, tell: Tell, which: str) -> None:
+    """End `bearer`, also on the way out of a cancelled logon; `which` is it in words."""
+    ended = False
+    with trio.move_on_after(GOODBYE_SECONDS, shield=True):
+        ended = await _end(access, profile, bearer)
+    if not ended and not 0 < bearer.expires_ns <= access.clock.now_ns():
+        known = f" {bearer.id[:80]}" if bearer.id else ""
+        until = f" until {bearer.until}" if bearer.until else ""
+        tell(f"{which}{known} stays valid at the service{until}")
+
+
+async def _end(access: Access, profile: str, bearer: Bearer) -> bool:
+    """Whether it is worth nothing any more."""
+    access.carry(Secret(bearer.secret))
+    try:
+        if bearer.kind == "token":
+            return await revoke(access, load_profile(profile), bearer)
+        failure = await end_session(access)
+    except (RemoteError, ConfigError) as wrong:
+        return isinstance(wrong, NotLoggedOn)
+    return failure is None or isinstance(failure, NotLoggedOn)

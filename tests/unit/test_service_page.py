@@ -2,7 +2,9 @@
 
 import ast
 import importlib
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -34,6 +36,19 @@ RULES = {
     "Token": 2,
     "Entry": 1,
 }
+STATUSES = {200, 201, 202, 204, 400, 401, 403, 404, 408, 409, 500, 502, 503}
+NOT_SHOWN = (
+    "making folders", "renaming and moving", "deleting", "restoring", "removing for good",
+    "setting attributes", "listing versions", "content of a version",
+    "listing what was deleted", "the zone log", "members of zones", "changing the password",
+    "revoking a token", "what a browser is shown", "making shares",
+    "method, request and answer of the share token", "body and answer of a revalidation",
+    "what a list of tokens", "what a list of users", "answers to a changed member",
+    "the name of an upload", "which fields of a logon", "which pending state",
+    "when a name is blocked", "what scopes mean", "values of `synchronizationStatus`",
+    "which lists come in pages", "which error belongs", "greatest sizes",
+    "how versions of the interface", "OAuth2",
+)  # fmt: skip
 METHOD = re.compile(r"`(GET|POST|PUT|DELETE) (/[^`]*)`")
 
 
@@ -113,6 +128,7 @@ def test_every_test_in_it_exists() -> None:
     for row in rows():
         tests = named(row.test)
         assert tests, f"SERVICE.md:{row.line} names no test"
+        assert len(set(tests)) == len(tests), f"SERVICE.md:{row.line} names a test twice"
         for test in tests:
             file, _, name = test.partition("::")
             path = ROOT / "tests" / file
@@ -197,6 +213,47 @@ def test_every_rule_has_its_row() -> None:
             if re.fullmatch(rf"{section} \d+", subject)
         ]
         assert found == wanted
+
+
+def test_what_has_neither_number_nor_address_has_its_row() -> None:
+    """The statuses, the header, and all that nobody here knows."""
+    subjects = [row.subject for row in rows()]
+    told = [subject for subject in subjects if subject.startswith("Status ")]
+    assert sorted(int(each) for subject in told for each in re.findall(r"\d+", subject)) == sorted(
+        STATUSES
+    )
+    assert sum(subject.startswith("Header `X-Real-Ip`") for subject in subjects) == 1
+    _, _, end = PAGE.read_text().partition("## What the interface does not show")
+    unknown = [subject for subject in subjects if f"| {subject} |" in end]
+    assert len(unknown) == len(NOT_SHOWN)
+    for subject, wanted in zip(unknown, NOT_SHOWN, strict=True):
+        assert subject.startswith(wanted)
+
+
+def paths_in(function: object) -> set[str]:
+    """The service's paths that a function names, itself or by a constant of its module."""
+    if not inspect.isfunction(function):
+        return set()
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    found |= {function.__globals__.get(name) for name in names}
+    return {blank(text) for text in found if isinstance(text, str) and text.startswith("/")}
+
+
+def test_the_client_asks_there_for_what_a_row_says() -> None:
+    """Of the functions that an endpoint's row names, one has the endpoint's address."""
+    seen = 0
+    for row in rows():
+        wanted = {blank(path) for _method, path in METHOD.findall(row.subject)}
+        if not wanted or row.client.startswith("-") or "[" in row.client:
+            continue
+        names = [name for name in named(row.client) if re.fullmatch(r"[a-z_]+(\.\w+)+", name)]
+        there = [paths_in(resolve(f"zonedrive.{name}")) for name in names]
+        if any(there):
+            seen += 1
+            assert wanted & set().union(*there), f"SERVICE.md:{row.line}: none asks {wanted}"
+    assert seen >= 15
 
 
 def errors_named_by_the_sandbox() -> set[str]:

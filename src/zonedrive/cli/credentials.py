@@ -8,14 +8,16 @@ import sys
 import click
 
 from zonedrive.cli import show
-from zonedrive.cli.options import account_option
+from zonedrive.cli.options import Text, account_option
 from zonedrive.errors import NotLoggedOn
 
 
 @click.command("new-credentials")
 @click.argument("base_url", metavar="[BASE_URL]", required=False)
 @account_option
-@click.option("--username", metavar="USER", help="Who.  [default: the user of the account]")
+@click.option(
+    "--username", type=Text(), metavar="USER", help="Who.  [default: the user of the account]"
+)
 @click.option(
     "--ca-file",
     metavar="PEM",

@@ -14,7 +14,7 @@ import click
 
 from zonedrive.cli import control, show
 from zonedrive.cli.browser import Seat
-from zonedrive.cli.options import account_option, timeout_option
+from zonedrive.cli.options import Text, account_option, timeout_option
 from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths
 
@@ -32,20 +32,26 @@ STOP_SECONDS = 60.0
 @click.command()
 @click.argument("base_url", metavar="BASE_URL")
 @account_option
-@click.option("--username", metavar="USER", help="Your user name; asked for where it is missing.")
+@click.option(
+    "--username", type=Text(), metavar="USER", help="Your user name; asked for where it is missing."
+)
 @click.option(
     "--password-stdin",
     is_flag=True,
     help="Read the password as one line from the standard input.",
 )
-@click.option("--code", metavar="CODE", help="A one-time code, where the service wants one.")
+@click.option(
+    "--code", type=Text(), metavar="CODE", help="A one-time code, where the service wants one."
+)
 @click.option(
     "--idp",
+    type=Text(),
     metavar="NAME",
     help="Sign on in a browser, at the identity provider of that name.",
 )
 @click.option(
     "--personal-id",
+    type=Text(),
     metavar="TYPE",
     help="Sign on in a browser, with a personal identification of that type.",
 )

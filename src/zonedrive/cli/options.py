@@ -3,6 +3,7 @@
 Must not know what the commands do with them.
 """
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -56,6 +57,19 @@ class Id(Name):
         return text
 
 
+class Seconds(click.FloatRange):
+    """A time that ends: no nan, which is neither more nor less than anything, and no inf."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return seconds
+
+
 account_option = click.option(
     "--account",
     type=AccountName(),
@@ -81,7 +95,7 @@ def timeout_option(default: float, what: str) -> Callable[[Decorated], Decorated
     """`--timeout SECONDS`."""
     return click.option(
         "--timeout",
-        type=click.FloatRange(min=0),
+        type=Seconds(),
         default=default,
         show_default=True,
         metavar="SECONDS",

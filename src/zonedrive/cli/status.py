@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from zonedrive.cli import control
-from zonedrive.cli.options import json_option, some_account_option
+from zonedrive.cli.options import Seconds, json_option, some_account_option
 from zonedrive.cli.show import Progress, amount, complain, count, line, table
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning, ZonedriveError
@@ -130,7 +130,7 @@ def _outbox(outbox: dict[str, int]) -> str:
 @some_account_option
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     metavar="SECONDS",
     help="How long to wait.  [default: as long as the service answers]",
 )

@@ -47,6 +47,7 @@ from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import (
     PASSWORD,
     REFUSED,
+    CredentialsStore,
     FileStore,
     Secret,
     SecretStore,
@@ -274,7 +275,7 @@ class Enrolment:
     def _usable_store(self) -> SecretStore:
         """A store that answers now: not one to find locked when the token is there."""
         store = self._open_store(self._paths)
-        if store.kind == "credentials":
+        if isinstance(store, CredentialsStore) and store.gives(session.NAME):
             raise StoreError(
                 f"systemd gives the account {self._paths.account!r} its token",
                 remedy="change it where the unit takes it from, or use another --account",

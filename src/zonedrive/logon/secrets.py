@@ -171,6 +171,10 @@ class CredentialsStore:
     def __init__(self, folder: Path, account: str, beside: SecretStore) -> None:
         self._folder, self._account, self._beside = folder, account, beside
 
+    def gives(self, name: str) -> bool:
+        """Whether systemd gives this one."""
+        return self._path(name).exists()
+
     def get(self, name: str) -> Secret | None:
         """See SecretStore."""
         try:
@@ -182,7 +186,7 @@ class CredentialsStore:
 
     def set(self, name: str, value: Secret) -> None:
         """See SecretStore.  Raises StoreError for what systemd gives."""
-        if self._path(name).exists():
+        if self.gives(name):
             raise StoreError(
                 f"{name} is a credential of systemd and cannot be replaced by zonedrive",
                 remedy="change it where the unit takes it from",

@@ -27,7 +27,7 @@ from zonedrive.logon.access import Access
 from zonedrive.logon.account import Account
 from zonedrive.logon.enrol import Enrolment, Wish
 from zonedrive.logon.local import Backlog
-from zonedrive.logon.secrets import FileStore, Locked, Secret, SecretStore
+from zonedrive.logon.secrets import CredentialsStore, FileStore, Locked, Secret, SecretStore
 from zonedrive.paths import AccountPaths
 
 
@@ -313,16 +313,18 @@ async def test_a_locked_keyring_with_the_key_to_kept_data_is_waited_for(office: 
         await office.log_on()
 
 
-async def test_a_token_of_systemd_is_not_replaced(office: Office) -> None:
+async def test_a_token_of_systemd_is_not_replaced(office: Office, tmp_path: Path) -> None:
     """Found out before a password is typed."""
 
-    class Given(Memory):
-        kind = "credentials"
-
-    office.store = Given(bearer="x")
+    credential = tmp_path / "zonedrive.work.bearer"
+    credential.write_text("x")
+    office.store = CredentialsStore(tmp_path, "work", office.store)
     with pytest.raises(errors.StoreError, match="systemd"):
         await office.log_on()
     assert office.person.wanted == []
+    credential.rename(credential.with_name("zonedrive.work.password"))
+    await office.log_on()  # a password alone is no logon yet
+    assert (office.bearer() or session.Bearer("", "token")).secret == TOKEN
 
 
 async def test_a_password_is_kept_where_that_was_asked_for(office: Office) -> None:

@@ -4,6 +4,7 @@ Must not know what is said.  Names, paths and secrets are not this module's to f
 leaves secrets out.
 """
 
+import errno
 import io
 import logging
 import logging.handlers
@@ -19,6 +20,12 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 # They tell of every request, with its address.
 _CHATTY = ("httpx", "httpcore", "pyfuse3", "keyring", "asyncio")
+
+
+def _is_heard(record: logging.LogRecord) -> bool:
+    """Not that an answer found nobody: who asked was killed, or the mount has just ended."""
+    nobody = f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}"
+    return nobody not in record.getMessage()
 
 
 class PrivateFile(logging.handlers.RotatingFileHandler):
@@ -57,4 +64,5 @@ def _install(handler: logging.Handler, formatter: logging.Formatter, debug: bool
     root.setLevel(logging.DEBUG if debug else logging.INFO)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("pyfuse3").addFilter(_is_heard)
     logging.captureWarnings(True)

@@ -3,8 +3,6 @@
 import contextlib
 import io
 import json
-import os
-import pty
 import shutil
 import socket
 import sqlite3
@@ -18,8 +16,9 @@ import pytest
 import trustme
 
 from tests.harness import world
-from tests.harness.deployment import COMMAND, Deployment
+from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
+from tests.harness.terminal import Terminal
 from zonedrive.cli.logon import _refusal
 from zonedrive.cli.main import main
 from zonedrive.logon.local import Backlog
@@ -280,50 +279,6 @@ def test_a_code_from_a_device(here: Here) -> None:
         here.done("zones")
 
 
-class Terminal:
-    """A person at a terminal."""
-
-    def __init__(self, machine: Machine, *arguments: str) -> None:
-        self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            [COMMAND, *arguments],
-            stdin=theirs, stdout=theirs, stderr=theirs, env=machine.environment,
-            start_new_session=True, preexec_fn=self._make_controlling,
-        )  # fmt: skip
-        os.close(theirs)
-        self.shown = ""
-
-    @staticmethod
-    def _make_controlling() -> None:
-        import fcntl
-        import termios
-
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    def until(self, words: str) -> None:
-        """Wait for the program to show this."""
-        while words not in self.shown:
-            try:
-                data = os.read(self._ours, 4096)
-            except OSError:
-                data = b""
-            assert data, f"{words!r} never came: {self.shown}"
-            self.shown += data.decode()
-
-    def type(self, text: str) -> None:
-        """A line."""
-        self.shown = ""
-        os.write(self._ours, text.encode() + b"\n")
-
-    def end(self) -> int:
-        """Wait for the program's end."""
-        with contextlib.suppress(OSError):
-            while data := os.read(self._ours, 4096):
-                self.shown += data.decode()
-        os.close(self._ours)
-        return self.process.wait(30)
-
-
 def test_a_person_at_a_terminal(machine: Machine) -> None:
     """User, password unseen, then the code that came by mail: the service's flow of steps."""
     with organization('otp = "ServiceMail"') as deployment:
@@ -351,7 +306,7 @@ def test_no_answer_at_a_prompt(machine: Machine, deployment: Deployment, asked: 
     )
     terminal.until(asked)
     terminal.until(": ")
-    os.write(terminal._ours, b"\x04")
+    terminal.press("\x04")
     assert terminal.end() == 1
     assert "\r\nzonedrive: no answer\r\n" in terminal.shown
     assert "Traceback" not in terminal.shown

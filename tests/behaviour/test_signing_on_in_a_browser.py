@@ -122,8 +122,8 @@ def test_what_logs_on_is_seen_nowhere(
         assert "This sign-on is over" in chromium.text
 
 
-def test_what_logs_on_is_not_kept_by_the_browser(machine: Machine, free: Deployment) -> None:
-    """The answer is a form post: of all that a closed browser leaves on the disk, it is nowhere."""
+def test_a_form_post_is_not_kept_by_the_browser(machine: Machine, free: Deployment) -> None:
+    """Of all that a closed browser leaves on the disk, it is nowhere; a fragment would be there."""
     browser = Chromium(free.base_url)
     try:
         desk = Desk(machine, free, "--idp", "corp")

@@ -4,7 +4,10 @@ Must not know requests, nor what is secret: no page holds anything of an answer.
 
 INVARIANT: a page loads nothing from anywhere and runs no script but the one below; both stand in
 the content security policy by their digests.
-INVARIANT: what an answer holds leaves the address bar and the history before anything else is done.
+INVARIANT: what an answer holds leaves the address bar, and the way "back", before anything else is
+done.  A browser's own record of where it was is written before any page can act, whatever status
+that page has (tried in Chromium): an answer in the fragment stays there.  So a form post is asked
+for where there is a choice.
 """
 
 import base64

@@ -99,6 +99,18 @@ def test_the_file_is_its_owners_alone(paths: AccountPaths) -> None:
     assert paths.secrets_file.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_file_of_another_user_is_refused(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever put it there knows what is in it."""
+    store = FileStore(paths.secrets_file)
+    store.set("bearer", Secret("x"))
+    owner = os.geteuid()
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    with pytest.raises(StoreError, match="belongs to another user"):
+        store.get("bearer")
+
+
 def test_a_file_that_others_can_read_is_refused(paths: AccountPaths) -> None:
     """In a line that says what to do."""
     store = FileStore(paths.secrets_file)

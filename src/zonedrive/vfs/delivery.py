@@ -180,6 +180,9 @@ class Delivery:
                 core.journal.drop(old.ino)
             core.tree.update(new, **taken)
             core.journal.rebase(new.ino, base)
+            opened = core.opened.get(new.ino)
+            if opened is not None and opened.session is not None:
+                opened.session.base = base  # begun since the step was planned
             sending = core.journal.get(new.ino)
             if sending is not None and core.is_copy(new, base):  # it is where it came from again
                 core.journal.done(sending, content=True)

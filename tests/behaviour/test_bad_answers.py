@@ -174,26 +174,28 @@ def assert_untouched(trap: socket.socket) -> None:
         trap.accept()
 
 
-@pytest.mark.parametrize(("status", "scheme"), [(302, "https"), (307, "https"), (308, "http")])
 def test_a_redirect_is_never_followed(
-    machine: Machine, meddler: Meddler, trap: socket.socket, status: int, scheme: str
+    machine: Machine, meddler: Meddler, trap: socket.socket
 ) -> None:
     """Neither a password nor a token goes to another host, or over plain HTTP."""
     machine.log_on(meddler, profile="sandbox")
-    send_elsewhere(meddler, trap, status, scheme)
     password = ("--username", "alice@acme.example", "--password-stdin", "--ca-file")
-    for ended in (
-        machine.run("zones"),
-        machine.run("logon", meddler.base_url, *password, meddler.ca_file,
-                    text=f"{world.PASSWORDS['alice']}\n"),
-    ):  # fmt: skip
-        assert (ended.returncode, ended.stdout) == (1, "")
-        assert ended.stderr.count("\n") == 1
-        assert f"{scheme}://127.0.0.1" in ended.stderr
-        assert "not followed" in ended.stderr
-        assert "check the base URL" in ended.stderr
+    for status, scheme in ((302, "https"), (307, "https"), (308, "http")):
+        send_elsewhere(meddler, trap, status, scheme)
+        meddler.came.clear()
+        for ended in (
+            machine.run("zones"),
+            machine.run("logon", meddler.base_url, *password, meddler.ca_file,
+                        text=f"{world.PASSWORDS['alice']}\n"),
+        ):  # fmt: skip
+            assert (ended.returncode, ended.stdout) == (1, "")
+            assert ended.stderr.count("\n") == 1
+            assert f"{scheme}://127.0.0.1" in ended.stderr
+            assert "not followed" in ended.stderr
+            assert "check the base URL" in ended.stderr
+        assert meddler.came
+        assert not any(b"correct" in asked.body for asked in meddler.came)
     assert_untouched(trap)
-    assert not any(b"correct" in asked.body for asked in meddler.came[-2:])
 
 
 def test_redirects_in_the_middle_of_work(
@@ -218,53 +220,53 @@ def test_redirects_in_the_middle_of_work(
     assert_untouched(trap)
 
 
-@pytest.mark.parametrize(
-    ("status", "error", "words"),
-    [
-        (403, "UNSUPPORTED_VERSION", "does not support this version of zonedrive"),
-        (418, "SOMETHING_NEW", "HTTP 418 SOMETHING_NEW: sorry"),
-    ],
-)
-def test_codes_of_any_kind_are_one_line(
-    machine: Machine, meddler: Meddler, status: int, error: str, words: str
-) -> None:
+CODES = [
+    (403, "UNSUPPORTED_VERSION", "does not support this version of zonedrive"),
+    (418, "SOMETHING_NEW", "HTTP 418 SOMETHING_NEW: sorry"),
+]
+
+
+def test_codes_of_any_kind_are_one_line(machine: Machine, meddler: Meddler) -> None:
     """Known or not, at logon and later: the line names it, and the exit code is 1."""
     machine.log_on(meddler, profile="sandbox")
+    current = [CODES[0]]
 
     def mood(answer: Answer) -> None:
-        answer.status = status
+        answer.status, error, _words = current[0]
         answer.say({"error": error, "message": "sorry"})
 
     meddler.about = lambda asked: not asked.path.endswith("requirements")
     meddler.mood = mood
     password = ("--username", "alice@acme.example", "--password-stdin", "--ca-file")
-    for ended in (
-        machine.run("zones"),
-        machine.run("logon", meddler.base_url, *password, meddler.ca_file, text="x\n"),
-    ):
-        assert (ended.returncode, ended.stdout) == (1, "")
-        assert ended.stderr.count("\n") == 1
-        assert words in ended.stderr
+    for current[0] in CODES:
+        for ended in (
+            machine.run("zones"),
+            machine.run("logon", meddler.base_url, *password, meddler.ca_file, text="x\n"),
+        ):
+            assert (ended.returncode, ended.stdout) == (1, "")
+            assert ended.stderr.count("\n") == 1
+            assert current[0][2] in ended.stderr
 
 
-@pytest.mark.parametrize("ahead", [-DAY, DAY])
-def test_a_clock_that_is_wrong_by_a_day(mounted: Mounted, meddler: Meddler, ahead: int) -> None:
+def test_a_clock_that_is_wrong_by_a_day(mounted: Mounted, meddler: Meddler) -> None:
     """Work goes on as ever, and doctor says whose clock is off and by how much."""
+    ahead = [0]
 
     def mood(answer: Answer) -> None:
-        answer.headers["Date"] = formatdate(time() + ahead, usegmt=True)
+        answer.headers["Date"] = formatdate(time() + ahead[0], usegmt=True)
 
     meddler.about, meddler.mood = lambda asked: True, mood
-    before = mounted.zone.read("notes.txt")
-    assert (mounted.root / "notes.txt").read_bytes() == before
-    (mounted.root / "notes.txt").write_bytes(before + b"more\n")
-    mounted.sync()
-    assert mounted.zone.read("notes.txt") == before + b"more\n"
-    assert mounted.status()["state"] == "online"
-    said = json.loads(mounted.machine.run("doctor", "--json").stdout)
-    (clock,) = [check for check in said["checks"] if check["name"] == "clock"]
-    assert not clock["ok"]
-    assert ("behind" if ahead > 0 else "ahead of") in clock["detail"]
+    for ahead[0], word in ((-DAY, "ahead of"), (DAY, "behind")):
+        before = mounted.zone.read("notes.txt")
+        assert (mounted.root / "notes.txt").read_bytes() == before
+        (mounted.root / "notes.txt").write_bytes(before + b"more\n")
+        mounted.sync()
+        assert mounted.zone.read("notes.txt") == before + b"more\n"
+        assert mounted.status()["state"] == "online"
+        said = json.loads(mounted.machine.run("doctor", "--json").stdout)
+        (clock,) = [check for check in said["checks"] if check["name"] == "clock"]
+        assert not clock["ok"]
+        assert word in clock["detail"]
 
 
 def test_an_endless_refusal_is_not_read_to_its_end(mounted: Mounted, meddler: Meddler) -> None:

@@ -276,9 +276,12 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
     doing = "uploading"
     try:
         answer = wire.parse(body, doing)
-        return wire.one_entry(
+        entry = wire.one_entry(
             answer, doing, zone_id=zone_id, parent_id=folder_id, name=name, is_file=True
         )
+        if not (entry.modified_ns and entry.modified_by):  # listings would tell another version
+            raise BadAnswer(f"{doing}: the answer does not say when or by whom")
+        return entry
     except BadAnswer as wrong:
         raise ReplyLost(f"{wrong.message}, so what became of it is unknown") from wrong
 

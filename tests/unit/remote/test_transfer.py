@@ -10,7 +10,8 @@ from zonedrive import errors
 from zonedrive.remote import Transfer
 from zonedrive.remote.transfer import Cancelled
 
-ENTRY = {"id": "e", "name": "n", "size": 3}
+WHEN = {"lastModified": "2026-11-21T12:00:00+00:00", "lastModifiedBy": "alice@acme.example"}
+ENTRY = {"id": "e", "name": "n", "size": 3} | WHEN
 
 
 def content(*pieces: bytes | Exception, status: int = 200, **headers: str) -> httpx.Response:
@@ -243,7 +244,8 @@ def upload(transfer: Transfer, body: Iterable[bytes] = (b"abc",), size: int = 3)
 
 def test_an_upload_gives_the_entry_it_became(stage: Stage) -> None:
     """With the length announced, and what the answer leaves out filled in."""
-    transfer = stage.transfer(lambda request: httpx.Response(200, json={"id": "e", "size": 3}))
+    said = {"id": "e", "size": 3} | WHEN
+    transfer = stage.transfer(lambda request: httpx.Response(200, json=said))
     entry = transfer.upload("z/1", "p", "näme", [b"abc"], 3)
     assert (entry.id, entry.zone_id, entry.parent_id, entry.name) == ("e", "z/1", "p", "näme")
     assert stage.asked() == ["POST /api/zones/z%2F1/files/p"]

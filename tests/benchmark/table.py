@@ -106,7 +106,7 @@ def machine() -> str:
 
 def cells(line: Line) -> list[str]:
     """The columns of a row."""
-    limit = " ".join(f"{line.shown(who)} ({who})" for who in LIMITS if who in line.figures)
+    limit = ", ".join(f"{line.shown(who)} ({who})" for who in LIMITS if who in line.figures)
     goals = ", ".join(map(str, line.verdicts))
     reached = ", ".join(
         ("?" if each.reached is None else f"{each.reached:.{2 if each.reached < 10 else 0}f} x")

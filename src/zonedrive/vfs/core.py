@@ -212,11 +212,11 @@ class Core:
                     self.journal.hurry(inode.ino, time.time_ns())
 
     def announce(self, merged: Merged) -> None:
-        """Tell the kernel what a listing changed.
+        """Tell the kernel what a listing changed, and let go of copies of what was before.
 
-        Not which names appeared: it keeps no name that was missing, and by the time it heard, it
-        might have the name already, with a program inside.  And of a folder that was renamed not
-        that it is gone: the kernel would let nobody work in it any more.
+        The kernel is not told which names appeared: it keeps no name that was missing, and by the
+        time it heard, it might have the name already, with a program inside.  And of a folder that
+        was renamed not that it is gone: it would let nobody work in it any more.
         """
         for parent, name, ino in merged.gone:
             self.invalidations.put(EntryGone(parent, name.encode(), ino))

@@ -20,7 +20,9 @@ SECRETS = {
     "a part of what was read": world.SEED["big.bin"][1_000_000:1_000_032],
     "what was written": b"we buy them all",
     "what was written over": b"we buy nothing",
-    "a coworker": b"bob",
+    # Three bytes alone stand in megabytes of ciphertext by chance.
+    "a coworker": b"bob@acme",
+    "what a coworker wrote": b"bob was",
     "another coworker": b"carol",
     "the domain of the coworkers": b"@acme.example",
 }

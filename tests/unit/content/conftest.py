@@ -20,8 +20,8 @@ def key(request: pytest.FixtureRequest) -> bytes | None:
 
 @pytest.fixture
 async def cache(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Cache]:
-    """A sealed cache with room enough and a short deadline."""
-    made = Cache(tmp_path / "cache", KEY, 1 << 30, stall=2.0)
+    """A sealed cache with room enough."""
+    made = Cache(tmp_path / "cache", KEY, 1 << 30)
     await nursery.start(made.run)
     yield made
     await made.aclose()

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -243,8 +244,10 @@ async def test_offline_is_told_to_all_and_tried_again_later(cache: Cache) -> Non
     reader.close()
 
 
-async def test_a_stalled_download_ends_the_wait(cache: Cache) -> None:
+async def test_a_stalled_download_ends_the_wait(tmp_path: Path, nursery: trio.Nursery) -> None:
     """A service that stops sending freezes nobody: the read fails after the deadline."""
+    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=2.0)
+    await nursery.start(cache.run)
     source = Script(content(MIB))
     source.pace = lambda offset: offset < 256 * KIB or source.go.wait(30)
     reader = cache.open(7, "r", len(source.data), source)
@@ -255,6 +258,7 @@ async def test_a_stalled_download_ends_the_wait(cache: Cache) -> None:
     source.pace = lambda _offset: None
     assert await reader.read(512 * KIB, 4096) == source.data[512 * KIB :][:4096]
     reader.close()
+    await cache.aclose()
 
 
 async def test_another_size_is_another_version(cache: Cache) -> None:

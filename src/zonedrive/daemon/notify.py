@@ -22,6 +22,11 @@ class Notifier:
         if mine and environment.get("WATCHDOG_USEC", "").isdigit():
             self.watchdog_seconds = int(environment["WATCHDOG_USEC"]) / 1e6
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is a service manager."""
+        return bool(self._address)
+
     def ready(self, status: str) -> None:
         """The mount answers."""
         self._send(f"READY=1\nSTATUS={status}")

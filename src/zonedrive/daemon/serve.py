@@ -19,6 +19,7 @@ import trio
 from zonedrive import config, harden
 from zonedrive.daemon import logs
 from zonedrive.daemon.build import Parts, build
+from zonedrive.daemon.bulletin import Bulletin
 from zonedrive.daemon.commands import ENDING, Commands
 from zonedrive.daemon.control import Server
 from zonedrive.daemon.desktop import Desktop
@@ -118,7 +119,10 @@ class Daemon:
             parts.files, parts.files.invalidations, folder, parts.account.base_url
         )
         self._over = trio.Event()
-        self._vigil = Vigil(parts, self._notifier, Desktop())
+        self._vigil = Vigil(parts, Desktop())
+        self._bulletin = Bulletin(
+            self._notifier, parts.service.link, parts.files.report, self._vigil.command
+        )
         self._commands = Commands(parts, self._session, self._over, self._vigil.logged_on)
         self._server = Server(start.paths.control, self._commands.handlers)
 
@@ -149,6 +153,7 @@ class Daemon:
                 nursery.start_soon(self._vigil.run)
                 await nursery.start(self._session.run)
                 self._announce()
+                nursery.start_soon(self._bulletin.run)
                 await self._session.ended.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -156,6 +161,7 @@ class Daemon:
             self._session.close()
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await self._parts.aclose()
+            self._notifier.status(self._bulletin.end())
             self._parts.close()
             self._server.hide()
             self._lock.release()
@@ -169,7 +175,7 @@ class Daemon:
 
     def _announce(self) -> None:
         log.info("%s is mounted at %s", self._parts.account.base_url, self._session.folder)
-        self._notifier.ready(f"{self._session.folder} is mounted")
+        self._notifier.ready(self._bulletin.line())
         self._ready.ok()
 
     async def _watch_signals(

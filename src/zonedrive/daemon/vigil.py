@@ -14,7 +14,6 @@ import trio
 
 from zonedrive.daemon.build import Parts
 from zonedrive.daemon.desktop import Desktop
-from zonedrive.daemon.notify import Notifier
 from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.session import Bearer
@@ -35,8 +34,8 @@ REMIND_NS = 7 * 86_400 * SECOND_NS  # before a token ends that only a person can
 class Vigil:
     """One mount's."""
 
-    def __init__(self, parts: Parts, notifier: Notifier, desktop: Desktop) -> None:
-        self._parts, self._notifier, self._desktop = parts, notifier, desktop
+    def __init__(self, parts: Parts, desktop: Desktop) -> None:
+        self._parts, self._desktop = parts, desktop
         self._woken = trio.Event()
         self._told_at = float("-inf")
         self._reminded_of = ""  # kind and end of the bearer that a person was told of
@@ -68,14 +67,12 @@ class Vigil:
                     continue
                 await self._tell_ended()
             elif state == "online":
-                self._notifier.status("online")
                 await self._desktop.withdraw()
 
     async def _tell_ended(self) -> None:
-        command = self._command()
+        command = self.command()
         why = self._parts.service.link.last_error
         log.info("the logon has ended: run %s", command)
-        self._notifier.status(f"logon required: run {command}")
         if trio.current_time() - self._told_at < RESAY_SECONDS:
             return
         self._told_at = trio.current_time()
@@ -126,7 +123,7 @@ class Vigil:
         if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
             return
         self._reminded_of = ends
-        command = self._command()
+        command = self.command()
         log.info("the logon ends on %s: run %s", bearer.until, command)
         why = f"{_reason(refused)} " if refused else ""
         await self._desktop.show(
@@ -134,8 +131,9 @@ class Vigil:
             f"{why}It is good until {bearer.until}. To go on, run: {command}",
         )
 
-    def _command(self) -> str:
-        """As at the last logon; the account's file tells, which that wrote."""
+    def command(self) -> str:
+        """What to run to log on again: as at the last logon; the account's file, which that
+        wrote, tells."""
         try:
             account = Account.load(self._parts.paths)
         except ZonedriveError:

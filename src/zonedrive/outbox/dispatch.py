@@ -99,6 +99,11 @@ class Dispatcher:
         """Inodes with a step under way."""
         return set(self._running)
 
+    @property
+    def changed(self) -> trio.Event:
+        """Set at the next change of the outbox; another one from then on."""
+        return self._changed
+
     def wake(self) -> None:
         """Something changed: look again."""
         self._wake.set()

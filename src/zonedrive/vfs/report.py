@@ -77,6 +77,24 @@ class Report:
         intents = self._core.journal.pending()
         return {"files": len(intents), "bytes": sum(intent.size for intent in intents)}
 
+    @property
+    def changed(self) -> trio.Event:
+        """Set at the next change of the outbox; to be taken before looking at it."""
+        return self._dispatcher.changed
+
+    def work(self) -> dict[str, int]:
+        """What waits and how far it is, without a name: files, bytes, sent, uploading, failed."""
+        intents = self._core.journal.pending()
+        running = self._dispatcher.running
+        moving = [intent for intent in intents if intent.ino in running]
+        return {
+            "files": len(intents),
+            "bytes": sum(intent.size for intent in intents),
+            "sent": sum(min(self._uploads.sent(one.ino), one.size) for one in moving),
+            "uploading": len(moving),
+            "failed": sum(intent.failed for intent in intents),
+        }
+
     def state(self, ino: int) -> str:
         """The state of one entry, as its extended attribute says it."""
         return state_of(self._core, self._core.tree.get(ino))

@@ -14,7 +14,6 @@ from tests.harness.bus import Bus, Screen
 from tests.unit.logon.test_session import Memory
 from zonedrive.daemon.build import Parts
 from zonedrive.daemon.desktop import Desktop
-from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.vigil import Vigil
 from zonedrive.errors import CredentialsRefused, NotLoggedOn
 from zonedrive.logon.account import Account
@@ -88,7 +87,7 @@ class Watched:
             paths=paths,
             service=SimpleNamespace(link=self.link),
         )
-        self.vigil = Vigil(cast(Parts, parts), Notifier({}), cast(Desktop, self.desktop))
+        self.vigil = Vigil(cast(Parts, parts), cast(Desktop, self.desktop))
 
     async def go_by(self, days: float) -> None:
         """Let time pass."""

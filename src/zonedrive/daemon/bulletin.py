@@ -1,0 +1,103 @@
+"""The line about a mount that a service manager shows: `systemctl --user status`.
+
+Must not know how a line gets there (`notify`), nor name a file: others may read it.
+
+INVARIANT: without a service manager nothing is looked at, and with one nothing is while nothing
+happens.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
+
+from zonedrive.daemon.notify import Notifier
+from zonedrive.remote.link import Link
+from zonedrive.vfs.report import Report
+
+CALM_SECONDS = 1.0
+"""Between two lines; a logon that is renewed shows for less."""
+
+PROGRESS_SECONDS = 2.0
+"""Between two looks at uploads under way."""
+
+
+class Bulletin:
+    """One mount's."""
+
+    def __init__(
+        self, notifier: Notifier, link: Link, report: Report, command: Callable[[], str]
+    ) -> None:
+        """`command` gives what a person types to log on again."""
+        self._notifier, self._link, self._report, self._command = notifier, link, report, command
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if not self._notifier.is_heard:
+            return
+        said = ""
+        while True:
+            changed, state = self._report.changed, self._link.state
+            line, busy = self.line(), bool(self._report.work()["uploading"])
+            if line != said:
+                self._notifier.status(line)
+                said = line
+            await trio.sleep(CALM_SECONDS)
+            with trio.move_on_after(PROGRESS_SECONDS if busy else float("inf")):
+                await _first(changed.wait, partial(self._link.wait_other, state))
+
+    def line(self) -> str:
+        """State, and what is not on the service yet."""
+        return f"{self._state()}; {self._outbox()}"
+
+    def end(self) -> str:
+        """The last line; also when the stores are closed."""
+        return f"unmounted; {self._left()}"
+
+    def _state(self) -> str:
+        state, why = self._link.state, self._link.last_error
+        if state == "logon-required":
+            return f"logon required, run: {self._command()}"
+        return f"{state} ({why})" if state == "offline" and why else state
+
+    def _outbox(self) -> str:
+        work = self._report.work()
+        if not work["files"]:
+            return "everything is on the service"
+        files = "1 file" if work["files"] == 1 else f"{work['files']} files"
+        parts = [f"{files} to upload, {_size(work['sent'])} of {_size(work['bytes'])}"]
+        if work["uploading"]:
+            parts.append(f"{work['uploading']} under way")
+        if work["failed"]:
+            parts.append(f"{work['failed']} refused, see zonedrive status")
+        return ", ".join(parts)
+
+    def _left(self) -> str:
+        left = self._report.left()
+        if not left["files"]:
+            return "everything is on the service"
+        files = "1 file is" if left["files"] == 1 else f"{left['files']} files are"
+        return (
+            f"{files} not on the service yet ({_size(left['bytes'])}); kept here, uploads"
+            " go on at the next mount"
+        )
+
+
+def _size(amount: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
+
+
+async def _first(*works: Callable[[], Awaitable[object]]) -> None:
+    """Return when one of them does."""
+    async with trio.open_nursery() as nursery:
+
+        async def wait(work: Callable[[], Awaitable[object]]) -> None:
+            await work()
+            nursery.cancel_scope.cancel()
+
+        for work in works:
+            nursery.start_soon(wait, work)

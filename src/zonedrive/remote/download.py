@@ -6,6 +6,7 @@ INVARIANT: a download ends with its last byte or with an exception, never silent
 """
 
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self
@@ -55,6 +56,11 @@ class Download:
         self.validator: str | None = headers.get("ETag") or headers.get("Last-Modified")
         self.aborted = False
         self._response = response
+        stream = response.extensions.get("network_stream")
+        self._stream = stream if isinstance(stream, sockets.Stream) else None
+        self._exchange = self._stream.exchange if self._stream else 0
+        self._ending = threading.Lock()  # of `_whole`, which `abort` looks at
+        self._whole = False  # all came, so the connection is given back any moment
         self._end = end
         self._wanted = wanted  # where the range that was asked for ends, None: with the content
         self._owner = owner
@@ -85,14 +91,15 @@ class Download:
                 self.spare.append(chunk.obj)
 
     def abort(self) -> None:
-        """Break off what another thread iterates: it ends in an error soon, as it was wished.
+        """Break off what another thread iterates: it ends soon, in an error where bytes lack.
 
-        Not after `close`: the connection may be somebody else's by then.
+        Not after `close`.  What has come whole leaves its connection to others, and is not
+        touched: an upload of theirs would end in a lost reply.
         """
-        self.aborted = True
-        stream = self._response.extensions.get("network_stream")
-        if isinstance(stream, sockets.Stream):
-            stream.hang_up()
+        with self._ending:
+            self.aborted = True
+            if self._stream is not None and not self._whole:
+                self._stream.hang_up(self._exchange)
 
     def __iter__(self) -> Iterator[Buffer]:
         """The bytes from `offset` on, in chunks of some hundred KiB; once.
@@ -107,6 +114,9 @@ class Download:
             position += len(chunk)
             if self._end is not None and position > self._end:
                 raise self._wrong(f"more than the announced {self._end} bytes came")
+            if position == self._end:
+                with self._ending:
+                    self._whole = True
             yield chunk
         if self._end is not None and position < self._end:
             raise self._wrong(f"only {position} of {self._end} bytes came")

@@ -83,16 +83,23 @@ class Stream(httpcore.NetworkStream):
         self._writable.register(self._socket, select.POLLOUT)
         self._stall_seconds = stall_seconds
         self._clock = clock
+        self.exchange = 0  # which request, and its answer, are on it
+        self._changing = threading.Lock()  # of that
         self._asked = True  # nothing of the answer has come yet
         self._waited = 0.0
         self._came = 0
         self._open_ones = open_ones or Open()
         self._open_ones.add(self)
 
-    def hang_up(self) -> None:
-        """Make a read or write that another thread waits in end now (closing would not)."""
-        with contextlib.suppress(OSError):  # it has ended by itself
-            self._socket.shutdown(socket.SHUT_RDWR)
+    def hang_up(self, exchange: int | None = None) -> None:
+        """Make a read or write that another thread waits in end now (closing would not).
+
+        Not where the connection is another exchange's by now, if one is given.
+        """
+        with self._changing:
+            if exchange in (None, self.exchange):
+                with contextlib.suppress(OSError):  # it has ended by itself
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """What is there, once something is."""
@@ -128,6 +135,9 @@ class Stream(httpcore.NetworkStream):
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """All of `buffer`; `timeout` is for each piece that the system takes."""
+        if not self._asked:
+            with self._changing:
+                self.exchange += 1
         self._asked, self._waited, self._came = True, 0.0, 0
         rest = memoryview(buffer)
         try:

@@ -273,6 +273,41 @@ def test_a_refusal_before_the_end_of_an_upload_is_heard(
         service.upload("z", "p", "n", [b"x" * (1 << 20)] * 4, 4 << 20)
 
 
+WHOLE = [
+    pytest.param(b"Content-Length: 4\r\n\r\nabcd", id="known length"),
+    pytest.param(b"Transfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n", id="chunks"),
+]
+
+
+@pytest.mark.parametrize("body", WHOLE)
+def test_breaking_off_what_is_over_harms_nobody_else(
+    peer: Callable[[Talk], Peer], ca_file: Path, body: bytes
+) -> None:
+    """The connection of a download that has come whole is another one's already."""
+    connections, more = [], threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        connections.append(connection)
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + body)
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
+        more.wait(30)
+        connection.sendall(b"def")
+
+    service = transfer(peer(talk).url, ca_file, stall_seconds=30)
+    first = service.download("z", "f")
+    assert b"".join(first) == b"abcd"
+    if b"Length" in body:
+        first.abort()
+    with service.download("z", "f") as second:
+        first.abort()
+        more.set()
+        assert b"".join(second) == b"abcdef"
+    assert len(connections) == 1
+    service.close()
+
+
 def test_closing_the_client_ends_what_runs(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
     """A shutdown does not wait for a download."""
     talk = Dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 600_000)

@@ -48,6 +48,10 @@ class MountError(ZonedriveError):
     """A mount point that cannot be used, or a kernel that refuses the mount."""
 
 
+class MountEnded(MountError):
+    """The mount went away while something was asked of its daemon."""
+
+
 class RemoteError(ZonedriveError):
     """The service, or the way to it, failed.
 

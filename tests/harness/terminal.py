@@ -7,24 +7,56 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
+import select
+import signal
 import subprocess
 import termios
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
 from tests.harness.deployment import COMMAND
-from tests.harness.machine import Machine
+
+CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+class Place(Protocol):
+    """Where a command runs: a machine, for instance."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Its variables."""
+
+    @property
+    def folder(self) -> Path:
+        """Its working folder."""
 
 
 class Terminal:
     """One command, whose terminal is its standard input, output and error."""
 
-    def __init__(self, machine: Machine, *arguments: str) -> None:
+    def __init__(
+        self, machine: Place, *arguments: str, size: tuple[int, int] | None = None
+    ) -> None:
+        """`size`: columns and lines of a terminal that knows them, as real ones do."""
         self._ours, theirs = pty.openpty()
+        environment = dict(machine.environment)
+        if size is not None:
+            termios.tcsetwinsize(theirs, (size[1], size[0]))
+            environment = {
+                name: environment[name] for name in environment if name not in ("COLUMNS", "LINES")
+            }
+            environment.setdefault("TERM", "xterm-256color")
+        self._before = termios.tcgetattr(theirs)
         self._process = subprocess.Popen(
             [COMMAND, *arguments],
-            stdin=theirs, stdout=theirs, stderr=theirs, env=machine.environment,
+            stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
             start_new_session=True, preexec_fn=self._make_controlling, cwd=machine.folder,
         )  # fmt: skip
-        os.close(theirs)
+        self._theirs = theirs if size is not None else None
+        if size is None:
+            os.close(theirs)
         self.shown = ""
 
     @staticmethod
@@ -49,6 +81,33 @@ class Terminal:
     def press(self, keys: str) -> None:
         """Keys without Enter, such as Ctrl-C as \\x03."""
         os.write(self._ours, keys.encode())
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal, as of somebody who closes the window."""
+        self._process.send_signal(number)
+
+    def text(self) -> str:
+        """What is shown, without what moves the cursor or gives colours."""
+        return CONTROLS.sub("", self.shown)
+
+    def is_as_before(self) -> bool:
+        """Whether echo, cursor and screen are what they were; after `leave`."""
+        hidden, back = self.shown.rfind("\x1b[?25l"), self.shown.rfind("\x1b[?25h")
+        other, own = self.shown.rfind("\x1b[?1049h"), self.shown.rfind("\x1b[?1049l")
+        return hidden <= back and other <= own and self._after == self._before
+
+    def leave(self) -> int:
+        """As `end`, of a terminal with a size: that stays open, so that one can look at it."""
+        assert self._theirs is not None
+        while self._process.poll() is None:
+            if select.select([self._ours], [], [], 0.05)[0]:
+                self.shown += os.read(self._ours, 4096).decode(errors="replace")
+        code = self._process.wait()
+        self._after: list[Any] = termios.tcgetattr(self._theirs)
+        os.close(self._theirs)
+        self._theirs = None
+        self.end()
+        return code
 
     def end(self) -> int:
         """Wait for the command's end; its exit code."""

@@ -11,7 +11,7 @@ import platformdirs
 
 from zonedrive.daemon import lock, protocol
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import ConfigError, NotLoggedOn, ZonedriveError
+from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths
 
@@ -34,16 +34,33 @@ class Silent(ZonedriveError):
         )
 
 
+class Ended(MountEnded):
+    """The daemon went away while something was asked of it."""
+
+    def __init__(self, paths: AccountPaths) -> None:
+        super().__init__(
+            f"the daemon of account {paths.account} ended without an answer",
+            remedy=f"see {paths.log}",
+        )
+
+
 def stream(
     paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
 ) -> Iterator[Message]:
     """Every line that the account's daemon answers; the last one has "done".
 
     `timeout` is the longest silence, in seconds.  Raises NoDaemon (NotLoggedOn where the account
-    has no logon either), or what the daemon raised.
+    has no logon either), Silent, Ended, protocol.Stranger, or what the daemon raised.
     """
     try:
         connection = protocol.connect(paths.control, CONNECT_SECONDS)
+    except TimeoutError as slow:
+        raise Silent(paths) from slow
+    except PermissionError as wrong:
+        raise ZonedriveError(
+            f"{paths.control} cannot be used: it belongs to another user",
+            remedy="set XDG_RUNTIME_DIR to a folder of your own",
+        ) from wrong
     except OSError as wrong:
         if not paths.account_file.exists():
             raise _not_logged_on(paths.account) from wrong
@@ -62,20 +79,13 @@ def stream(
         except TimeoutError as slow:
             raise Silent(paths) from slow
         except ConnectionError as wrong:
-            raise _ended(paths) from wrong
-    raise _ended(paths)
+            raise Ended(paths) from wrong
+    raise Ended(paths)
 
 
 def _not_logged_on(account: str) -> NotLoggedOn:
     return NotLoggedOn(
         f"the account {account!r} is not logged on", remedy="run zonedrive logon URL"
-    )
-
-
-def _ended(paths: AccountPaths) -> ZonedriveError:
-    return ZonedriveError(
-        f"the daemon of account {paths.account} ended without an answer",
-        remedy=f"see {paths.log}",
     )
 
 

@@ -1,4 +1,4 @@
-"""How things are shown to people: tables, sizes, times.  Plain, and as wide as the terminal.
+"""How things are shown to people: lines, tables, sizes.  Plain, and as wide as the terminal.
 
 Must not know what is shown.
 
@@ -6,24 +6,32 @@ INVARIANT: whatever a text holds that came from elsewhere, it steers no terminal
 line here is one line there.  The commands write through this module alone.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+    from rich.text import Text
 
 UNFOLDED = 1000
 """The width where there is no terminal: a program that reads the lines wants them whole."""
 
 NARROW = 60
 """Columns below which a table is shown as blocks of lines."""
+
+DUMB = ("", "dumb", "unknown")
+"""Kinds of terminal (TERM) that cannot do more than print."""
+
+BAR = 20
+"""Characters of a bar, where there is room for it."""
 
 WORD = 200
 """Characters of a name within a line."""
@@ -79,13 +87,19 @@ def width() -> int:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
 ) -> None:
+    """Show a `grid`."""
+    _console().print(grid(columns, rows, right=right))
+
+
+def grid(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+) -> "RenderableType":
     """Rows under headings; in a narrow terminal each row as a block of lines.
 
     Columns named in `right` hold numbers.
     """
     if width() < NARROW:
-        _blocks(columns, rows)
-        return
+        return _blocks(columns, rows)
     from rich import box
     from rich.table import Table
 
@@ -100,7 +114,7 @@ def table(
         )
     for row in rows:
         shown.add_row(*[_printable(cell) for cell in row])
-    _console().print(shown)
+    return shown
 
 
 def records(items: Sequence[Mapping[str, object]]) -> None:
@@ -113,14 +127,28 @@ def records(items: Sequence[Mapping[str, object]]) -> None:
     rows = [[_cell(item.get(name)) for name in shown] for item in items]
     if _natural_width([shown, *rows]) > width():
         click.echo()  # as before a table
-        _blocks(shown, rows)
+        _console().print(_blocks(shown, rows))
     else:
         table(shown, rows)
 
 
 def line(text: str, style: str = "") -> None:
     """One line (folded where the terminal is narrow); `style` is rich's, for terminals only."""
-    _console().print(_printable(text), style=style, soft_wrap=width() == UNFOLDED)
+    put(words(text, style))
+
+
+def words(text: str, style: str = "") -> "Text":
+    """A line, to be put somewhere; what does not fit into one continues in the next."""
+    from rich.text import Text
+
+    return Text(_printable(text), style=style, overflow="fold")
+
+
+def put(shown: "RenderableType") -> None:
+    """Show what `words` or `grid` made."""
+    from rich.text import Text
+
+    _console().print(shown, soft_wrap=isinstance(shown, Text) and width() == UNFOLDED)
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -163,10 +191,10 @@ class Progress:
     """A line on the terminal that changes while something is waited for; elsewhere nothing."""
 
     def __init__(self) -> None:
-        self._shows = sys.stderr.isatty()
+        self._shows = can_redraw(sys.stderr)
         self._last = ""
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -175,9 +203,38 @@ class Progress:
     def show(self, text: str) -> None:
         """Replace the line by `text`."""
         if self._shows and text != self._last:
-            columns = shutil.get_terminal_size((80, 24)).columns
-            click.echo(f"\r\x1b[K{_printable(text)[: columns - 1]}", nl=False, err=True)
+            fitting = _cut(clean(text), _columns(sys.stderr) - 1)
+            click.echo(f"\r\x1b[K{fitting}", nl=False, err=True)
             self._last = text
+
+    def bar(self, done: float, text: str) -> None:
+        """The same behind a bar, of which `done` (0 to 1) is full."""
+        size = min(BAR, _columns(sys.stderr) // 5)
+        full = int(size * min(1.0, max(0.0, done)))
+        self.show(f"[{'#' * full}{'-' * (size - full)}] {text}")
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Whether what stands there can be replaced."""
+    return stream.isatty() and os.environ.get("TERM", "") not in DUMB
+
+
+def _columns(stream: TextIO) -> int:
+    """Of the terminal that `stream` is."""
+    with contextlib.suppress(OSError):
+        if found := os.get_terminal_size(stream.fileno()).columns:
+            return max(20, found)
+    return max(20, shutil.get_terminal_size((80, 24)).columns)
+
+
+def _cut(text: str, columns: int) -> str:
+    """What fits into a line: some characters take two columns."""
+    from rich.cells import cell_len
+
+    text = text[:columns]
+    while cell_len(text) > columns:
+        text = text[:-1]
+    return text
 
 
 def _cell(value: object) -> str:
@@ -201,13 +258,15 @@ def _natural_width(rows: Sequence[Sequence[str]]) -> int:
     return sum(widths) + 3 * len(widths)
 
 
-def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> "RenderableType":
+    from rich.console import Group
+
+    lines = []
     for number, row in enumerate(rows):
         if number:
-            click.echo()
-        for name, cell in zip(columns, row, strict=True):
-            if cell:
-                line(f"{name}: {cell}")
+            lines.append(words(""))
+        lines += [words(f"{name}: {cell}") for name, cell in zip(columns, row, strict=True) if cell]
+    return Group(*lines)
 
 
 def _console() -> "Console":
@@ -219,7 +278,7 @@ def _console() -> "Console":
         markup=False,
         emoji=False,
         soft_wrap=False,
-        no_color=not sys.stdout.isatty(),
+        no_color=None if sys.stdout.isatty() else True,  # None: as NO_COLOR says
     )
 
 

@@ -3,29 +3,38 @@
 Must not know how the daemon finds out.
 """
 
+import contextlib
 import json
-import sys
 import time
 from typing import Any
 
 import click
 
-from zonedrive.cli import control
+from zonedrive.cli import control, overview
+from zonedrive.cli.live import View
 from zonedrive.cli.options import Seconds, json_option, some_account_option
-from zonedrive.cli.show import Progress, amount, complain, count, line, table
+from zonedrive.cli.show import Progress, amount, complain, count, line, put
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import AlreadyRunning, ZonedriveError
+from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.paths import AccountPaths
 
 WATCH_SECONDS = 1.0
+ASK_SECONDS = 30.0
 
-STATES = {
-    "offline": "the service cannot be reached: what is cached can be read, what you write waits"
-    " and is sent by itself when it is back",
-    "logon-required": "the logon has ended: what is cached can be read, what you write waits;"
-    " run: COMMAND",
-}
-"""What each state but `online` means, and what to do."""
+BETWEEN_SECONDS = 20.0
+"""How long a daemon may be between its start and its first answer, or its last answer and end."""
+
+SHOWN = 10
+"""So many uploads are shown to people; programs get all of them."""
+
+WATCHED = 100
+"""… and at most so many to those who watch, as far as the terminal goes."""
+
+LINES_ABOVE = 14
+"""Of a picture, without its uploads."""
+
+FILE_BYTES = 64 << 10
+"""What a file counts beside its bytes in a bar."""
 
 FAILED_LINES = 5
 """So many failures are told one by one."""
@@ -37,92 +46,100 @@ FAILED_LINES = 5
 @json_option
 @click.option("--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: bool) -> None:
-    """Show the mount, what waits to be uploaded, and the cache.
+    """Show whether all is on the service, what waits to be uploaded, and the cache.
 
-    With PATH, only the uploads there.
+    With PATH, only the uploads there.  Exits with 0 also where something waits or failed; a
+    script asks 'zonedrive sync --timeout 0', which exits with 0 only where nothing does.
     """
     paths, below = control.resolve(path, account)
-    shown: dict[str, Any] | None = None
-    while True:
-        found = _status(paths, below)
-        if found != shown:
-            _show(found, as_json=as_json, watch=watch)
-            shown = found
-        if not watch:
-            return
-        time.sleep(WATCH_SECONDS)
-
-
-def _status(paths: AccountPaths, below: list[str]) -> dict[str, Any]:
-    try:
-        found = control.ask(paths, {"command": "status", "paths": below}, timeout=30)
-    except control.NoDaemon:
-        from zonedrive.daemon import unmounted
-
-        try:
-            return unmounted.status(paths)
-        except AlreadyRunning:  # it has come up just now
-            found = control.ask(paths, {"command": "status", "paths": below}, timeout=30)
-    del found["done"]
-    return found
-
-
-def _show(found: dict[str, Any], *, as_json: bool, watch: bool) -> None:
-    if as_json:
-        # Watched, an object a line, so that a program can tell where one ends.
-        click.echo(json.dumps(found, indent=None if watch else 2))
+    look = Look(paths, below, None if as_json else WATCHED if watch else SHOWN)
+    if watch:
+        _watch(look, as_json=as_json)
         return
-    if watch and sys.stdout.isatty():
-        click.echo("\x1b[H\x1b[2J", nl=False)
-    place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
-    line(f"{found['account']}: {place}, {found['state']}", "bold")
-    if found["mountpoint"] and (meaning := STATES.get(found["state"])):
-        if "COMMAND" in meaning:
-            meaning = meaning.replace("COMMAND", _logon_command(found))
-        line(meaning)
-    outbox, cache, tree = found["outbox"], found["cache"], found["tree"]
-    line(f"service  {found['base_url']}")
-    line(f"outbox   {_outbox(outbox)}")
-    line(f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}")
-    folders = count(tree["folders"], "folder")
-    line(f"known    {count(tree['entries'], 'entry', 'entries')} in {folders}")
-    if found.get("notice"):
-        line(found["notice"])
-    if found["uploads"]:
-        click.echo()
-        table(
-            ["path", "state", "size", "sent", "error"],
-            [
-                [
-                    one["path"],
-                    one["state"],
-                    amount(one["size"]),
-                    amount(one["sent"]) if one["sent"] else "",
-                    one["error"] or "",
-                ]
-                for one in found["uploads"]
-            ],
-            right=["size", "sent"],
-        )
+    found = look.first()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for part in overview.picture(found, part=bool(below), rows=SHOWN):
+        put(part)
 
 
-def _logon_command(found: dict[str, Any]) -> str:
-    """What to type, the way of the last time included (a sign-on in a browser, say)."""
-    from zonedrive.logon.account import Account
+def _watch(look: "Look", *, as_json: bool) -> None:
+    """Until Ctrl-C, or the reader has gone; a mount that ends is waited for to come back."""
+    found, drawn = look.first(), None
+    with View().open() as view:
+        while True:
+            now = (found, view.size)
+            if now != drawn and as_json:
+                # An object a line, so that a program can tell where one ends.
+                click.echo(json.dumps(found))
+            elif now != drawn:
+                rows = SHOWN if view.size is None else max(3, view.size[1] - LINES_ABOVE)
+                view.show(overview.picture(found, part=bool(look.below), rows=rows))
+            drawn = now
+            if not view.pause(WATCH_SECONDS):
+                return
+            found = look.again(found)
 
-    try:
-        return Account.load(AccountPaths(found["account"])).logon_command()
-    except ZonedriveError:
-        return f"zonedrive logon {found['base_url']}"
+
+class Look:
+    """Asks how one account is, whether its daemon runs or not."""
+
+    def __init__(self, paths: AccountPaths, below: list[str], most: int | None) -> None:
+        self._paths, self.below = paths, below
+        self._request: dict[str, Any] = {"command": "status", "paths": below}
+        if most is not None:
+            self._request["most"] = most
+
+    def first(self) -> dict[str, Any]:
+        """The contract's object, of the daemon or else of what it left."""
+        end = time.monotonic() + BETWEEN_SECONDS
+        while True:
+            with contextlib.suppress(control.NoDaemon, control.Ended):
+                return self._asked()
+            from zonedrive.daemon import unmounted
+
+            try:
+                return unmounted.status(self._paths)
+            except AlreadyRunning:  # a daemon is just coming up, or going
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.1)
+
+    def again(self, former: dict[str, Any]) -> dict[str, Any]:
+        """The same later.  Where the daemon has gone this asks for no lock: one may be coming."""
+        try:
+            return self._asked()
+        except (control.NoDaemon, MountEnded):
+            return self._left(former)
+        except control.Silent as silent:
+            return {**former, "notice": silent.line()}
+
+    def _asked(self) -> dict[str, Any]:
+        found = control.ask(self._paths, self._request, timeout=ASK_SECONDS)
+        del found["done"]
+        return found
+
+    def _left(self, former: dict[str, Any]) -> dict[str, Any]:
+        """What is known of a mount that has ended, and how much it left."""
+        from zonedrive.daemon.backlog import at_rest
+
+        gone = {"mountpoint": None, "pid": None, "state": "offline"}
+        known = {name: former[name] for name in former if name not in ("reason", "remedy")}
+        outbox, uploads = dict(former["outbox"]), [_resting(one) for one in former["uploads"]]
+        outbox["pending"], outbox["uploading"] = outbox["pending"] + outbox["uploading"], 0
+        with contextlib.suppress(ZonedriveError, OSError):
+            rest = at_rest(self._paths)
+            if not self.below:
+                outbox["failed"] = min(outbox["failed"], rest.files)
+                outbox |= {"bytes": rest.bytes, "pending": rest.files - outbox["failed"]}
+                uploads = uploads[: rest.files]
+        return {**known, **gone, "outbox": outbox, "uploads": uploads}
 
 
-def _outbox(outbox: dict[str, int]) -> str:
-    parts = [
-        f"{outbox[name]} {name if name != 'conflicts' else 'in conflict'}"
-        for name in ("pending", "uploading", "failed", "conflicts")
-        if outbox[name]
-    ]
-    return f"{', '.join(parts)} ({amount(outbox['bytes'])})" if parts else "empty"
+def _resting(upload: dict[str, Any]) -> dict[str, Any]:
+    state = "pending" if upload["state"] == "uploading" else upload["state"]
+    return {**upload, "state": state, "sent": 0}
 
 
 @click.command()
@@ -142,11 +159,57 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
     """
     paths, below = control.resolve(path, account)
     last: Message = {}
-    with Progress() as progress:
-        request = {"command": "sync", "paths": below, "timeout": timeout}
-        for last in control.stream(paths, request):
-            left = last["left"]
-            progress.show(f"waiting for {count(left['files'], 'file')} ({amount(left['bytes'])})")
+    try:
+        with Progress() as progress:
+            request = {"command": "sync", "paths": below, "timeout": timeout}
+            way = Way()
+            for last in control.stream(paths, request):
+                if not last.get("done"):
+                    progress.bar(*way.at(last))
+    except (control.NoDaemon, MountEnded) as ended:
+        _say_unsent(paths, ended)
+        return
+    _tell(last)
+    click.get_current_context().exit(last["exit"])
+
+
+class Way:
+    """How far a `sync` is: what it began with, and what was added meanwhile, is the whole."""
+
+    def __init__(self) -> None:
+        self._files = self._bytes = 0
+
+    def at(self, message: Message) -> tuple[float, str]:
+        """The part that is done, 0 to 1, and that in words."""
+        left = message["left"]
+        self._files, self._bytes = max(self._files, left["files"]), max(self._bytes, left["bytes"])
+        # Small files take their time as well, and some changes have no bytes at all.
+        whole = self._bytes + self._files * FILE_BYTES
+        done = 1 - (left["bytes"] + left["files"] * FILE_BYTES) / whole if whole else 0.0
+        text = f"{count(left['files'], 'file')} ({amount(left['bytes'])}) left"
+        state = message.get("state", "online")
+        return done, text if state == "online" else f"{state}: {text}"
+
+
+def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
+    """Without a mount nothing is sent: say how much waits.  Raises ZonedriveError if any does."""
+    from zonedrive.daemon.backlog import at_rest
+
+    rest = at_rest(paths)
+    waits = f"{count(rest.files, 'file')} ({amount(rest.bytes)}) not on the service yet"
+    if isinstance(ended, MountEnded):
+        if rest.files:
+            raise ZonedriveError(
+                f"the mount has ended: {waits}; kept here, uploads go on at the next mount"
+            ) from ended
+        return
+    if rest.files:
+        raise ZonedriveError(f"{ended.message}: {waits}", remedy=ended.remedy) from ended
+    raise ended
+
+
+def _tell(last: Message) -> None:
+    """How it ended."""
     for copy in last["conflicts"]:
         line(f"kept beside somebody else's version: {copy}")
     for new in last.get("anew", []):
@@ -161,4 +224,3 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
         said = f"{count(left['files'], 'file')} ({amount(left['bytes'])}) not on the service yet"
         reason = f": {last['reason']}" if last["reason"] else ""
         complain(f"{said}{reason}")
-    click.get_current_context().exit(last["exit"])

@@ -17,6 +17,7 @@ from zonedrive.daemon.control import Handler, Say
 from zonedrive.daemon.pinning import Pinning
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.trash import Trash
+from zonedrive.daemon.vigil import logon_command
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
@@ -70,16 +71,31 @@ class Commands:
     # ---- looking ----
 
     async def status(self, request: Message, say: Say) -> Message:
-        """The contract's object; `paths` limits the uploads."""
+        """The contract's object; `paths` limits the uploads, `most` how many of them are given.
+
+        Where the service is not online also `reason`, and `remedy` where a person can do something.
+        """
         paths = await self._inodes(request)
-        found = self._parts.files.report.status(paths)
+        found = self._parts.files.report.status(paths, _most(request))
         return {
             "account": self._parts.paths.account,
             "base_url": self._parts.account.base_url,
             "mountpoint": os.fspath(self._session.folder),
             "pid": os.getpid(),
             **found,
+            **self._why(),
         }
+
+    def _why(self) -> dict[str, str]:
+        """Why the service is not online."""
+        link = self._parts.service.link
+        if link.state == "online":
+            return {}
+        reason = link.last_error
+        said = {"reason": reason.message} if reason is not None else {}
+        if link.state == "logon-required":
+            return {**said, "remedy": logon_command(self._parts)}
+        return said
 
     async def vitals(self, request: Message, say: Say) -> Message:
         """How it is, without a name."""
@@ -168,9 +184,9 @@ class Commands:
     async def _say_progress(self, roots: list[int], say: Say) -> None:
         while True:
             await trio.sleep(SAY_SECONDS)
-            uploads = self._parts.files.report.status(roots)["uploads"]
-            total = sum(one["size"] - one["sent"] for one in uploads)
-            await say({"left": {"files": len(uploads), "bytes": total}})
+            work = self._parts.files.report.work(roots)
+            left = {"files": work["files"], "bytes": work["bytes"] - work["sent"]}
+            await say({"left": left, "state": self._parts.service.link.state})
 
     async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
         """End a wait that has no timeout once the service has been away for too long."""
@@ -249,6 +265,15 @@ def _timeout(request: Message) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
         raise ZonedriveError("the request's timeout is no number of seconds")
     return float(value)
+
+
+def _most(request: Message) -> int | None:
+    value = request.get("most")
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ZonedriveError("the request's most is no number of uploads")
+    return value
 
 
 def _conflict(found: dict[str, Any]) -> dict[str, Any]:

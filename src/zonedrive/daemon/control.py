@@ -10,7 +10,6 @@ import errno
 import logging
 import os
 import socket
-import struct
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import trio
 
 from zonedrive.daemon import protocol
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import MountEnded, ZonedriveError
 from zonedrive.paths import private_dir
 
 log = logging.getLogger(__name__)
@@ -42,8 +41,11 @@ class Server:
         self._one_done = trio.Event()
 
     def listen(self) -> None:
-        """Put the socket in its place; one that a killed daemon left is replaced."""
-        private_dir(self._path.parent)
+        """Put the socket in its place; one that a killed daemon left is replaced.
+
+        Raises ZonedriveError where the folder is another user's, who could put his own there.
+        """
+        _own_folder(self._path.parent)
         self._path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         before = os.umask(0o177)
@@ -124,7 +126,16 @@ class Server:
                 del self._running[scope]
                 self._one_done.set()
                 self._one_done = trio.Event()
-        raise ZonedriveError("the mount has ended")
+        raise MountEnded("the mount has ended")
+
+
+def _own_folder(path: Path) -> None:
+    """Make the folder, or make sure that nobody else can enter it."""
+    if path.exists() and path.stat().st_uid != os.getuid():
+        raise ZonedriveError(
+            f"{path} belongs to another user", remedy="set XDG_RUNTIME_DIR to a folder of your own"
+        )
+    private_dir(path)
 
 
 async def _read_lines(
@@ -149,13 +160,10 @@ async def _read_lines(
 
 
 def _is_own(stream: trio.SocketStream) -> bool:
-    """Whether the peer is a process of this user or of root (unix(7), SO_PEERCRED)."""
-    size = struct.calcsize("3i")
+    """Whether the peer is a process of this user or of root."""
     try:
-        found = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        return protocol.is_trusted(protocol.peer(stream.socket))
     except OSError as wrong:
         if wrong.errno in (errno.ENOTCONN, errno.EINVAL):
             return False
         raise
-    _, uid, _ = struct.unpack("3i", found)
-    return uid in (os.getuid(), 0)

@@ -9,11 +9,13 @@ library's JSON carries as lone surrogates and msgspec refuses.
 
 import json
 import os
+import pwd
 import socket
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from zonedrive import errors
 from zonedrive.errors import ZonedriveError
@@ -82,13 +84,51 @@ def address(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
+class Stranger(ZonedriveError):
+    """Somebody else's program is where our daemon should be; nothing was said to it."""
+
+    def __init__(self, path: Path, uid: int) -> None:
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            name = str(uid)
+        super().__init__(
+            f"{path} is a socket of user {name}, not of yours",
+            remedy="set XDG_RUNTIME_DIR to a folder of your own",
+        )
+
+
+class Connection(Protocol):
+    """A socket, of the standard library or of trio."""
+
+    def getsockopt(self, level: int, name: int, size: int, /) -> bytes:
+        """See getsockopt(2)."""
+
+
+def peer(connection: Connection) -> int:
+    """The user of the process at the other end (unix(7), SO_PEERCRED).  Raises OSError."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", found)
+    return int(uid)
+
+
+def is_trusted(uid: int) -> bool:
+    """Whether to speak with processes of this user: the same one, or root."""
+    return uid in (os.getuid(), 0)
+
+
 def connect(path: Path, seconds: float | None) -> socket.socket:
-    """A connection to the daemon at `path`.  Raises OSError where none listens."""
+    """A connection to the daemon at `path`.
+
+    Raises OSError where none listens, Stranger where another user does.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         connection.settimeout(seconds)
         with address(path) as name:
             connection.connect(name)
+        if not is_trusted(uid := peer(connection)):
+            raise Stranger(path, uid)
     except BaseException:
         connection.close()
         raise

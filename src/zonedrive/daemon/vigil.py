@@ -132,14 +132,18 @@ class Vigil:
         )
 
     def command(self) -> str:
-        """What to run to log on again: as at the last logon; the account's file, which that
-        wrote, tells."""
-        try:
-            account = Account.load(self._parts.paths)
-        except ZonedriveError:
-            account = self._parts.account
-        bearer = self._parts.auth.last
-        return account.logon_command(session_only=bearer is not None and bearer.kind == "session")
+        """What to run to log on again."""
+        return logon_command(self._parts)
+
+
+def logon_command(parts: Parts) -> str:
+    """What to run to log on as at the last logon; the account's file, which that wrote, tells."""
+    try:
+        account = Account.load(parts.paths)
+    except ZonedriveError:
+        account = parts.account
+    bearer = parts.auth.last
+    return account.logon_command(session_only=bearer is not None and bearer.kind == "session")
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:

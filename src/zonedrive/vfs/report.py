@@ -1,6 +1,7 @@
 """What people ask the daemon: is it safe, what is waiting, what went wrong."""
 
 import errno
+import heapq
 import time
 from collections.abc import Iterable
 from pathlib import PurePosixPath
@@ -20,6 +21,8 @@ from zonedrive.vfs.uploads import Uploads
 from zonedrive.vfs.xattrs import state_of
 
 VAIN = 7  # attempts in a row: with the pauses between them, most of a minute
+URGENCY = ("failed", "uploading", "conflict", "pending")
+"""What a person is to see first, where not everything is shown."""
 
 
 class Report:
@@ -33,28 +36,35 @@ class Report:
         self._dispatcher = dispatcher
         self._uploads = uploads
 
-    def status(self, under: Iterable[int] | None = None) -> dict[str, Any]:
+    def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
         """state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
 
         Also `notice`, one line, after a damaged database.
 
-        `under` limits the uploads to what is in these folders.
+        `under` limits the uploads to what is in these folders; of those at most `most` are given,
+        the most urgent ones, while `outbox` counts all.
         """
         core = self._core
         intents = self._below(under)
-        uploads = self._uploads_of(intents)
-        states = [upload["state"] for upload in uploads]
+        copies = self._copies(intents)
+        states = {intent.ino: self._state(intent, copies) for intent in intents}
+        counted = list(states.values())
+        shown = intents
+        if most is not None:
+            shown = heapq.nsmallest(
+                most, intents, key=lambda one: (URGENCY.index(states[one.ino]), one.seq)
+            )
         entries, folders = core.tree.counts()
         return {
             "state": core.service.link.state,
             "outbox": {
-                "pending": states.count("pending") + states.count("conflict"),
-                "uploading": states.count("uploading"),
-                "failed": states.count("failed"),
+                "pending": counted.count("pending") + counted.count("conflict"),
+                "uploading": counted.count("uploading"),
+                "failed": counted.count("failed"),
                 "conflicts": len(self.conflicts()),
                 "bytes": sum(intent.size for intent in intents),
             },
-            "uploads": uploads,
+            "uploads": [self._upload(intent, states[intent.ino]) for intent in shown],
             "cache": {"bytes": core.cache.usage(), "limit": core.cache.limit},
             "tree": {"entries": entries, "folders": folders},
             **({"notice": said} if (said := losses.notice(core)) else {}),
@@ -82,9 +92,12 @@ class Report:
         """Set at the next change of the outbox; to be taken before looking at it."""
         return self._dispatcher.changed
 
-    def work(self) -> dict[str, int]:
-        """What waits and how far it is, without a name: files, bytes, sent, uploading, failed."""
-        intents = self._core.journal.pending()
+    def work(self, under: Iterable[int] | None = None) -> dict[str, int]:
+        """What waits and how far it is, without a name: files, bytes, sent, uploading, failed.
+
+        `under` limits it to what is in these folders.
+        """
+        intents = self._below(under)
         running = self._dispatcher.running
         moving = [intent for intent in intents if intent.ino in running]
         return {
@@ -188,8 +201,18 @@ class Report:
                 inode = core.tree.find(inode.parent)
 
     def _uploads_of(self, intents: list[Intent]) -> list[dict[str, Any]]:
-        copies = {conflict.ino for conflict in self._core.journal.conflicts()} if intents else set()
-        return [self._upload(intent, copies) for intent in intents]
+        copies = self._copies(intents)
+        return [self._upload(intent, self._state(intent, copies)) for intent in intents]
+
+    def _copies(self, intents: list[Intent]) -> set[int]:
+        return {conflict.ino for conflict in self._core.journal.conflicts()} if intents else set()
+
+    def _state(self, intent: Intent, copies: set[int]) -> str:
+        if intent.ino in self._dispatcher.running:
+            return "uploading"
+        if intent.failed:
+            return "failed"
+        return "conflict" if intent.ino in copies else "pending"
 
     def _trouble(self, intent: Intent) -> str | None:
         """What keeps an upload back, where that is no answer of the service."""
@@ -200,12 +223,7 @@ class Report:
             return "the disk of the outbox is full; make room there"
         return None
 
-    def _upload(self, intent: Intent, copies: set[int]) -> dict[str, Any]:
-        state = "conflict" if intent.ino in copies else "pending"
-        if intent.ino in self._dispatcher.running:
-            state = "uploading"
-        elif intent.failed:
-            state = "failed"
+    def _upload(self, intent: Intent, state: str) -> dict[str, Any]:
         return {
             "path": self._path(intent.ino),
             "state": state,

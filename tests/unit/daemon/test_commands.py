@@ -47,8 +47,12 @@ class Report:
         self.done = trio.Event()
         self.roots: list[list[int]] = []
 
-    def status(self, under: list[int] | None = None) -> dict[str, Any]:
-        return {"state": "online", "uploads": self.uploads}
+    def status(self, under: list[int] | None = None, most: int | None = None) -> dict[str, Any]:
+        return {"state": "online", "uploads": self.uploads[:most]}
+
+    def work(self, under: list[int] | None = None) -> dict[str, int]:
+        sent = sum(one.get("sent", 0) for one in self.uploads)
+        return {**self.left(), "sent": sent}
 
     async def sync(self, under: list[int], timeout: float | None) -> dict[str, Any]:
         self.roots.append(under)

@@ -1,0 +1,117 @@
+"""What `zonedrive status` tells people, out of the object that it prints for programs.
+
+Must not know how that was found out, nor whether it is drawn over.
+
+INVARIANT: the first line answers whether all that was written is on the service.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from zonedrive.cli.show import amount, count, grid, words
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+NOT_SENDING = {
+    "offline": "the service cannot be reached: what is cached can be read, what you write waits"
+    " and is sent by itself when it is back",
+    "logon-required": "a logon is needed: what is cached can be read, what you write waits",
+}
+"""What each state but `online` means."""
+
+
+def picture(found: dict[str, Any], *, part: bool, rows: int) -> list["RenderableType"]:
+    """Lines and tables; `part`: of some paths only; `rows`: uploads to show at most."""
+    waiting = _waiting(found)
+    shown: list[RenderableType] = [words(verdict(found, part=part), "bold")]
+    place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
+    shown.append(words(f"{found['account']}: {place}, {found['state']}"))
+    shown += [words(text, "yellow") for text in _trouble(found, waiting)]
+    outbox, cache, tree = found["outbox"], found["cache"], found["tree"]
+    shown.append(words(f"service  {found['base_url']}"))
+    shown.append(words(f"outbox   {_outbox(outbox)}"))
+    if outbox["conflicts"]:
+        copies = count(outbox["conflicts"], "conflict")
+        shown.append(words(f"beside   {copies}; run: {_command('conflicts', found)}"))
+    shown.append(words(f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}"))
+    folders = count(tree["folders"], "folder")
+    shown.append(words(f"known    {count(tree['entries'], 'entry', 'entries')} in {folders}"))
+    if found.get("notice"):
+        shown.append(words(found["notice"], "yellow"))
+    return shown + _uploads(found, waiting, rows)
+
+
+def verdict(found: dict[str, Any], *, part: bool) -> str:
+    """Is it safe?"""
+    outbox, waiting = found["outbox"], _waiting(found)
+    if not waiting:
+        return f"everything{' there' if part else ''} is on the service"
+    verb = "is" if waiting == 1 else "are"
+    said = f"{count(waiting, 'file')} ({amount(outbox['bytes'])}) {verb} only on this machine"
+    if outbox["failed"] == waiting:
+        return f"{said}, refused by the service"
+    return f"{said}, {outbox['failed']} of them refused" if outbox["failed"] else said
+
+
+def _waiting(found: dict[str, Any]) -> int:
+    outbox = found["outbox"]
+    return int(outbox["pending"] + outbox["uploading"] + outbox["failed"])
+
+
+def _trouble(found: dict[str, Any], waiting: int) -> list[str]:
+    """Why nothing is sent, and what to do."""
+    if not found["mountpoint"]:
+        if not waiting:
+            return []
+        return ["nothing is sent while it is not mounted; run: " + _command("mount DIR", found)]
+    meaning = NOT_SENDING.get(found["state"])
+    if meaning is None:
+        return []
+    reason, remedy = found.get("reason"), found.get("remedy")
+    said = [meaning, *([f"why: {reason}"] if reason else [])]
+    return [*said, f"run: {remedy}"] if remedy else said
+
+
+def _command(words_: str, found: dict[str, Any]) -> str:
+    """What to type, for this account."""
+    account = "" if found["account"] == "default" else f" --account {found['account']}"
+    return f"zonedrive {words_}{account}"
+
+
+def _outbox(outbox: dict[str, int]) -> str:
+    names = ("pending", "uploading", "failed")
+    parts = [f"{outbox[name]} {name}" for name in names if outbox[name]]
+    return f"{', '.join(parts)} ({amount(outbox['bytes'])})" if parts else "empty"
+
+
+def _uploads(found: dict[str, Any], waiting: int, rows: int) -> list["RenderableType"]:
+    """What waits, the most urgent first, and how much more there is."""
+    order = ("failed", "uploading", "conflict", "pending")
+    every = sorted(found["uploads"], key=lambda one: order.index(one["state"]))[:rows]
+    failed = [one for one in every if one["state"] == "failed"]
+    shown: list[RenderableType] = []
+    if failed:
+        shown += [words(""), words("failed, and tried again by themselves:", "bold")]
+        shown += [words(f"  {one['path']}: {one['error']}", "red") for one in failed]
+    if others := [one for one in every if one["state"] != "failed"]:
+        shown.append(words(""))
+        shown.append(_table(others))
+    if more := waiting - len(every):
+        every_one = _command("status --json", found)
+        shown.append(words(f"and {more} more; all of them: {every_one}"))
+    return shown
+
+
+def _table(uploads: list[dict[str, Any]]) -> "RenderableType":
+    columns = ["path", "state", "size", "sent"]
+    rows = [[one["path"], one["state"], amount(one["size"]), _sent(one)] for one in uploads]
+    if any(one["error"] for one in uploads):
+        columns.append("why")
+        rows = [[*row, one["error"] or ""] for row, one in zip(rows, uploads, strict=True)]
+    return grid(columns, rows, right=["size", "sent"])
+
+
+def _sent(one: dict[str, Any]) -> str:
+    if not one["sent"]:
+        return ""
+    return f"{amount(one['sent'])} ({100 * one['sent'] // one['size']} %)"

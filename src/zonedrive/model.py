@@ -67,6 +67,7 @@ class Version(msgspec.Struct, frozen=True):
     size: int
     modified_ns: int
     modified_by: str
+    revision: Revision = Revision("")  # that of the entry while this was its present version
 
 
 Level = Literal["Manage", "Access", "None"]

@@ -259,9 +259,13 @@ def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "")
         sync=text(wire.synchronizationStatus),
         attributes=_attributes(wire.attributes),
         deleted=wire.deleted is True,
-        # The moment counts as read, so that two spellings of it make one stamp.
-        revision=Revision(f"{modified or text(wire.lastModified)}|{size}|{author}"),
+        revision=_revision(modified or text(wire.lastModified), size, author),
     )
+
+
+def _revision(modified: int | str, size: int, author: str) -> Revision:
+    # The moment counts as read, so that two spellings of it make one stamp.
+    return Revision(f"{modified}|{size}|{author}")
 
 
 def _is_whole(wire: WireEntry) -> bool:
@@ -351,18 +355,12 @@ def versions(wires: list[WireVersion], doing: str) -> list[Version]:
     """All versions that can be named, the newest first."""
     found: list[Version | None] = []
     for wire in wires:
-        version = text(wire.version) or text(wire.id)
-        found.append(
-            Version(
-                version=version,
-                id=text(wire.id) or version,
-                size=count(wire.size),
-                modified_ns=moment(wire.lastModified),
-                modified_by=text(wire.lastModifiedBy),
-            )
-            if version
-            else None
-        )
+        version, size, author = text(wire.version), count(wire.size), text(wire.lastModifiedBy)
+        name, version_id = version or text(wire.id), text(wire.id) or version
+        modified = moment(wire.lastModified)
+        stamp = _revision(modified or text(wire.lastModified), size, author)
+        kept = Version(name, version_id, size, modified, author, stamp)
+        found.append(kept if name else None)
     return sorted(_kept(found, "id", doing), key=lambda version: version.modified_ns, reverse=True)
 
 

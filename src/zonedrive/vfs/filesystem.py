@@ -21,7 +21,9 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery import Delivery
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.folders import Folders
+from zonedrive.vfs.history import Histories
 from zonedrive.vfs.namespace import Listed, Namespace
+from zonedrive.vfs.nodes import VIRTUAL, refuse
 from zonedrive.vfs.open_file import Opened
 from zonedrive.vfs.pins import Pins
 from zonedrive.vfs.recovery import recover
@@ -30,6 +32,8 @@ from zonedrive.vfs.report import Report
 from zonedrive.vfs.siblings import Siblings
 from zonedrive.vfs.succession import Succession
 from zonedrive.vfs.upkeep import upkeep
+from zonedrive.vfs.versions import Versions
+from zonedrive.vfs.virtual import Virtual
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +77,9 @@ class FileSystem:
         succession = Succession(core)
         self._names = Namespace(core, self._folders, self._files, succession)
         self._renaming = Renaming(core, self._names, self._files, succession)
+        self._histories = Histories(core, self._folders)
+        # Names that lead to virtual entries, see `nodes`.
+        self._virtual = Virtual(core, [Versions(core, self._folders, self._histories)])
         self.report = Report(core, self._folders, self._dispatcher, self._delivery.uploads)
         self.invalidations = core.invalidations.receive
 
@@ -121,6 +128,7 @@ class FileSystem:
     async def aclose(self) -> None:
         """The mount is gone: keep what was being written, and close everything."""
         self._files.close_all()
+        self._virtual.close_all()
         await self._core.cache.aclose()
         await self._core.service.aclose()
         self._core.invalidations.close()
@@ -129,37 +137,59 @@ class FileSystem:
     # ---- names ----
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """See `Namespace.lookup`."""
-        return await self._names.lookup(parent, name)
+        """See `Namespace.lookup`; what the tree does not have may be virtual."""
+        if parent >= VIRTUAL:
+            return await self._virtual.lookup(parent, name)
+        try:
+            return await self._names.lookup(parent, name)
+        except FileNotFoundError:
+            found = self._virtual.enter(parent, name)
+            if found is None:
+                raise
+            return found
 
     def forget(self, ino: int, count: int) -> None:
         """The kernel holds an inode `count` times less."""
-        if self._core.tree.forget(ino, count):
+        if ino >= VIRTUAL:
+            self._virtual.forget(ino, count)
+        elif self._core.tree.forget(ino, count):
             inode = self._core.tree.find(ino)
             if inode is not None:
                 self._core.reap(inode)
 
     def remember(self, inos: Collection[int]) -> None:
         """The kernel took entries of a listing: it holds each inode once more."""
-        self._core.tree.remember_all(inos)
+        if next(iter(inos), ROOT) >= VIRTUAL:
+            self._virtual.remember(inos)
+        else:
+            self._core.tree.remember_all(inos)
 
     async def opendir(self, ino: int) -> int:
         """See `Namespace.opendir`."""
+        if ino >= VIRTUAL:
+            return await self._virtual.opendir(ino)
         self._folders.reading(ino)
         self._expect_a_reader()  # while the listing is on its way
         return await self._names.opendir(ino)
 
     def listed(self, handle: int, start: int) -> Listed | None:
-        """See `Namespace.listed`."""
+        """See `Namespace.listed`; of virtual folders nothing is kept."""
+        if handle >= VIRTUAL:
+            return None
         return self._names.listed(handle, start)
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
         """See `Namespace.readdir`."""
+        if handle >= VIRTUAL:
+            return self._virtual.readdir(handle, start)
         return self._names.readdir(handle, start)
 
     async def releasedir(self, handle: int) -> None:
         """The handle of a listing is closed."""
-        self._names.releasedir(handle)
+        if handle >= VIRTUAL:
+            self._virtual.releasedir(handle)
+        else:
+            self._names.releasedir(handle)
 
     async def fsyncdir(self, handle: int) -> None:
         """Names made and removed so far survive a power cut."""
@@ -167,26 +197,41 @@ class FileSystem:
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
         """See `Namespace.mkdir`."""
+        if self._virtual.concerns(parent, name):
+            return await self._virtual.mkdir(parent, name, mode)
         return await self._names.mkdir(parent, name, mode)
 
     async def rmdir(self, parent: int, name: bytes) -> None:
         """See `Namespace.rmdir`."""
-        await self._names.rmdir(parent, name)
+        if self._virtual.concerns(parent, name):
+            await self._virtual.remove(parent, name, folder=True)
+        else:
+            await self._names.rmdir(parent, name)
 
     async def unlink(self, parent: int, name: bytes) -> None:
         """See `Namespace.unlink`."""
-        await self._names.unlink(parent, name)
+        if self._virtual.concerns(parent, name):
+            await self._virtual.remove(parent, name, folder=False)
+        else:
+            await self._names.unlink(parent, name)
 
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
         """See `Renaming.rename`."""
-        await self._renaming.rename(old_parent, old_name, new_parent, new_name, flags)
+        places = (old_parent, old_name, new_parent, new_name)
+        virtual = self._virtual.concerns
+        if virtual(old_parent, old_name) or virtual(new_parent, new_name):
+            await self._virtual.rename(*places, flags)
+        else:
+            await self._renaming.rename(*places, flags)
 
     # ---- attributes ----
 
     async def getattr(self, ino: int) -> Attr:
         """See `Namespace.getattr`."""
+        if ino >= VIRTUAL:
+            return self._virtual.getattr(ino)
         return await self._names.getattr(ino)
 
     async def setattr(
@@ -208,6 +253,8 @@ class FileSystem:
         root, and for permissions that the service's protection does not leave.
         """
         core = self._core
+        if ino >= VIRTUAL:
+            return await self._virtual.setattr(ino, size=size, mode=mode, mtime_ns=mtime_ns)
         inode = core.tree.get(ino)
         owner = core.owner
         if uid not in (None, owner.uid) or gid not in (None, owner.gid):
@@ -236,23 +283,35 @@ class FileSystem:
 
     async def access(self, ino: int, mode: int) -> bool:
         """access(2) for whoever runs the daemon."""
+        if ino >= VIRTUAL:
+            return self._virtual.permits(ino, mode)
         bits = permissions(self._core.tree.get(ino)) >> 6
         return mode & ~bits & 7 == 0
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
-        """See `xattrs.get`."""
-        return xattrs.get(self._core, self._core.tree.get(ino), name)
+        """One extended attribute.  Raises OSError (ENODATA)."""
+        return xattrs.one(self._xattrs(ino), name)
 
     async def listxattr(self, ino: int) -> list[bytes]:
         """The names of the attributes an inode has."""
-        return [name.encode() for name in xattrs.values(self._core, self._core.tree.get(ino))]
+        return [name.encode() for name in self._xattrs(ino)]
+
+    def _xattrs(self, ino: int) -> dict[str, str]:
+        if ino >= VIRTUAL:
+            return self._virtual.xattrs(ino)
+        inode = self._core.tree.get(ino)
+        return xattrs.values(self._core, inode, self._histories.present(inode))
 
     async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
         """Refused: the service has no place for attributes."""
+        if ino >= VIRTUAL:
+            refuse()
         raise OSError(errno.ENOTSUP, "extended attributes cannot be set")
 
     async def removexattr(self, ino: int, name: bytes) -> None:
         """Refused, as `setxattr`."""
+        if ino >= VIRTUAL:
+            refuse()
         raise OSError(errno.ENOTSUP, "extended attributes cannot be removed")
 
     async def statfs(self) -> StatFs:
@@ -270,6 +329,8 @@ class FileSystem:
 
     async def open(self, ino: int, flags: int, pid: int = 0) -> Opened:
         """See `Files.open`."""
+        if ino >= VIRTUAL:
+            return await self._virtual.open(ino, flags, pid)
         inode = self._core.tree.get(ino)
         if inode.parent != NOWHERE and not self._core.local(ino):
             await self._folders.ensure(self._core.tree.get(inode.parent))
@@ -281,24 +342,33 @@ class FileSystem:
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
         """See `Namespace.create`."""
+        if self._virtual.concerns(parent, name):
+            return await self._virtual.create(parent, name, mode, flags)
         return await self._names.create(parent, name, mode, flags)
 
     async def read(self, handle: int, offset: int, size: int) -> bytes:
         """See `Files.read`."""
+        if handle >= VIRTUAL:
+            return await self._virtual.read(handle, offset, size)
         return await self._files.read(handle, offset, size)
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         """See `Files.write`."""
+        if handle >= VIRTUAL:
+            return await self._virtual.write(handle, offset, data)
         return await self._files.write(handle, offset, data)
 
     async def flush(self, handle: int) -> None:
         """See `Files.flush`."""
-        await self._files.flush(handle)
+        await (self._virtual.flush if handle >= VIRTUAL else self._files.flush)(handle)
 
     async def fsync(self, handle: int) -> None:
         """See `Files.fsync`."""
-        await self._files.fsync(handle)
+        await (self._virtual.flush if handle >= VIRTUAL else self._files.fsync)(handle)
 
     async def release(self, handle: int) -> None:
         """See `Files.release`."""
-        await self._files.release(handle)
+        if handle >= VIRTUAL:
+            self._virtual.release(handle)
+        else:
+            await self._files.release(handle)

@@ -38,3 +38,26 @@ class ServiceSource:
         """Raise Changed where the service has another version by now, or what hinders to know."""
         if (await self._entry(self._zone, self._file_id)).revision != self._revision:
             raise Changed("the service has another version by now")
+
+
+class VersionSource:
+    """One former version of a file: it never changes, so that there is nothing to confirm."""
+
+    def __init__(self, transfer: Transfer, zone: str, file_id: str, version: str) -> None:
+        """`version` is what the service calls it by."""
+        self._transfer = transfer
+        self._zone = zone
+        self._file_id = file_id
+        self._version = version
+
+    def open(self, offset: int) -> AbstractContextManager[Download]:
+        """Begin a download at `offset` (blocking: in a worker thread)."""
+        return self._transfer.download(
+            self._zone, self._file_id, offset=offset, version=self._version
+        )
+
+    def open_range(self, offset: int, end: int) -> AbstractContextManager[Download]:
+        """The same up to `end`, after which the connection can be used again."""
+        return self._transfer.download(
+            self._zone, self._file_id, offset=offset, end=end, version=self._version
+        )

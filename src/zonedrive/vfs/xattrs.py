@@ -1,6 +1,7 @@
 """The extended attributes that tell about an entry (`getfattr -d`).  Read-only."""
 
 import errno
+from collections.abc import Mapping
 
 from zonedrive.tree.inode import Inode, Kind
 from zonedrive.vfs.core import Core
@@ -28,8 +29,11 @@ def state_of(core: Core, inode: Inode) -> str:
     return "cached" if complete else "remote"
 
 
-def values(core: Core, inode: Inode) -> dict[str, str]:
-    """All attributes of an inode, by full name; empty where the service gives none."""
+def values(core: Core, inode: Inode, version: str) -> dict[str, str]:
+    """All attributes of an inode, by full name; empty where the service gives none.
+
+    `version` is the number of its version, "" where that is not known.
+    """
     known = {
         "id": inode.remote_id or "",
         "zone": inode.zone,
@@ -37,13 +41,14 @@ def values(core: Core, inode: Inode) -> dict[str, str]:
         "modified_by": inode.modified_by,
         "type": inode.type,
         "sync": inode.sync,
+        **({"version": version} if version else {}),
     }
     return {PREFIX + name: value for name, value in known.items()}
 
 
-def get(core: Core, inode: Inode, name: bytes) -> bytes:
-    """One attribute.  Raises OSError (ENODATA)."""
-    value = values(core, inode).get(name.decode("utf-8", "replace"))
+def one(known: Mapping[str, str], name: bytes) -> bytes:
+    """The value of one of these attributes.  Raises OSError (ENODATA)."""
+    value = known.get(name.decode("utf-8", "replace"))
     if value is None:
         raise OSError(errno.ENODATA, "no such attribute")
     return value.encode("utf-8", "surrogatepass")

@@ -4,6 +4,7 @@ import os
 import pwd
 import re
 import subprocess
+import sys
 import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -50,10 +51,32 @@ def test_debians_libraries_are_all_that_zonedrive_needs() -> None:
 
 def test_everything_that_is_installed_exists() -> None:
     """No line of the package's lists names a file that has moved."""
-    for name in ("install", "docs"):
-        for line in (DEBIAN / name).read_text().splitlines():
-            source = line.split()[0]
-            assert source.startswith("build/share/") or (ROOT / source).is_file(), line
+    for line in (DEBIAN / "install").read_text().splitlines():
+        source = line.split()[0]
+        assert source.startswith("build/share/") or (ROOT / source).is_file(), line
+
+
+def test_the_pages_of_a_package_lead_to_each_other(tmp_path: Path) -> None:
+    """Whoever reads them below /usr/share/doc finds each page and picture that another names."""
+    subprocess.run([sys.executable, DEBIAN / "documents.py", tmp_path], check=True)
+    pages = list(tmp_path.rglob("*.md"))
+    names = {str(page.relative_to(tmp_path)) for page in pages}
+    assert names >= {"README.md", "packaging/CHANGELOG.md", "src/zonedrive/TROUBLESHOOTING.md"}
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#:]+)[)#]", page.read_text("utf-8")):
+            source = (ROOT / page.relative_to(tmp_path)).parent / link
+            assert source.exists(), (page, link)
+            if source.suffix in (".md", ".png"):
+                assert (page.parent / link).is_file(), (page, link)
+
+
+def test_the_suite_for_debian_has_what_the_tests_import() -> None:
+    """What pyproject.toml wants for the tests comes from Debian there; linters have no place."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    script = (PACKAGING / "suite").read_text()
+    for name in names(project["optional-dependencies"]["dev"]):
+        if name not in ("mypy", "ruff", "hatchling", "editables"):
+            assert re.search(rf"\bpython3-{name}\b", script), name
 
 
 @pytest.mark.parametrize(
@@ -61,7 +84,15 @@ def test_everything_that_is_installed_exists() -> None:
     [
         *(
             PACKAGING / name
-            for name in ("deb", "deb-test", "deb-tour", "pipx-test", "root", "mount.fuse.zonedrive")
+            for name in (
+                "deb",
+                "deb-test",
+                "deb-tour",
+                "pipx-test",
+                "root",
+                "suite",
+                "mount.fuse.zonedrive",
+            )
         ),
         *(DEBIAN / name for name in ("postinst", "prerm")),
         PACKAGING / "desktop" / "open-zones",

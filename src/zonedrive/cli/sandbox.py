@@ -4,6 +4,9 @@ Must not know how it works; its dependencies are an extra of their own.
 """
 
 import importlib
+import re
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import click
@@ -46,10 +49,17 @@ def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Pa
     except ModuleNotFoundError as missing:
         if missing.name and missing.name.startswith("zonedrive"):
             raise
-        raise ConfigError(
-            f"the sandbox needs {missing.name}", remedy="run 'pip install zonedrive[sandbox]'"
-        ) from missing
+        raise ConfigError(f"the sandbox needs {missing.name}", remedy=_remedy()) from missing
     try:
         serve.run(data, world, host, port, ready_file)
     except serve.SandboxError as wrong:
         raise ConfigError(str(wrong)) from wrong
+
+
+def _remedy() -> str:
+    """The command that installs all that is needed, to where this zonedrive is."""
+    wanted = [one for one in metadata.requires("zonedrive") or () if "sandbox" in one]
+    names = sorted(found[0] for one in wanted if (found := re.match(r"[\w.-]+", one)))
+    if "dist-packages" in __file__:  # Debian's, where pip refuses
+        return f"run 'sudo apt install {' '.join(f'python3-{name}' for name in names)}'"
+    return f"run '{sys.executable} -m pip install {' '.join(names)}'"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -160,14 +161,26 @@ def test_a_mount_of_another_users_daemon_is_left_alone_unless_forced(tmp_path: P
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvloop"])
-def test_the_sandbox_says_what_it_needs(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its extra the command names what to install."""
+@pytest.mark.parametrize(
+    ("place", "remedy"),
+    [
+        ("/usr/lib/python3/dist-packages", "sudo apt install python3-httptools python3-"),
+        ("/home/me/.local/share/pipx/venvs/x", f"{sys.executable} -m pip install httptools "),
+    ],
+)
+def test_the_sandbox_says_what_it_needs(
+    missing: str, place: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its extra the command names all that is to be installed, and with what."""
 
     def absent(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
 
+    monkeypatch.setattr("zonedrive.cli.sandbox.__file__", f"{place}/zonedrive/cli/sandbox.py")
     monkeypatch.setattr("zonedrive.cli.sandbox.importlib.import_module", absent)
     with pytest.raises(ConfigError) as said:
         sandbox.main(["--data", "x"], standalone_mode=False)
     assert missing in said.value.line()
-    assert "pip install zonedrive[sandbox]" in said.value.remedy
+    assert remedy in said.value.remedy
+    for name in ("starlette", "uvicorn", "uvloop", "httptools", "python-multipart", "trustme"):
+        assert name in said.value.remedy

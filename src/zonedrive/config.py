@@ -15,6 +15,7 @@ import msgspec
 
 from zonedrive import document
 from zonedrive.errors import ConfigError
+from zonedrive.paths import expanded
 
 GIB = 1 << 30
 
@@ -141,7 +142,7 @@ def profile_at(name_or_path: str, folder: Path) -> str:
     """The profile's name, or its path, which may be relative to `folder`, as an absolute one."""
     if "/" not in name_or_path and not name_or_path.endswith(".toml"):
         return name_or_path
-    return str(folder.absolute() / Path(name_or_path).expanduser())
+    return str(folder.absolute() / expanded(name_or_path))
 
 
 def _placed(name: str, value: object, folder: Path) -> object:

@@ -58,7 +58,9 @@ class Database:
                 self._connection.close()
                 raise
         except sqlite3.DatabaseError as wrong:
-            raise StoreError(f"{path} cannot be opened ({wrong})") from wrong
+            full = getattr(wrong, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+            remedy = "make room on that disk" if full else "run 'zonedrive doctor'"
+            raise StoreError(f"{path} cannot be opened ({wrong})", remedy=remedy) from wrong
         self._undo: list[Callable[[], object]] | None = None  # of the open transaction
         self._afterwards: list[Callable[[], object]] = []  # once it is committed
 

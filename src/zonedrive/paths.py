@@ -1,15 +1,15 @@
 """Where things live on this machine: the XDG folders, and below them one set for each account.
 
 Knows nothing of what is in the files.  The XDG variables are read at every call, so that two
-complete instances can live side by side.
+complete instances can live side by side.  One that is no absolute path counts for nothing, as
+the XDG specification wants it: it would be another folder for each program that reads it.
 """
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-
-import platformdirs
 
 from zonedrive.errors import ConfigError
 
@@ -18,18 +18,67 @@ DEFAULT_ACCOUNT = "default"
 
 def config_file() -> Path:
     """The settings file."""
-    return Path(platformdirs.user_config_dir("zonedrive")) / "config.toml"
+    return _base("XDG_CONFIG_HOME", ".config") / "config.toml"
+
+
+def state_dir() -> Path:
+    """One folder for each account, with what must not be lost."""
+    return _base("XDG_STATE_HOME", ".local/state")
+
+
+def cache_dir() -> Path:
+    """One folder for each account, with what can be fetched again."""
+    return _base("XDG_CACHE_HOME", ".cache")
 
 
 def runtime_dir() -> Path:
     """Sockets and ready files.
 
-    Where the system sets no XDG_RUNTIME_DIR (a bare container, cron), a private folder in the
-    state directory stands in: a socket in a shared /tmp could be another user's.
+    Where the system sets no XDG_RUNTIME_DIR (a bare container, cron), or `su` left another
+    user's, a private folder in the state directory stands in: a socket in a shared /tmp could be
+    another user's.
     """
-    if base := os.environ.get("XDG_RUNTIME_DIR"):
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if base.startswith("/") and is_ours(Path(base)):
         return Path(base) / "zonedrive"
-    return Path(platformdirs.user_state_dir("zonedrive")) / ".run"  # no account's name
+    return state_dir() / ".run"  # no account's name
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder belongs to this user, or is not there yet and can be made."""
+    try:
+        return folder.stat().st_uid == os.geteuid()
+    except FileNotFoundError:
+        above = next(each for each in folder.parents if each.exists())
+        return os.access(above, os.W_OK | os.X_OK)
+    except OSError:
+        return False
+
+
+def _base(variable: str, default: str) -> Path:
+    """Our folder below the one that an XDG variable names, or below its default at home."""
+    given = os.environ.get(variable, "")
+    return (Path(given) if given.startswith("/") else home() / default) / "zonedrive"
+
+
+def home() -> Path:
+    """The home folder.  Raises ConfigError where the system knows of none."""
+    with contextlib.suppress(RuntimeError):
+        found = Path.home()
+        if found.is_absolute():
+            return found
+    raise ConfigError(
+        "there is no home folder for what zonedrive keeps",
+        remedy="set HOME to a folder of yours",
+    )
+
+
+def expanded(path: str) -> Path:
+    """The path, with a `~` at its beginning replaced.  Raises ConfigError where it means nobody."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as wrong:
+        raise ConfigError(f"{path}: there is no such home folder", remedy="write it out") from wrong
 
 
 @dataclass(frozen=True)
@@ -48,12 +97,12 @@ class AccountPaths:
     @property
     def state(self) -> Path:
         """What must not be lost."""
-        return Path(platformdirs.user_state_dir("zonedrive")) / self.account
+        return state_dir() / self.account
 
     @property
     def cache(self) -> Path:
         """What can be fetched again; may be emptied at any time."""
-        return Path(platformdirs.user_cache_dir("zonedrive")) / self.account
+        return cache_dir() / self.account
 
     @property
     def account_file(self) -> Path:

@@ -26,6 +26,7 @@ GROUND = frozenset(
         "harden",
         "turns",
         "document",
+        "encoding",
     }
 )
 

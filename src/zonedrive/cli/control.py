@@ -7,13 +7,11 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import platformdirs
-
 from zonedrive.daemon import lock, protocol
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, state_dir
 
 CONNECT_SECONDS = 10.0
 
@@ -31,6 +29,18 @@ class Silent(ZonedriveError):
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
             f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
+        )
+
+
+class Deaf(ZonedriveError):
+    """The account's daemon lives, and its socket is not where we look, or gone."""
+
+    def __init__(self, paths: AccountPaths, pid: int) -> None:
+        super().__init__(
+            f"the daemon of account {paths.account} lives, but has no socket in"
+            f" {paths.control.parent}",
+            remedy="run this with XDG_RUNTIME_DIR as it was at the mount, or"
+            f" 'kill {pid}', which unmounts in order",
         )
 
 
@@ -62,6 +72,9 @@ def stream(
             remedy="set XDG_RUNTIME_DIR to a folder of your own",
         ) from wrong
     except OSError as wrong:
+        who = lock.holder(paths.lock)
+        if who is not None and running(paths):
+            raise Deaf(paths, who.pid) from wrong
         if not paths.account_file.exists():
             raise _not_logged_on(paths.account) from wrong
         raise NoDaemon(paths.account) from wrong
@@ -104,9 +117,8 @@ def running(paths: AccountPaths) -> bool:
 
 def accounts() -> list[AccountPaths]:
     """Every account of which there is anything on this machine."""
-    base = Path(platformdirs.user_state_dir("zonedrive"))
     try:
-        names = sorted(entry.name for entry in base.iterdir() if entry.is_dir())
+        names = sorted(entry.name for entry in state_dir().iterdir() if entry.is_dir())
     except FileNotFoundError:
         return []
     found = []

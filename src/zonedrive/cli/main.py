@@ -6,6 +6,7 @@ INVARIANT: no command begins before this process is closed to core files and deb
 of them hold the logon, and some a password.
 """
 
+import errno
 import importlib
 import logging
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import click
 
-from zonedrive import __version__, harden
+from zonedrive import __version__, encoding, harden, paths
 from zonedrive.cli.exits import INTERRUPTED, USAGE, exit_code
 from zonedrive.daemon import streams
 from zonedrive.errors import Unavailable, ZonedriveError
@@ -109,18 +110,34 @@ def program() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
+    if arguments is None:
+        encoding.ensure()
     harden.no_dumps()
     streams.complete()
+    encoding.adapt_output()
+    os.umask(os.umask(0o077) & 0o077)  # one that hides our own files from us is a mistake
     # Warnings are for a daemon's log; Python would print them between a command's lines.
     logging.getLogger("zonedrive").addHandler(logging.NullHandler())
     given = list(sys.argv[1:] if arguments is None else arguments)
     code = _run(given)
-    # What is left in the buffers may meet a reader that has gone (`zonedrive zones | head -1`).
+    sys.exit(_flushed() or code)
+
+
+def _flushed() -> int:
+    """Write what is left in the buffers; the exit code where that fails.
+
+    A reader that has gone (`zonedrive zones | head -1`) is no failure.
+    """
+    code = 0
     try:
         sys.stdout.flush()
+        return 0
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.exit(code)
+        pass
+    except OSError as wrong:
+        code = _say(_unwritten(wrong), 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code
 
 
 def _run(given: list[str]) -> int:
@@ -147,10 +164,38 @@ def _run(given: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except OSError as wrong:
-        name = f"{wrong.filename}: " if wrong.filename else ""
-        return _say(f"{name}{wrong.strerror or wrong}", 1)
+        return _say(_refused(wrong), 1)
     except Exception as error:
         return _say(_unforeseen(error), 1)
+
+
+def _refused(wrong: OSError) -> str:
+    """What the system refused, and what a person can do about it."""
+    last = traceback.extract_tb(wrong.__traceback__)[-1]
+    if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
+        return _unwritten(wrong)
+    name = f"{wrong.filename}: " if wrong.filename else ""
+    remedy = ""
+    if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "; make room on the disk of your home folder, or where XDG_STATE_HOME is"
+    elif wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and _is_of_ours(wrong.filename):
+        remedy = "; make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR"
+        remedy += " to folders of yours"
+    return f"{name}{wrong.strerror or wrong}{remedy}"
+
+
+def _unwritten(wrong: OSError) -> str:
+    """Of what goes to the standard output."""
+    return f"the output cannot be written ({wrong.strerror})"
+
+
+def _is_of_ours(name: object) -> bool:
+    """Whether it is, or has to be made for, a folder that zonedrive keeps things in."""
+    if not isinstance(name, str | bytes):
+        return False
+    path = Path(os.fsdecode(name))
+    kept = (paths.state_dir(), paths.cache_dir(), paths.runtime_dir())
+    return any(path.is_relative_to(each) or each.is_relative_to(path) for each in kept)
 
 
 def _say(line: str, code: int) -> int:

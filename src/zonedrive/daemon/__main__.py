@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 
-from zonedrive import failpoint
+from zonedrive import encoding, failpoint
 from zonedrive.daemon import streams
 from zonedrive.daemon.ready import Pipe
 from zonedrive.paths import AccountPaths
@@ -15,6 +15,7 @@ from zonedrive.paths import AccountPaths
 
 def main() -> int:
     """Serve; 0 after an unmount, 1 where it failed (the reason was said)."""
+    encoding.ensure()
     streams.complete()
     parser = argparse.ArgumentParser(prog="zonedrive.daemon")
     parser.add_argument("--account", required=True)

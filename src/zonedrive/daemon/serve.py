@@ -128,9 +128,9 @@ class Daemon:
 
     async def main(self) -> None:
         """Serve until the mount is gone."""
-        self._session.attach(self._options)
         try:
-            self._server.listen()
+            self._server.listen()  # before the mount: where it fails, none is left behind
+            self._session.attach(self._options)
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals)
                 nursery.start_soon(self._server.serve)

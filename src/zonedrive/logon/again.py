@@ -26,7 +26,7 @@ from typing import Final, Literal
 import msgspec
 import trio
 
-from zonedrive import harden
+from zonedrive import encoding, harden
 from zonedrive.errors import (
     ConfigError,
     CredentialsRefused,
@@ -269,6 +269,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 def main() -> int:
     """Carry out the order on the standard input."""
+    encoding.ensure()
     harden.no_dumps()
     parser = argparse.ArgumentParser(prog="zonedrive.logon.again")
     parser.add_argument("--account", required=True)

@@ -55,7 +55,7 @@ from zonedrive.logon.secrets import (
 )
 from zonedrive.logon.session import Bearer
 from zonedrive.logon.wire import Requirements
-from zonedrive.paths import AccountPaths, write_private
+from zonedrive.paths import AccountPaths, expanded, write_private
 from zonedrive.remote.address import base_url
 from zonedrive.remote.profile import load_profile
 
@@ -241,7 +241,7 @@ class Enrolment:
         wanted = self._wish.profile or default
         load_profile(wanted)
         if "/" in wanted or wanted.endswith(".toml"):
-            return str(Path(wanted).expanduser().absolute())
+            return str(expanded(wanted).absolute())
         return wanted
 
     def _browser(self, profile: str) -> Browser | None:

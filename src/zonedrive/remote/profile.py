@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from zonedrive.document import Where, WrongDocument, brief, line_of, parse
 from zonedrive.errors import ProfileError
+from zonedrive.paths import expanded
 from zonedrive.remote import sign_on
 from zonedrive.remote.address import PLACEHOLDER
 from zonedrive.remote.operations import (
@@ -46,7 +47,7 @@ def load_profile(name_or_path: str) -> Profile:
     Raises ProfileError, naming file and line.
     """
     if "/" in name_or_path or name_or_path.endswith(".toml"):
-        path = Path(name_or_path).expanduser()
+        path = expanded(name_or_path)
         return parse_profile(_read(path), path.stem, str(path))
     known = packaged()
     if name_or_path not in known:

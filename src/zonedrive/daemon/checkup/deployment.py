@@ -16,10 +16,10 @@ from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import (
     BadAnswer,
+    ConfigError,
     Forbidden,
     NotFound,
     NotLoggedOn,
-    ProfileError,
     Rejected,
     ZonedriveError,
 )
@@ -57,7 +57,7 @@ def examine(patient: Patient, file: str) -> Iterator[Named]:
     """Every operation in the order of OPERATIONS, after the file itself."""
     try:
         profile = load_profile(file)
-    except ProfileError as wrong:
+    except ConfigError as wrong:
         yield "profile", Finding(False, wrong.message.replace(file, Path(file).name), wrong.remedy)
         return
     named = f"{len(profile.operations)} tables" if profile.operations else "no table"

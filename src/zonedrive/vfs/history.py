@@ -105,6 +105,8 @@ class Histories:
             return wrong
         if versions is None:
             return past or AssertionError("nobody is patient for ever")
+        if versions and versions[0].revision != revision:
+            self._folders.forget(file.parent)  # whose listing must show what the history does
         told = Past(versions, revision, asked_s)
         if len(versions) < KEPT:
             self._kept[zone, file_id] = told

@@ -1,0 +1,258 @@
+"""Former versions are files in `.versions`, beside what they are versions of."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+FIRST = world.SEED["notes.txt"]
+BIG = world.SEED["big.bin"]
+
+
+def history(path: Path) -> Path:
+    """Where the versions of a file are."""
+    return path.parent / ".versions" / path.name
+
+
+def versions(path: Path) -> list[Path]:
+    """The versions of a file, the oldest first."""
+    return sorted(history(path).iterdir())
+
+
+def requests(deployment: Deployment, route: str) -> int:
+    """How often a route of that kind was asked so far."""
+    told: dict[str, int] = deployment.stats()["requests"]
+    return sum(count for name, count in told.items() if route in name)
+
+
+def test_every_version_is_a_file(mounted: Mounted) -> None:
+    """In order, with number, time, author and extension in its name; size, time, bytes, mode and
+    attributes are those of the version."""  # fmt: skip
+    path = mounted.root / "notes.txt"
+    mounted.zone.write("notes.txt", b"by bob\n")
+    eventually(lambda: path.stat().st_size == 7, what="it shows here")
+    path.write_bytes(b"by alice\n")
+    mounted.sync()
+    found = versions(path)
+    assert [each.read_bytes() for each in found] == [FIRST, b"by bob\n", b"by alice\n"]
+    told = json.loads(mounted.machine.done("versions", path, "--json"))[::-1]
+    for number, (each, version) in enumerate(zip(found, told, strict=True), 1):
+        moment = datetime.fromisoformat(version["modified"]).astimezone(UTC)
+        author = str(version["modified_by"])
+        assert each.name == f"{number:05}_{moment:%Y-%m-%dT%H-%M-%SZ}_{author}.txt"
+        status = each.stat()
+        assert (status.st_size, int(status.st_mtime)) == (version["size"], moment.timestamp())
+        assert status.st_mode == 0o100444
+        told_here = {
+            name: os.getxattr(each, f"user.zonedrive.{name}").decode()
+            for name in ("id", "version", "modified_by", "state")
+        }
+        assert told_here == {
+            "id": version["id"], "version": str(number), "modified_by": author, "state": "cached",
+        }  # fmt: skip
+    assert [each["modified_by"] for each in told[1:]] == ["bob@acme.example", "alice@acme.example"]
+    assert os.getxattr(path, "user.zonedrive.version") == b"3"
+
+
+def test_an_old_version_is_copied_back(mounted: Mounted) -> None:
+    """That makes a new version of the same file, and no conflict with oneself."""
+    path = mounted.root / "notes.txt"
+    path.write_bytes(b"a mistake\n")
+    mounted.sync()
+    was = mounted.zone.entry_id("notes.txt")
+    subprocess.run(["cp", versions(path)[0], path], check=True)
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == FIRST
+    assert mounted.zone.entry_id("notes.txt") == was
+    assert [each["version"] for each in mounted.zone.versions("notes.txt")] == [3, 2, 1]
+    assert len(versions(path)) == 3
+    assert mounted.machine.done("conflicts") == "there are no conflicts\n"
+    assert set(mounted.zone.listing()) == {"notes.txt", "empty", "docs", "big.bin"}
+
+
+def test_no_walk_comes_upon_it(mounted: Mounted, tmp_path: Path) -> None:
+    """find, ls, du, cp, rsync and rm see nothing of it, and the service is asked for nothing."""
+    root, target = mounted.root, tmp_path / "copy"
+    assert (root / ".versions/notes.txt").is_dir()
+    before = requests(mounted.deployment, "versions")
+    commands: tuple[list[str | Path], ...] = (
+        ["find", root], ["ls", "-laR", root], ["du", "-a", root], ["cp", "-a", root, target],
+        ["rsync", "-a", "--itemize-changes", f"{root}/", tmp_path / "rsynced"],
+    )  # fmt: skip
+    for command in commands:
+        ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert ".versions" not in ended.stdout
+    assert not list(tmp_path.rglob(".versions"))
+    assert ".versions" not in {name for _, names, _ in os.walk(root) for name in names}
+    (root / "docs/2026/.versions").stat()
+    shutil.rmtree(root / "docs/2026")
+    (root / "docs").rename(root / "papers")
+    assert os.listdir(root / "papers/.versions") != []
+    assert requests(mounted.deployment, "versions") == before
+
+
+WRITES: dict[str, Callable[[Path, Path], object]] = {
+    "create": lambda past, _: (past / "new").touch(),
+    "create beside": lambda past, _: (past.parent / "new").touch(),
+    "mkdir": lambda past, _: (past.parent / "new").mkdir(),
+    "write": lambda _, old: old.write_bytes(b"x"),
+    "append": lambda _, old: old.open("ab").close(),
+    "truncate": lambda _, old: os.truncate(old, 1),
+    "chmod": lambda _, old: old.chmod(0o600),
+    "utime": lambda _, old: os.utime(old, (1, 1)),
+    "unlink": lambda _, old: old.unlink(),
+    "rmdir": lambda past, _: past.rmdir(),
+    "rmdir of all": lambda past, _: past.parent.rmdir(),
+    "rename": lambda past, old: old.rename(past / "new"),
+    "rename out": lambda past, old: old.rename(past.parents[1] / "new"),
+    "rename in": lambda past, _: (past.parents[1] / "empty").rename(past / "empty"),
+    "rename of all": lambda past, _: past.parent.rename(past.parents[1] / "other"),
+    "setxattr": lambda _, old: os.setxattr(old, "user.mine", b"x"),
+}
+
+
+def test_nothing_can_be_changed_there(mounted: Mounted) -> None:
+    """Read-only, whatever is tried; who is not root hears from the permission bits."""
+    old = versions(mounted.root / "notes.txt")[0]
+    for name, write in WRITES.items():
+        with pytest.raises(OSError, match="Read-only file system"):
+            write(old.parent, old)
+            pytest.fail(name)
+    assert sorted(os.listdir(mounted.root)) == ["big.bin", "docs", "empty", "notes.txt"]
+    assert old.read_bytes() == FIRST
+    assert not (old.stat().st_mode | old.parent.stat().st_mode) & 0o222
+    mounted.sync()
+    assert len(mounted.zone.versions("notes.txt")) == 1
+
+
+@pytest.mark.mount("refresh=0.5")
+def test_it_follows_the_file(mounted: Mounted) -> None:
+    """New versions, new names and removals show; a save by renaming stays in the same history."""
+    path, root = mounted.root / "notes.txt", mounted.root
+    past = history(path)
+    number = past.stat().st_ino
+    mounted.zone.write("notes.txt", b"by bob\n")
+    eventually(lambda: len(versions(path)) == 2, what="bob's version shows")
+    assert path.read_bytes() == b"by bob\n"  # what the history shows, the folder does
+    (root / "notes.tmp").write_bytes(b"by alice\n")
+    assert not history(root / "notes.tmp").exists()  # the service has none of it
+    (root / "notes.tmp").rename(path)
+    mounted.sync()
+    assert [each.read_bytes() for each in versions(path)] == [FIRST, b"by bob\n", b"by alice\n"]
+    assert past.stat().st_ino == number
+    with os.scandir(past) as within:
+        first = next(iter(within)).inode()
+    path.rename(root / "renamed.md")
+    assert not past.exists()
+    renamed = versions(root / "renamed.md")
+    assert [each.suffix for each in renamed] == [".md"] * 3
+    assert renamed[0].stat().st_ino == first
+    mounted.sync()
+    folder = os.open(history(root / "renamed.md"), os.O_PATH)
+    try:
+        mounted.zone.delete("renamed.md")
+        eventually(lambda: "renamed.md" not in os.listdir(root / ".versions"))
+        with pytest.raises(FileNotFoundError):
+            os.listdir(f"/proc/self/fd/{folder}")
+    finally:
+        os.close(folder)
+    (root / "new.txt").write_bytes(b"new\n")
+    mounted.sync()
+    assert [each.read_bytes() for each in versions(root / "new.txt")] == [b"new\n"]
+
+
+def test_offline_and_after_a_restart(mounted: Mounted) -> None:
+    """What was read is there, encrypted, and under the same number; the rest says why not."""
+    path = mounted.root / "notes.txt"
+    mounted.zone.write("notes.txt", b"bob's second\n")
+    mounted.zone.write("notes.txt", b"bob's third\n")
+    eventually(lambda: len(versions(path)) == 3)
+    first, second, _ = versions(path)
+    number = first.stat().st_ino
+    assert first.read_bytes() == FIRST
+    with mounted.deployment.faulty(down=True):
+        eventually(lambda: os.listdir(mounted.path) and mounted.status()["state"] == "offline", 30)
+        assert [each.name for each in versions(path)][:2] == [first.name, second.name]
+        assert first.read_bytes() == FIRST
+        with pytest.raises(OSError, match="Network is unreachable"):
+            second.read_bytes()
+        with pytest.raises(OSError, match="Network is unreachable"):
+            os.listdir(history(mounted.root / "empty"))
+    eventually(lambda: mounted.status()["state"] == "online", 30)
+    mounted.restart()
+    before = requests(mounted.deployment, "/content")
+    assert first.stat().st_ino == number
+    assert os.getxattr(first, "user.zonedrive.state") == b"cached"
+    assert os.getxattr(second, "user.zonedrive.state") == b"remote"
+    assert first.read_bytes() == FIRST
+    assert requests(mounted.deployment, "/content") == before
+    kept = [each.read_bytes() for each in mounted.machine.cache.rglob("*") if each.is_file()]
+    assert not [data for data in kept if FIRST in data]
+
+
+@pytest.fixture
+def thumbnailer(tmp_path: Path) -> Path:
+    """A program of the default `guard`."""
+    return Path(shutil.copy("/bin/cat", tmp_path / "tumblerd"))
+
+
+def test_a_part_of_a_large_one(mounted: Mounted, thumbnailer: Path) -> None:
+    """It is read by ranges, as any content; programs of `guard` cause no download at all."""
+    path = mounted.root / "big.bin"
+    mounted.zone.write("big.bin", b"small by now\n")
+    eventually(lambda: path.stat().st_size == 13, 20)
+    old = versions(path)[0]
+    before = mounted.deployment.stats()["bytes_out"]
+    assert subprocess.run([thumbnailer, old], capture_output=True, check=False).returncode == 1
+    with old.open("rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 4096, 2_000_000) == BIG[2_000_000:2_004_096]
+    assert mounted.deployment.stats()["bytes_out"] - before < len(BIG) // 2
+    assert old.read_bytes() == BIG
+    shown = subprocess.run([thumbnailer, old], capture_output=True, check=True)
+    assert shown.stdout == BIG
+
+
+@pytest.mark.mount("refresh=0.5")
+def test_names_that_are_taken_or_odd(mounted: Mounted) -> None:
+    """An entry of the service that is called so comes first; look-alikes have theirs; where the
+    service refuses, so does this."""  # fmt: skip
+    root, zone = mounted.root, mounted.root.name
+    with pytest.raises(FileExistsError):
+        (root / ".versions").mkdir()
+    mounted.deployment.plant(zone, "either/or.txt", "both")
+    shown = root / "either\uff0for.txt"
+    eventually(shown.exists, 20)
+    assert [each.read_bytes() for each in versions(shown)] == [b"both"]
+    assert not (root / ".versions/docs").exists()
+    assert not (root / ".versions/no such file").exists()
+    assert not (mounted.path / ".versions").exists()
+    refusing = mounted.deployment.faulty(status=403, error="NOT_ALLOWED", path="/versions$")
+    with refusing, pytest.raises(PermissionError):
+        os.listdir(history(root / "empty"))
+    mounted.deployment.plant(zone, ".versions", "a file that somebody made")
+    eventually((root / ".versions").is_file, 20)
+    assert (root / ".versions").read_text() == "a file that somebody made"
+    assert ".versions" in os.listdir(root)
+    (root / ".versions").unlink()
+    assert [each.read_bytes() for each in versions(root / "notes.txt")] == [FIRST]
+
+
+@pytest.mark.mount(profile="published")
+def test_where_the_profile_knows_no_versions(mounted: Mounted) -> None:
+    """There is no such folder, and the name is one like any other."""
+    path = mounted.root / ".versions"
+    assert not path.exists()
+    path.write_bytes(b"a list of versions\n")
+    mounted.sync()
+    assert mounted.zone.read(".versions") == b"a list of versions\n"
+    assert os.listdir(mounted.root).count(".versions") == 1

@@ -7,7 +7,7 @@ INVARIANT: the first line answers whether all that was written is on the service
 
 from typing import TYPE_CHECKING, Any
 
-from zonedrive.cli.show import amount, count, grid, words
+from zonedrive.cli.show import NARROW, amount, count, grid, width, words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -95,7 +95,7 @@ def _uploads(found: dict[str, Any], waiting: int, rows: int) -> list["Renderable
         shown += [words(f"  {one['path']}: {one['error']}", "red") for one in failed]
     if others := [one for one in every if one["state"] != "failed"]:
         shown.append(words(""))
-        shown.append(_table(others))
+        shown += [_table(others)] if width() >= NARROW else [_line(one) for one in others]
     if more := waiting - len(every):
         every_one = _command("status --json", found)
         shown.append(words(f"and {more} more; all of them: {every_one}"))
@@ -111,7 +111,14 @@ def _table(uploads: list[dict[str, Any]]) -> "RenderableType":
     return grid(columns, rows, right=["size", "sent"])
 
 
+def _line(one: dict[str, Any]) -> "RenderableType":
+    """An upload where there is no room for a table."""
+    said = [one["state"], amount(one["size"]), _sent(one), one["error"] or ""]
+    return words(f"{one['path']}: {', '.join(each for each in said if each)}")
+
+
 def _sent(one: dict[str, Any]) -> str:
     if not one["sent"]:
         return ""
-    return f"{amount(one['sent'])} ({100 * one['sent'] // one['size']} %)"
+    part = f"{100 * one['sent'] // one['size']} %"
+    return f"{amount(one['sent'])} ({part})" if width() >= NARROW else part

@@ -7,6 +7,7 @@ line here is one line there.  The commands write through this module alone.
 """
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -204,8 +205,8 @@ class Progress:
         """Replace the line by `text`."""
         if self._shows and text != self._last:
             fitting = _cut(clean(text), _columns(sys.stderr) - 1)
+            self._last = text  # first: Ctrl-C may come between both
             click.echo(f"\r\x1b[K{fitting}", nl=False, err=True)
-            self._last = text
 
     def bar(self, done: float, text: str) -> None:
         """The same behind a bar, of which `done` (0 to 1) is full."""
@@ -272,7 +273,12 @@ def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> "Renderabl
 def _console() -> "Console":
     from rich.console import Console
 
-    return Console(
+    class Whole(Console):
+        def on_broken_pipe(self) -> None:
+            """Rich would end the process as failed; that nobody reads on is no failure."""
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return Whole(
         width=width(),
         highlight=False,
         markup=False,

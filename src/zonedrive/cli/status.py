@@ -13,7 +13,7 @@ import click
 from zonedrive.cli import control, overview
 from zonedrive.cli.live import View
 from zonedrive.cli.options import Seconds, json_option, some_account_option
-from zonedrive.cli.show import Progress, amount, complain, count, line, put
+from zonedrive.cli.show import NARROW, Progress, amount, complain, count, line, put
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.paths import AccountPaths
@@ -74,12 +74,19 @@ def _watch(look: "Look", *, as_json: bool) -> None:
                 # An object a line, so that a program can tell where one ends.
                 click.echo(json.dumps(found))
             elif now != drawn:
-                rows = SHOWN if view.size is None else max(3, view.size[1] - LINES_ABOVE)
-                view.show(overview.picture(found, part=bool(look.below), rows=rows))
+                view.show(overview.picture(found, part=bool(look.below), rows=_room(view.size)))
             drawn = now
             if not view.pause(WATCH_SECONDS):
                 return
             found = look.again(found)
+
+
+def _room(size: tuple[int, int] | None) -> int:
+    """Uploads that fit into a picture."""
+    if size is None:
+        return SHOWN
+    columns, lines = size
+    return max(2, (lines - LINES_ABOVE) // (2 if columns < NARROW else 1))
 
 
 class Look:

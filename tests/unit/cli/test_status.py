@@ -1,0 +1,258 @@
+"""What `status` and `sync` show at a terminal and in a pipe, and what becomes of it in trouble."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.terminal import Terminal
+from tests.unit.cli.stand_in import DONE, STATUS, StandIn, command, daemon, log_on, run
+from zonedrive import errors
+from zonedrive.daemon import protocol
+
+EVIL = "Zone/ev\x1b]0;pwn\x07il\x9b31m\u202egpj.exe"
+EMPTY = {"pending": 0, "uploading": 0, "failed": 0, "conflicts": 0, "bytes": 0}
+IDLE = STATUS | {"uploads": [], "outbox": EMPTY}
+
+
+@dataclass
+class Place:
+    """Where a terminal is opened: the folders of the test."""
+
+    folder: Path = field(default_factory=Path.cwd)
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+def at_terminal(*arguments: str, size: tuple[int, int] = (80, 24), **environment: str) -> Terminal:
+    """Run the program at a terminal of that many columns and lines."""
+    place = Place()
+    place.environment |= {"TERM": "xterm-256color", **environment}
+    return Terminal(place, *arguments, size=size)
+
+
+def waiting(number: int, **every: object) -> dict[str, Any]:
+    """A status in which so many files wait; as much of them as a daemon was asked for."""
+    upload = {"state": "pending", "size": 1000, "sent": 0, "error": None, **every}
+    state = str(upload["state"])
+    return STATUS | {
+        "outbox": EMPTY | {state: number, "bytes": 1000 * number},
+        "uploads": [{"path": f"Zone/{one}.txt", **upload} for one in range(number)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "first"),
+    [
+        (IDLE, "everything is on the service"),
+        (waiting(1), "1 file (1000 B) is only on this machine"),
+        (STATUS, "2 files (3.3 MiB) are only on this machine"),
+        (waiting(2, state="failed", error="no"),
+         "2 files (2.0 KiB) are only on this machine, refused by the service"),
+        (waiting(3) | {"outbox": EMPTY | {"pending": 2, "failed": 1, "bytes": 9}},
+         "3 files (9 B) are only on this machine, 1 of them refused"),
+        (IDLE | {"mountpoint": None, "state": "offline"}, "everything is on the service"),
+    ],
+)  # fmt: skip
+def test_the_first_line_says_whether_it_is_safe(
+    stand_in: StandIn, found: dict[str, Any], first: str
+) -> None:
+    """Whoever reads no further knows it."""
+    stand_in.answers["status"] = found
+    assert run("status").stdout.splitlines()[0] == first
+
+
+def test_what_failed_says_what_to_do(stand_in: StandIn) -> None:
+    """Whole, and before what simply waits."""
+    remedy = "you have no right to change this file; ask the manager of the zone for it"
+    failed = waiting(1, state="failed", error=remedy)
+    stand_in.answers["status"] = failed | {
+        "uploads": STATUS["uploads"] + failed["uploads"],
+        "outbox": STATUS["outbox"] | {"failed": 1, "conflicts": 2},
+    }
+    shown = run("status", COLUMNS="200").stdout
+    assert f"  Zone/0.txt: {remedy}\n" in shown
+    assert shown.index(remedy) < shown.index("Zone/a.txt")
+    assert "2 conflicts; run: zonedrive conflicts\n" in shown
+
+
+@pytest.mark.parametrize("state", ["offline", "logon-required"])
+def test_without_the_service_it_says_why_and_what_to_run(stand_in: StandIn, state: str) -> None:
+    """The daemon's own words, and for a logon the whole command."""
+    remedy = f"zonedrive logon {STATUS['base_url']} --username alice --session-only"
+    why = {"reason": "the session has ended", "remedy": remedy}
+    stand_in.answers["status"] = STATUS | {"state": state} | why
+    shown = run("status", COLUMNS="200").stdout
+    assert "why: the session has ended\n" in shown
+    assert f"run: {remedy}\n" in shown
+
+
+def test_ten_thousand_waiting_files_are_a_few_lines(stand_in: StandIn) -> None:
+    """The first ones, and how many more; the daemon is not asked for more than are shown."""
+    stand_in.answers["status"] = waiting(10_000)
+    lines = run("status").stdout.splitlines()
+    assert len(lines) < 24
+    assert lines[0].startswith("10000 files")
+    assert lines[-1] == "and 9990 more; all of them: zonedrive status --json"
+    assert stand_in.asked[-1]["most"] == 10
+    assert len(json.loads(run("status", "--json").stdout)["uploads"]) == 10_000
+    assert "most" not in stand_in.asked[-1]
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_live_view_fits_the_terminal_and_leaves_it_as_it_was(
+    stand_in: StandIn, columns: int
+) -> None:
+    """Nothing wider or longer than the terminal; Ctrl-C ends it without a word."""
+    stand_in.answers["status"] = waiting(100)
+    terminal = at_terminal("status", "--watch", size=(columns, 20))
+    terminal.until("more; all of")
+    frame = terminal.shown.rpartition("\x1b[H")[2]
+    assert terminal.shown.startswith("\x1b[?1049h")
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", frame).split("\r\n")
+    assert len(lines) <= 20
+    assert max(len(line) for line in lines) <= columns
+    terminal.shown = terminal.shown.rpartition("\x1b[H")[0]
+    stand_in.answers["status"] = IDLE
+    terminal.until("everything is on the service")
+    terminal.press("\x03")
+    assert terminal.leave() == 130
+    assert terminal.is_as_before()
+    assert "Traceback" not in terminal.shown
+    assert not terminal.text().rpartition("entries")[2].strip("^C\r\n in1folder")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_live_view_that_is_ended_leaves_the_terminal_as_it_was(
+    stand_in: StandIn, number: signal.Signals
+) -> None:
+    """Also for a signal: cursor and screen come back."""
+    terminal = at_terminal("status", "--watch")
+    terminal.until("Zone/a.txt")
+    terminal.send(number)
+    assert terminal.leave() == 128 + number
+    assert "\x1b[?1049l" in terminal.shown
+    assert terminal.is_as_before()
+
+
+def test_watching_goes_on_while_the_mount_is_away() -> None:
+    """It says that nothing is sent meanwhile, and takes no lock that a new daemon wants."""
+    paths = log_on()
+    with ExitStack() as stack:
+        stand_in = stack.enter_context(daemon(paths, Path("/nowhere")))
+        terminal = at_terminal("status", "--watch")
+        terminal.until("Zone/a.txt")
+        stand_in.answers["status"] = errors.MountEnded("the mount has ended")
+        terminal.until("not mounted, offline")
+        stack.close()
+        stand_in = stack.enter_context(daemon(paths, Path("/nowhere")))
+        terminal.until("mounted at /nowhere")
+        paths.account_file.unlink()
+        stack.close()
+        assert terminal.leave() == 3
+    assert terminal.is_as_before()
+    assert terminal.text().rstrip().endswith("is not logged on; run zonedrive logon URL")
+
+
+def test_a_watching_program_reads_objects_and_may_leave(stand_in: StandIn) -> None:
+    """One a line, when something changed; who stops reading ends it, without a word."""
+    with subprocess.Popen(
+        command("status", "--watch", "--json"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+    ) as watching:  # fmt: skip
+        assert watching.stdout is not None and watching.stderr is not None
+        assert json.loads(watching.stdout.readline()) == STATUS
+        stand_in.answers["status"] = IDLE
+        assert json.loads(watching.stdout.readline()) == IDLE
+        watching.stdout.close()
+        assert watching.wait(60) == 0
+        assert watching.stderr.read() == ""
+
+
+@pytest.mark.parametrize("name", ["status", "zones"])
+def test_a_reader_that_takes_one_line_is_enough(stand_in: StandIn, name: str) -> None:
+    """`zonedrive status | head -1`: no word about the pipe."""
+    stand_in.answers["status"] = waiting(10)
+    with subprocess.Popen(
+        command(name), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
+    ) as shown:
+        assert shown.stdout is not None and shown.stderr is not None
+        assert shown.stdout.read(1)
+        shown.stdout.close()
+        assert shown.wait(60) == 0
+        assert shown.stderr.read() == ""
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["status", "--watch"], ["sync"]])
+def test_a_dumb_terminal_gets_plain_lines(stand_in: StandIn, arguments: list[str]) -> None:
+    """No colour, no moving cursor; a name cannot bring any in."""
+    stand_in.answers["status"] = waiting(1, path=EVIL, state="failed", error="refused")
+    stand_in.answers["sync"] = DONE | {"exit": 1, "failed": [{"path": EVIL, "error": "refused"}]}
+    terminal = at_terminal(*arguments, TERM="dumb")
+    terminal.until("refused")
+    terminal.press("\x03" if "--watch" in arguments else "")
+    assert terminal.leave() == {"status": 0, "--watch": 130, "sync": 1}[arguments[-1]]
+    assert "\x1b" not in terminal.shown
+    assert "\u202e" not in terminal.shown
+
+
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours_can_be_turned_off(
+    stand_in: StandIn, variables: dict[str, Any], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NO_COLOR is heard; without it, what failed is red."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stand_in.answers["status"] = waiting(1, path=EVIL, state="failed", error="refused")
+    terminal = at_terminal("status", **variables)
+    assert terminal.leave() == 0
+    assert bool(re.search(r"\x1b\[(\d+;)*3\d", terminal.shown)) == coloured
+    assert r"Zone/ev\x1b]0;pwn\x07il\x9b31m\u202egpj.exe: refused" in terminal.text()
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_sync_shows_how_far_it_is_on_one_line(stand_in: StandIn, columns: int) -> None:
+    """With a bar; Ctrl-C ends the waiting and takes the line away."""
+    stand_in.answers.pop("sync")
+    terminal = at_terminal("sync", size=(columns, 20))
+    terminal.until("2 files (5 B) left")
+    drawn = terminal.shown.rpartition("\x1b[K")[2]
+    assert re.fullmatch(r"\[-+\] 2 files \(5 B\) left", drawn)
+    assert len(drawn) < columns
+    terminal.press("\x03")
+    assert terminal.leave() == 130
+    assert terminal.is_as_before()
+    assert terminal.shown.rpartition("\r\x1b[K")[2].strip() == ""
+
+
+def test_a_mount_that_ends_during_a_sync_is_said_in_a_line() -> None:
+    """With what it left: here nothing did, and so nothing is wrong."""
+    paths = log_on()
+    with ExitStack() as stack:
+        stand_in = stack.enter_context(daemon(paths, Path("/nowhere")))
+        stand_in.answers.pop("sync")
+        terminal = at_terminal("sync")
+        terminal.until("2 files")
+        stack.close()
+        assert terminal.leave() == 0
+    assert terminal.shown.endswith("\r\x1b[K")
+    gone = run("sync")
+    assert gone.returncode == 1
+    assert gone.stderr == "zonedrive: account default is not mounted; run 'zonedrive mount DIR'\n"
+
+
+def test_a_socket_of_another_user_is_not_spoken_to(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever put it there learns nothing, and the owner is named."""
+    path = protocol.connect(log_on().control, 5)
+    path.close()
+    monkeypatch.setattr(protocol, "peer", lambda connection: 2_000_000_017)
+    with pytest.raises(errors.ZonedriveError, match="a socket of user 2000000017, not of yours"):
+        protocol.connect(log_on().control, 5)
+    assert stand_in.asked == []

@@ -1,0 +1,132 @@
+"""The fixtures of the tests with a real service manager: a house, and one account's unit in it."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness.deployment import Deployment, RemoteZone
+from tests.harness.waiting import eventually
+from tests.systemd.house import HOME, SECONDS, Ended, House, house
+
+# Quick where waiting would prove nothing; all else as it is installed.
+DROP_IN = """
+[Unit]
+StartLimitIntervalSec=0
+[Service]
+Environment=OPTIONS=settle=0.2,refresh=1 STOP_SECONDS=2
+RestartSec=100ms
+StandardError=append:%h/%i.log
+"""
+
+
+class Unit:
+    """`zonedrive@NAME.service` of the house's user."""
+
+    def __init__(self, home: House, account: str, zone: str) -> None:
+        self.house, self.account = home, account
+        self.name = f"zonedrive@{account}.service"
+        self.mountpoint = f"{HOME}/Zones/{account}"
+        self.folder = f"{self.mountpoint}/{zone}"
+
+    def settings(self, text: str) -> None:
+        """As `systemctl --user edit` leaves them."""
+        place = f"{HOME}/.config/systemd/user/{self.name}.d/override.conf"
+        self.house.write(place, text)
+        self.done("daemon-reload")
+
+    def systemctl(self, verb: str, *options: str) -> Ended:
+        """A verb for this unit, however it ends."""
+        return self.house.systemctl(*options, verb, self.name)
+
+    def start(self) -> None:
+        """Started, and its folder looked into."""
+        self.done("start")
+        assert self.house.read(f"{self.folder}/notes.txt")
+
+    def said(self) -> str:
+        """What daemon and stop have said so far, which the journal would have."""
+        ended = self.house.person("cat", f"{HOME}/{self.account}.log")
+        return ended.stdout
+
+    def done(self, verb: str, *options: str) -> str:
+        """A verb for this unit, or the manager, which must succeed."""
+        unit = () if verb == "daemon-reload" else (self.name,)
+        ended = self.house.systemctl(*options, verb, *unit)
+        assert ended.returncode == 0, (verb, ended.stderr, self.house.log()[-3000:])
+        return ended.stdout
+
+    def show(self, what: str) -> str:
+        """One property."""
+        return self.done("show", "--value", f"--property={what}").strip()
+
+    @property
+    def pid(self) -> int:
+        """Of the daemon, as the house counts; 0: none."""
+        return int(self.show("MainPID"))
+
+    def is_active(self) -> bool:
+        """Whether it is up."""
+        return self.show("ActiveState") == "active"
+
+    def status(self) -> dict[str, object]:
+        """What `zonedrive status --json` prints."""
+        said = self.house.done("zonedrive", "status", "--account", self.account, "--json")
+        found: dict[str, object] = json.loads(said)
+        return found
+
+    def sync(self) -> None:
+        """Everything is on the service."""
+        self.house.done("zonedrive", "sync", self.mountpoint, "--timeout", "30")
+
+    def is_mounted(self) -> bool:
+        """Whether the kernel has a mount there, dead or alive."""
+        return f" {self.mountpoint} fuse" in self.house.read("/proc/mounts")
+
+    def wait_line(self, *parts: str) -> None:
+        """Return when the line of `systemctl status` has these parts."""
+
+        def seen() -> bool:
+            line = self.show("StatusText")
+            assert all(part in line for part in parts), line
+            return True
+
+        eventually(seen, SECONDS, what=f"the line of {self.name}")
+
+    def wait_other(self, pid: int) -> int:
+        """The daemon that came after `pid`, when it has answered."""
+
+        def seen() -> int:
+            found = self.pid
+            assert self.is_active() and found not in (0, pid), self.said()[-2000:]
+            return found
+
+        return eventually(seen, SECONDS, what="another daemon")
+
+
+@pytest.fixture(scope="session")
+def _houses() -> Iterator[House]:
+    with house() as made:
+        yield made
+
+
+@pytest.fixture
+def zone_there(deployment: Deployment, zone: str) -> RemoteZone:
+    """The zone of the test, as a coworker sees it."""
+    return deployment.person("bob").zone(zone)
+
+
+@pytest.fixture
+def unit(
+    _houses: House, deployment: Deployment, zone: str, request: pytest.FixtureRequest
+) -> Iterator[Unit]:
+    """Alice's unit, with an account of its own, logged on, not started."""
+    account = zone.lower().replace(" ", "-")
+    made = Unit(_houses, account, zone)
+    made.settings(DROP_IN)
+    if "no_logon" not in request.keywords:
+        _houses.log_on(deployment, account)
+    yield made
+    deployment.heal()
+    _houses.systemctl("disable", "--now", made.name)
+    _houses.person("fusermount3", "-uzq", made.mountpoint)

@@ -1,0 +1,80 @@
+#!/bin/sh
+# A machine of its own for one unprivileged user, made of this one:
+# house.sh ROOT CHECKOUT PREFIX-OF-PYTHON NAME-OF-CGROUP
+#
+# Runs as the first process of new name spaces for mounts and processes, which end with it; nothing
+# outside is changed but a cgroup, which its maker removes.  zonedrive is where the package puts it:
+# the command, the unit, and what mount(8) calls.  The user's service manager is the real one.
+
+set -eu
+
+root=$1 checkout=$2 prefix=$3
+uid=4711
+group=/sys/fs/cgroup/$4
+
+# share PATH...: what is read only here anyway, and can change nothing outside.
+share() {
+    for path; do
+        mkdir -p "$root$path"
+        mount --bind "$path" "$root$path"
+    done
+}
+
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 house "$root"
+cd "$root"
+for name in bin lib lib32 lib64 libx32; do
+    if [ -L "/$name" ]; then cp -P "/$name" .; elif [ -d "/$name" ]; then share "/$name"; fi
+done
+share /usr /dev
+share "$checkout"
+case $prefix/ in /usr/*) ;; *) share "$prefix" ;; esac
+cp -a /etc .
+rm -rf etc/systemd/user etc/environment etc/fstab etc/mtab etc/fuse.conf
+ln -s ../proc/self/mounts etc/mtab
+mkdir -p proc sys run/systemd/system run/user tmp var home mnt
+ln -s /run var/run
+chmod 1777 tmp
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+
+# One account, and one for root.
+printf 'root:x:0:0::/root:/bin/sh\nperson:x:%s:%s::/home/person:/bin/sh\n' $uid $uid >etc/passwd
+printf 'root:x:0:\nperson:x:%s:\n' $uid >etc/group
+for folder in home/person run/user/$uid; do install -d -m 700 -o $uid -g $uid "$folder"; done
+
+# Installed.
+mkdir stage stage/bin stage/units stage/none sbin
+ln -s "$checkout/.venv/bin/zonedrive" stage/bin/zonedrive
+mount --bind stage/bin usr/local/bin
+for path in /usr/sbin/*; do ln -s "$path" sbin/; done
+ln -s "$checkout/packaging/mount.fuse.zonedrive" sbin/
+# Of the other user units of this machine only those that systemd itself stands on.
+for name in default basic sockets timers paths shutdown exit; do
+    cp "usr/lib/systemd/user/$name.target" stage/units/
+done
+for name in systemd-exit.service app.slice session.slice background.slice; do
+    cp "usr/lib/systemd/user/$name" stage/units/
+done
+cp "$checkout/systemd/zonedrive@.service" stage/units/
+mount --bind stage/units usr/lib/systemd/user
+mount --bind stage/none usr/lib/systemd/user-generators
+
+pivot_root . mnt
+cd /
+umount -l /mnt
+
+mkdir "$group"
+chown $uid:$uid "$group" "$group/cgroup.procs" "$group/cgroup.subtree_control" \
+    "$group/cgroup.threads"
+while :; do
+    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" \
+        env -i HOME=/home/person USER=person PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 \
+        XDG_RUNTIME_DIR=/run/user/$uid \
+        setpriv --reuid $uid --regid $uid --clear-groups \
+        /lib/systemd/systemd --user --log-target=console &
+    wait $! || true
+    [ -e /run/again ] || exit
+    rm /run/again
+done

@@ -1,0 +1,180 @@
+"""A person's mount as a service of a real `systemd --user`: its life, its deaths and its words."""
+
+from tests.harness import world
+from tests.harness.deployment import Deployment, RemoteZone
+from tests.harness.waiting import eventually
+from tests.systemd.conftest import DROP_IN, Unit
+from tests.systemd.house import SECONDS
+
+DONE = "everything is on the service"
+
+
+def test_a_started_unit_is_a_mount_that_answers(unit: Unit, zone_there: RemoteZone) -> None:
+    """`start` returns when files can be read; an edit is a version; the status says so."""
+    unit.done("start")
+    assert unit.house.read(f"{unit.folder}/notes.txt") == world.SEED["notes.txt"].decode()
+    assert unit.status()["state"] == "online"
+    unit.wait_line("online; ", DONE)
+    assert f'Status: "online; {DONE}"' in unit.done("status")
+    unit.house.write(f"{unit.folder}/notes.txt", "edited\n")
+    unit.sync()
+    assert zone_there.read("notes.txt") == b"edited\n"
+    assert len(zone_there.versions("notes.txt")) == 2
+    unit.wait_line("online; ", DONE)
+
+
+def test_a_stop_waits_for_the_outbox(
+    unit: Unit, zone_there: RemoteZone, deployment: Deployment
+) -> None:
+    """What was written a moment before is on the service when `stop` returns."""
+    unit.settings(DROP_IN.replace("STOP_SECONDS=2", "STOP_SECONDS=60"))
+    unit.done("enable")
+    unit.start()
+    deployment.fault(latency_ms=300)
+    unit.house.write(f"{unit.folder}/late.txt", "at the last moment\n")
+    unit.done("stop")
+    deployment.heal()
+    assert zone_there.read("late.txt") == b"at the last moment\n"
+    assert (unit.show("ActiveState"), unit.show("Result")) == ("inactive", "success")
+    assert unit.show("StatusText") == f"unmounted; {DONE}"
+    assert not unit.is_mounted()
+
+
+def test_a_stop_without_the_service_says_what_is_left(
+    unit: Unit, zone_there: RemoteZone, deployment: Deployment
+) -> None:
+    """It ends within its limit, tells the journal and the status, and the next start sends it."""
+    unit.done("enable")
+    unit.start()
+    deployment.fault(down=True)
+    unit.house.write(f"{unit.folder}/waits.txt", "ten bytes!")
+    unit.wait_line("offline", "1 file to upload, 0 bytes of 10 bytes")
+    before = len(unit.said())
+    unit.done("stop")
+    assert (unit.show("ActiveState"), unit.show("Result")) == ("inactive", "success")
+    assert "1 file is not on the service yet (10 bytes)" in unit.show("StatusText")
+    assert "1 file (10 B) not on the service yet; kept here" in unit.said()[before:]
+    deployment.heal()
+    unit.start()
+    unit.sync()
+    assert zone_there.read("waits.txt") == b"ten bytes!"
+    unit.wait_line("online; ", DONE)
+
+
+def test_a_killed_daemon_comes_back_with_all_that_was_written(
+    unit: Unit, zone_there: RemoteZone, deployment: Deployment
+) -> None:
+    """Its dead mount is gone, another daemon serves the folder and sends what waited, once."""
+    unit.start()
+    deployment.fault(down=True)
+    unit.house.write(f"{unit.folder}/notes.txt", "before the end\n")
+    pid = unit.pid
+    unit.done("kill", "--kill-whom=main", "--signal=KILL")
+    unit.wait_other(pid)
+    assert unit.house.read(f"{unit.folder}/notes.txt") == "before the end\n"
+    mounts = unit.house.read("/proc/mounts")
+    assert mounts.count(f" {unit.mountpoint} fuse") == 1
+    deployment.heal()
+    unit.sync()
+    assert zone_there.read("notes.txt") == b"before the end\n"
+    assert len(zone_there.versions("notes.txt")) == 2
+
+
+def test_a_daemon_that_hangs_is_replaced(unit: Unit, zone_there: RemoteZone) -> None:
+    """The manager misses its sign of life; programs that waited for the mount go on."""
+    unit.settings(f"{DROP_IN}WatchdogSec=3\n")
+    unit.start()
+    unit.house.write(f"{unit.folder}/notes.txt", "before it hung\n")
+    pid = unit.pid
+    unit.done("kill", "--kill-whom=main", "--signal=STOP")
+    unit.wait_other(pid)
+    assert unit.house.read(f"{unit.folder}/notes.txt") == "before it hung\n"
+    unit.sync()
+    assert zone_there.read("notes.txt") == b"before it hung\n"
+
+
+def test_a_restart_keeps_what_was_there(unit: Unit, deployment: Deployment) -> None:
+    """Another process, the same files, also those that the service does not have yet."""
+    unit.start()
+    pid = unit.pid
+    deployment.fault(down=True)
+    unit.house.write(f"{unit.folder}/new.txt", "kept\n")
+    unit.done("restart")
+    assert unit.pid not in (0, pid)
+    assert unit.house.read(f"{unit.folder}/new.txt") == "kept\n"
+
+
+def test_a_logon_that_ends_is_a_state_and_no_restart(
+    unit: Unit, zone_there: RemoteZone, deployment: Deployment
+) -> None:
+    """The same daemon goes on offline, says what to run, and that command alone sends all."""
+    unit.house.log_on(deployment, unit.account, "--session-only")
+    unit.start()
+    pid = unit.pid
+    deployment.tell({"expire_sessions": True})
+    unit.house.write(f"{unit.folder}/notes.txt", "without a logon\n")
+    unit.wait_line(
+        f"logon required, run: zonedrive logon {deployment.base_url} --username",
+        f"--account {unit.account} --session-only; 1 file to upload",
+    )
+    assert unit.house.read(f"{unit.folder}/notes.txt") == "without a logon\n"
+    assert (unit.pid, unit.show("NRestarts"), unit.is_active()) == (pid, "0", True)
+    unit.house.log_on(deployment, unit.account, "--session-only")
+    unit.wait_line("online; ", DONE)
+    assert (unit.pid, unit.show("NRestarts")) == (pid, "0")
+    there = deployment.fresh_person("bob").zone(unit.folder.rpartition("/")[2])
+    assert there.read("notes.txt") == b"without a logon\n"
+
+
+def test_without_a_logon_the_unit_fails_once_and_says_why(
+    unit: Unit, deployment: Deployment
+) -> None:
+    """It is not started over and over; after a logon `start` is all that is needed."""
+    unit.house.done("zonedrive", "logoff", "--account", unit.account)
+    before = len(unit.said())
+    assert unit.systemctl("start").returncode != 0
+    assert (unit.show("ActiveState"), unit.show("ExecMainStatus")) == ("failed", "3")
+    assert unit.show("NRestarts") == "0"
+    said = unit.said()[before:]
+    assert f"the account '{unit.account}' is not logged on; run zonedrive logon" in said
+    assert "Traceback" not in said
+    unit.house.log_on(deployment, unit.account)
+    unit.start()
+
+
+def test_a_boot_without_the_service_ends_in_a_mount(
+    unit: Unit, deployment: Deployment, zone_there: RemoteZone
+) -> None:
+    """What was read can be read, what is written waits; nothing has to be started again."""
+    unit.done("enable")
+    unit.start()
+    deployment.fault(down=True)
+    unit.house.boot_again()
+    assert unit.is_active()
+    pid = unit.pid
+    unit.wait_line("offline", DONE)
+    assert unit.house.read(f"{unit.folder}/notes.txt") == world.SEED["notes.txt"].decode()
+    unit.house.write(f"{unit.folder}/notes.txt", "offline\n")
+    deployment.heal()
+    unit.wait_line("online; ", DONE)
+    assert zone_there.read("notes.txt") == b"offline\n"
+    assert unit.pid == pid
+
+
+def test_a_dead_mount_of_before_does_not_keep_it_from_starting(unit: Unit) -> None:
+    """One that a daemon of the shell has left, killed."""
+    unit.house.done("mkdir", "-p", unit.mountpoint)
+    unit.house.done("zonedrive", "mount", unit.mountpoint, "--account", unit.account)
+    pid = str(unit.status()["pid"])
+    unit.house.done("kill", "-KILL", pid)
+    eventually(lambda: unit.house.person("ls", unit.mountpoint).returncode != 0, SECONDS)
+    unit.start()
+
+
+def test_an_unmount_by_hand_is_the_end_and_no_failure(unit: Unit) -> None:
+    """The unit is stopped, not failed, and does not mount again by itself."""
+    unit.start()
+    unit.house.done("zonedrive", "unmount", unit.mountpoint)
+    eventually(lambda: unit.show("ActiveState") == "inactive", SECONDS, what="it is stopped")
+    assert (unit.show("Result"), unit.show("NRestarts")) == ("success", "0")
+    assert not unit.is_mounted()

@@ -17,6 +17,8 @@ Brings tree, content and outbox together, which do not know each other:
     delivery     the outbox's carrier: content by `uploads`, names by `placement`,
                  two versions of one file by `conflicts`, requests without an answer by
                  `resolution`, which lets `comparison` look at the bytes
+    wastebasket  the trash folder of desktops; `trashing` deletes and brings back as a whole,
+                 `subtree` looks at what is in a folder at any depth
     unsent       what of an inode the service does not know yet, for a listing's merge
     recovery     what a daemon that was killed left behind
     losses       what a damaged database no longer names

@@ -31,9 +31,11 @@ from zonedrive.vfs.renaming import Renaming
 from zonedrive.vfs.report import Report
 from zonedrive.vfs.siblings import Siblings
 from zonedrive.vfs.succession import Succession
+from zonedrive.vfs.trashing import Trashing
 from zonedrive.vfs.upkeep import upkeep
 from zonedrive.vfs.versions import Versions
 from zonedrive.vfs.virtual import Virtual
+from zonedrive.vfs.wastebasket import Wastebasket
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,9 @@ class FileSystem:
         self._renaming = Renaming(core, self._names, self._files, succession)
         self._histories = Histories(core, self._folders)
         # Names that lead to virtual entries, see `nodes`.
-        self._virtual = Virtual(core, [Versions(core, self._folders, self._histories)])
+        versions = Versions(core, self._folders, self._histories)
+        trashing = Trashing(core, self._folders, self._dispatcher, self._names, self._renaming)
+        self._virtual = Virtual(core, [versions, Wastebasket(core, trashing)])
         self.report = Report(core, self._folders, self._dispatcher, self._delivery.uploads)
         self.invalidations = core.invalidations.receive
 

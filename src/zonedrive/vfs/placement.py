@@ -16,6 +16,7 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.identity import claim
 from zonedrive.vfs.resolution import Resolution
+from zonedrive.vfs.subtree import is_below, let_go
 
 log = logging.getLogger(__name__)
 
@@ -215,6 +216,7 @@ class Placement:
             await core.service.delete(inode.zone, inode.remote_id or "", folder=inode.is_folder)
         reached(Place.DELETE_DONE)
         core.tree.settle(inode.zone, inode.remote_id or "")
+        await let_go(core, inode)
         with core.transaction():
             core.tree.unlink(inode)
             core.journal.drop(inode.ino)
@@ -236,9 +238,18 @@ class Placement:
         )
 
     async def _others_in(self, folder: Inode) -> bool:
-        """Whether the service has something in the folder that was not removed here."""
+        """Whether there is something in the folder that was not removed here.
+
+        What was in it when it was removed as a whole is still there in the tree, too.
+        """
         try:
             entries = await self._core.service.listing(folder.zone, folder.remote_id or "")
         except NotFound:
             return False
-        return any(not entry.deleted for entry in entries)
+        present = [entry.id for entry in entries if not entry.deleted]
+        known = self._core.tree.by_remotes(folder.zone, present)
+        if any(each not in known or known[each][1] != folder.ino for each in present):
+            return True
+        tree = self._core.tree
+        pending = (tree.find(each.ino) for each in self._core.journal.all())
+        return any(each is not folder and is_below(tree, each, folder) for each in pending)

@@ -1,0 +1,172 @@
+"""Into the service's trash as a whole, and back: what a move into a desktop's trash means.
+
+Unlike unlink(2) and rmdir(2), which programs use one by one on the way to something else, this
+takes a folder with all that is in it, is told at once, and can be undone.  What is in the folder
+keeps its rows below the unlinked one until the service has deleted it: so `placement` can tell
+what was there from what others put in meanwhile.
+
+INVARIANT: only what the service has in full is deleted; nothing that is only here goes along.
+"""
+
+import errno
+import time
+
+import msgspec
+import trio
+
+from zonedrive.errors import NotSupported
+from zonedrive.failpoint import Place, reached
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.tree.inode import NOWHERE, Inode, Kind
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.folders import Folders
+from zonedrive.vfs.namespace import Namespace, require_writable
+from zonedrive.vfs.renaming import NOREPLACE, Renaming
+from zonedrive.vfs.subtree import is_below
+
+PATIENCE_S = 10.0  # how long a program waits for what has to be sent first
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """What was deleted."""
+
+    ino: int
+    zone: str
+    remote_id: str
+    folder: bool
+    size: int
+    mtime_ns: int
+
+
+class Trashing:
+    """Deleting, and bringing back."""
+
+    def __init__(
+        self,
+        core: Core,
+        folders: Folders,
+        dispatcher: Dispatcher,
+        names: Namespace,
+        renaming: Renaming,
+    ) -> None:
+        self._core = core
+        self._folders = folders
+        self._dispatcher = dispatcher
+        self._names = names
+        self._renaming = renaming
+
+    def possible(self) -> bool:
+        """Whether the profile knows how to delete."""
+        return self._core.service.can("delete")
+
+    async def delete(self, parent: int, name: str) -> Gone:
+        """Delete the entry of that name, with all that is in it.
+
+        Raises OSError: EXDEV where something of it stays on this machine (for that, programs offer
+        to remove it for good), EBUSY where it is being written, ENETUNREACH or EBUSY where it is
+        not on the service yet and does not get there soon.
+        """
+        names = self._names
+        folder = await names.folder(parent)
+        inode = names.named(folder, name)
+        if inode.kind is Kind.ZONE:
+            raise PermissionError(errno.EPERM, "a zone cannot be removed here")
+        require_writable(folder, inode)
+        if inode.is_folder:
+            await self._folders.ensure(inode)
+        await self._all_sent(inode)
+        names.require_removable(inode)
+        if names.named(folder, name) is not inode:
+            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+        gone = Gone(
+            inode.ino, inode.zone, inode.remote_id or "",
+            inode.is_folder, inode.size, inode.mtime_ns,
+        )  # fmt: skip
+        if inode.is_folder:
+            self._unlink_whole(folder, inode)
+        else:
+            await names.unlink(parent, name.encode())
+        self._dispatcher.hurry([inode.ino])
+        return gone
+
+    def _unlink_whole(self, parent: Inode, folder: Inode) -> None:
+        core = self._core
+        with core.transaction():
+            core.tree.unlink(folder, tombstone=True)
+            core.journal.gone(folder.ino, time.time_ns())
+            self._names.touch(parent)
+        reached(Place.NAME_REMOVED)
+
+    async def _all_sent(self, inode: Inode) -> None:
+        """Wait until the service has everything of it."""
+        self._dispatcher.hurry(each.ino for each in self._unsent(inode))
+        with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
+            await self._dispatcher.wait_until(
+                lambda: not self._unsent(inode) or self._core.service.link.state != "online"
+            )
+        if self._unsent(inode):
+            if self._core.service.link.state != "online":
+                raise OSError(errno.ENETUNREACH, "something in it is not on the service yet")
+            raise OSError(errno.EBUSY, "something in it is not on the service yet")
+
+    def _unsent(self, inode: Inode) -> list[Inode]:
+        """What of it the service does not have yet.  Raises OSError, see `delete`."""
+        core = self._core
+        suspects = {*core.tree.without_origin(), *(each.ino for each in core.journal.all())}
+        written = {ino for ino, opened in core.opened.items() if opened.writers}
+        found = [
+            each
+            for each in core.tree.get_all(suspects | written)
+            if is_below(core.tree, each, inode)
+        ]
+        if any(each.local for each in found):
+            raise OSError(errno.EXDEV, "something in it is on this machine only")
+        if any(each.ino in written for each in found):
+            raise OSError(errno.EBUSY, "a program has something in it open for writing")
+        return found
+
+    def is_back(self, gone: Gone) -> bool:
+        """Whether it has a name here again."""
+        inode = self._core.tree.by_remote(gone.zone, gone.remote_id)
+        return inode is not None and inode.parent != NOWHERE
+
+    async def bring_back(self, gone: Gone, parent: int, name: str) -> None:
+        """Restore on the service, to a free place here.
+
+        Raises OSError (EEXIST, EXDEV for another zone, EBUSY, ENETUNREACH), NotSupported and the
+        service's errors.
+        """
+        core, names = self._core, self._names
+        folder = await names.folder(parent)
+        if core.tree.child(folder.ino, name) is not None:
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        if folder.zone != gone.zone:
+            raise OSError(errno.EXDEV, "zones are separate compartments")
+        if not core.service.can("restore", folder=gone.folder):
+            raise NotSupported("the deployment's profile cannot restore")
+        await self._told(gone)
+        entry = await core.service.restore(gone.zone, gone.remote_id, folder=gone.folder)
+        above = core.tree.by_remote(gone.zone, entry.parent_id) or folder
+        await self._folders.refresh(above, time.monotonic_ns())
+        inode = core.tree.by_remote(gone.zone, gone.remote_id)
+        if inode is None or (inode.parent, inode.name) == (folder.ino, name):
+            return
+        await self._renaming.rename(
+            inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
+        )
+
+    async def _told(self, gone: Gone) -> None:
+        """Wait until the service has heard of the deletion."""
+
+        def told() -> bool:
+            intent = self._core.journal.get(gone.ino)
+            return intent is None or not intent.gone
+
+        self._dispatcher.hurry([gone.ino])
+        with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
+            await self._dispatcher.wait_until(
+                lambda: told() or self._core.service.link.state != "online"
+            )
+        if not told():
+            away = self._core.service.link.state != "online"
+            raise OSError(errno.ENETUNREACH if away else errno.EBUSY, "not deleted there yet")

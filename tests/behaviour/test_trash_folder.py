@@ -1,0 +1,180 @@
+"""The trash of desktops: what a file manager puts into `.Trash-UID` is in the service's trash."""
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+NAME = f".Trash-{os.getuid()}"
+
+
+def files(mounted: Mounted) -> Path:
+    return mounted.path / NAME / "files"
+
+
+def trash(mounted: Mounted, path: str, name: str = "") -> Path:
+    """What file managers do; where it is then."""
+    to = files(mounted) / (name or Path(path).name)
+    (mounted.root / path).rename(to)
+    return to
+
+
+def deleted(mounted: Mounted) -> dict[str, str]:
+    """What is in the service's trash of this test's zone: ids by name."""
+    said = mounted.machine.done("trash", "--zone", mounted.root.name, "--json")
+    entries: list[dict[str, str]] = json.loads(said)
+    return {each["name"]: each["id"] for each in entries}
+
+
+def refused(number: int, act: Callable[[], object]) -> None:
+    with pytest.raises(OSError, check=lambda wrong: wrong.errno == number):
+        act()
+
+
+def test_it_is_there_for_who_asks_and_in_no_listing(mounted: Mounted) -> None:
+    """The folder has what file managers ask of it, and no program stumbles over it."""
+    found = (mounted.path / NAME).stat()
+    assert (found.st_mode & 0o7777, found.st_uid) == (0o700, os.getuid())
+    assert {"files", "info"} <= set(os.listdir(mounted.path / NAME))
+    assert NAME not in os.listdir(mounted.path)
+    assert not (mounted.path / f".Trash-{os.getuid() + 1}").exists()
+    assert not (mounted.root / NAME).exists()
+    refused(errno.EROFS, lambda: (mounted.path / NAME).rmdir())
+
+
+def test_a_trashed_file_is_in_the_trash_of_the_service_and_comes_back(mounted: Mounted) -> None:
+    """It keeps its id and its history on the way there and back."""
+    before = mounted.zone.entry_id("notes.txt")
+    there = trash(mounted, "notes.txt")
+    assert not (mounted.root / "notes.txt").exists()
+    assert os.listdir(there.parent) == ["notes.txt"]
+    assert there.stat().st_size == len(b"first line\nsecond line\n")
+    eventually(lambda: mounted.zone.find("notes.txt") is None, what="the service deletes it")
+    assert set(deleted(mounted)) == {"notes.txt"}
+    there.rename(mounted.root / "notes.txt")
+    assert (mounted.root / "notes.txt").read_bytes() == b"first line\nsecond line\n"
+    assert mounted.zone.entry_id("notes.txt") == before
+    assert (deleted(mounted), os.listdir(files(mounted))) == ({}, [])
+
+
+def test_a_trashed_folder_goes_and_comes_back_as_a_whole(mounted: Mounted) -> None:
+    """One entry of the service's trash holds all that was in it; it may come back elsewhere."""
+    before = mounted.zone.tree("docs")
+    listed = mounted.zone.entry_id("docs/2026/q1.csv")
+    there = trash(mounted, "docs", "docs.2")
+    assert not (mounted.root / "docs").exists()
+    eventually(lambda: mounted.zone.find("docs") is None, what="the service deletes it")
+    assert set(deleted(mounted)) == {"docs"}
+    (mounted.root / "archive").mkdir()
+    mounted.sync()
+    there.rename(mounted.root / "archive" / "papers")
+    assert (mounted.root / "archive/papers/2026/q1.csv").read_bytes() == before["docs/2026/q1.csv"]
+    mounted.sync()
+    assert mounted.zone.entry_id("archive/papers/2026/q1.csv") == listed
+    assert mounted.status()["outbox"]["failed"] == 0
+
+
+def test_what_is_restored_by_the_command_is_in_the_folder_no_more(mounted: Mounted) -> None:
+    """The two ways to bring something back know of each other."""
+    trash(mounted, "notes.txt")
+    mounted.sync()
+    mounted.machine.done("restore", deleted(mounted)["notes.txt"])
+    assert (mounted.root / "notes.txt").exists()
+    assert os.listdir(files(mounted)) == []
+
+
+def test_emptying_it_removes_nothing_for_good(mounted: Mounted) -> None:
+    """Programs remove what is in it, some by way of a folder of their own; the service keeps it."""
+    trash(mounted, "notes.txt").unlink()
+    trash(mounted, "docs").rename(mounted.path / NAME / "expunged" / "123")
+    (mounted.path / NAME / "expunged" / "123").rmdir()
+    assert os.listdir(files(mounted)) == []
+    mounted.sync()
+    assert set(deleted(mounted)) == {"notes.txt", "docs"}
+
+
+def test_what_is_still_on_its_way_is_sent_first(mounted: Mounted) -> None:
+    """A file that was saved a moment ago is in the trash with what was saved."""
+    (mounted.root / "notes.txt").write_bytes(b"the last word\n")
+    (mounted.root / "docs" / "new.txt").write_bytes(b"just made\n")
+    for name in ("notes.txt", "docs"):
+        trash(mounted, name)
+    mounted.sync()
+    assert set(deleted(mounted)) == {"notes.txt", "docs"}
+    mounted.machine.done("restore", *deleted(mounted).values())
+    assert mounted.zone.read("notes.txt") == b"the last word\n"
+    assert mounted.zone.read("docs/new.txt") == b"just made\n"
+
+
+def test_what_is_not_on_the_service_is_not_trashed(mounted: Mounted) -> None:
+    """Nobody could bring it back: it is refused, and stays."""
+    (mounted.root / "notes.txt~").write_bytes(b"only here\n")
+    (mounted.root / "docs" / ".~lock.report.md#").write_bytes(b"only here\n")
+    refused(errno.EXDEV, lambda: trash(mounted, "notes.txt~"))  # programs offer to delete it
+    refused(errno.EXDEV, lambda: trash(mounted, "docs"))
+    with (mounted.root / "big.bin").open("ab"):
+        refused(errno.EBUSY, lambda: trash(mounted, "big.bin"))
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "notes.txt").write_bytes(b"written offline\n")
+        refused(errno.ENETUNREACH, lambda: trash(mounted, "notes.txt"))
+        assert (mounted.root / "notes.txt").read_bytes() == b"written offline\n"
+    refused(errno.EPERM, lambda: mounted.root.rename(files(mounted) / "a zone"))
+    assert os.listdir(files(mounted)) == []
+
+
+def test_offline_it_waits(mounted: Mounted) -> None:
+    """What the service has can be trashed without it; it is told later, also after a crash."""
+    os.listdir(mounted.root / "docs")
+    with mounted.deployment.faulty(down=True):
+        trash(mounted, "notes.txt")
+        there = trash(mounted, "docs")
+        refused(errno.ENETUNREACH, lambda: there.rename(mounted.root / "docs"))
+        mounted.kill()
+        mounted.mount()
+        assert not {"notes.txt", "docs"} & set(os.listdir(mounted.root))
+    mounted.sync()
+    assert set(deleted(mounted)) == {"notes.txt", "docs"}
+    assert not {"notes.txt", "docs"} & set(os.listdir(mounted.root))
+
+
+def test_what_a_coworker_put_in_meanwhile_keeps_the_folder(mounted: Mounted) -> None:
+    """Nobody's work vanishes unseen: the folder is back with all that is in it."""
+    mounted.allow("holds something new on the service")
+    os.listdir(mounted.root / "docs")
+    with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE", method="DELETE"):
+        trash(mounted, "docs")
+        mounted.zone.write("docs/theirs.txt", b"new\n")
+    mounted.sync()
+    found = eventually(lambda: os.listdir(mounted.root / "docs"), what="it is back")
+    assert "theirs.txt" in found
+    assert (mounted.root / "docs/2026/q1.csv").read_bytes() == b"month,amount\nJanuary,1\n"
+    assert (deleted(mounted), os.listdir(files(mounted))) == ({}, [])
+
+
+def test_notes_are_short_files_in_memory(mounted: Mounted) -> None:
+    """Programs write what they like into `info`, by way of a temporary file, too."""
+    info = mounted.path / NAME / "info"
+    temporary = info / ".notes.trashinfo.X1"
+    temporary.write_bytes(b"[Trash Info]\nPath=Zone/notes.txt\n")
+    temporary.rename(info / "notes.trashinfo")
+    assert (info / "notes.trashinfo").read_bytes() == b"[Trash Info]\nPath=Zone/notes.txt\n"
+    refused(errno.EEXIST, lambda: os.open(info / "notes.trashinfo", os.O_CREAT | os.O_EXCL))
+    refused(errno.EFBIG, lambda: (info / "big").write_bytes(bytes(1 << 17)))
+    refused(errno.EXDEV, lambda: (info / "notes.trashinfo").rename(files(mounted) / "x"))
+    refused(errno.EROFS, lambda: (info / "notes.trashinfo").rename(mounted.root / "x"))
+    (info / "notes.trashinfo").unlink()
+    assert "notes.trashinfo" not in os.listdir(info)
+
+
+@pytest.mark.mount(profile="published")
+def test_without_deletion_there_is_none(mounted: Mounted) -> None:
+    """Where the profile cannot delete, programs hear so at once, and the file stays."""
+    assert not (mounted.path / NAME).exists()
+    refused(errno.EPERM, lambda: (mounted.path / NAME).mkdir())
+    assert (mounted.root / "notes.txt").read_bytes() == b"first line\nsecond line\n"

@@ -7,6 +7,7 @@ answers, and never half written.
 import asyncio
 import fcntl
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,6 +115,11 @@ async def _serve(
 
 
 def _announce(ready_file: Path | None, ready: dict[str, Any]) -> None:
+    """Say where it is: to a person at the terminal, and to programs by the ready file."""
+    if sys.stdout.isatty():
+        print(
+            f"{ready['base_url']} answers, until Ctrl-C; log on with --ca-file {ready['ca_file']}"
+        )
     if ready_file is None:
         return
     part = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")

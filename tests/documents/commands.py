@@ -1,0 +1,178 @@
+"""What is a command in a document, and whether zonedrive has what it says.
+
+A document writes commands in two ways: as lines that can be copied, and as forms with brackets
+and words in capitals (`zonedrive versions PATH [--get VERSION [-o FILE]]`).  Knows nothing of how
+a command is run.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.documents.pages import Block, Page
+from zonedrive.cli.reference.commands import Command, Option, read
+from zonedrive.errors import ConfigError
+from zonedrive.fuse import options
+
+ROOT = read()
+
+# What a line of code begins with if it is a command; in a sentence, single words are names only.
+SHELL = frozenset(
+    (
+        *("cat", "cd", "chmod", "chown", "cp", "df", "echo", "export", "findmnt", "fusermount3"),
+        *("getfattr", "gio", "git", "grep", "journalctl", "kill", "ln", "loginctl", "ls", "man"),
+        *("mkdir", "modprobe", "mount", "mv", "pip", "pipx", "python", "python3", "rm", "rsync"),
+        *("sed", "setfattr", "sudo", "systemctl", "systemd-creds", "tail", "touch", "umount"),
+    )
+)
+OURS = re.compile(r"zonedrive|packaging/[\w-]+|(?:\.venv/bin/)[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One command line of a document."""
+
+    where: str
+    section: str
+    text: str  # without its remark
+
+    @property
+    def words(self) -> list[str]:
+        """As a shell splits it, without what comes after a pipe or from a file."""
+        lexer = shlex.shlex(self.text, posix=True, punctuation_chars="|<>;&")
+        lexer.whitespace_split = True
+        found: list[str] = []
+        for word in lexer:
+            if word and set(word) <= set("|<>;&"):
+                break
+            found.append(word)
+        return found
+
+
+def is_command(text: str) -> bool:
+    """Whether a line or span of code is one."""
+    first, _, rest = text.strip().partition(" ")
+    if first in SHELL:
+        return bool(rest)
+    return OURS.fullmatch(first) is not None and (bool(rest) or first.startswith("packaging/"))
+
+
+def lines_of(block: Block) -> list[Line]:
+    """The command lines of a block; one that is only indented may hold forms, and other things."""
+    found: list[Line] = []
+    held = ""
+    for offset, raw in enumerate(block.text.splitlines()):
+        text = held + _without_remark(raw)
+        if text.endswith("\\"):
+            held = text[:-1].rstrip() + " "
+            continue
+        held = ""
+        if not text.strip() or (block.language == "" and not is_command(text)):
+            continue
+        where = f"{block.page}:{block.line + offset}"
+        shown = [text.strip()] if block.language else plain(text)
+        found += [Line(where, block.section, each) for each in shown]
+    return found
+
+
+def _without_remark(line: str) -> str:
+    """A `#` after white space begins a remark, as in a shell, but not within quotes."""
+    quote = ""
+    for place, char in enumerate(line):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char == "#" and (place == 0 or line[place - 1].isspace()):
+            return line[:place].rstrip()
+    return line.rstrip()
+
+
+def forms_of(page: Page) -> Iterator[Line]:
+    """The commands in a page's sentences and tables, brackets and all."""
+    titles = page.text.splitlines()
+    for span in page.spans:
+        if is_command(span.text) and not titles[span.line - 1].startswith("#"):
+            yield Line(span.where, span.section, span.text.replace("\\|", "|"))
+
+
+def plain(form: str) -> list[str]:
+    """The lines that a form stands for: with nothing of what is in brackets, and with all."""
+    bare = form.replace("...", "").replace("…", "")
+    least = bare
+    while "[" in least:
+        shorter = re.sub(r" ?\[[^\[\]]*\]", "", least)
+        if shorter == least:
+            break
+        least = shorter
+    most = bare.replace("[", "").replace("]", "")
+    return list(dict.fromkeys(" ".join(each.split()) for each in (least, most)))
+
+
+# ---- zonedrive's own grammar --------------------------------------------------------------------
+
+
+class Wrong(Exception):
+    """A command that zonedrive does not have, or not like that."""
+
+
+def check(words: list[str]) -> bool:
+    """Whether a command of zonedrive is complete.  Raises Wrong where it has no such thing."""
+    command, rest = _find(ROOT, words[1:])
+    by_name = {name: option for option in command.options for name in option.names}
+    given, whole = 0, True
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            given, rest = given + len(rest), []
+        elif word.startswith("-") and word != "-":
+            whole &= _take(by_name, word, rest, " ".join(command.words))
+        else:
+            given += 1
+    if command.below and given:
+        raise Wrong(f"{' '.join(command.words)} has no such command")
+    return whole and _has_all(command, given, words)
+
+
+def _find(command: Command, words: list[str]) -> tuple[Command, list[str]]:
+    while words and command.below and not words[0].startswith("-"):
+        found = [each for each in command.below if each.name == words[0]]
+        if not found:
+            raise Wrong(f"{' '.join(command.words)} has no command {words[0]!r}")
+        command, words = found[0], words[1:]
+    return command, words
+
+
+def _take(known: dict[str, Option], word: str, rest: list[str], command: str) -> bool:
+    """One option, with its value where it has one; False where that is left out."""
+    name, equals, value = word.partition("=")
+    if name in ("--help", "-h", "--version"):
+        return True
+    if name not in known:
+        raise Wrong(f"{command} has no option {name}")
+    if known[name].value is not None and not equals:
+        if not rest:
+            return False  # the name alone, in a sentence
+        value = rest.pop(0)
+    if name == "-o" and command == "zonedrive mount":
+        try:
+            options.parse((value,))
+        except ConfigError as wrong:
+            raise Wrong(wrong.line()) from wrong
+    return True
+
+
+def _has_all(command: Command, given: int, words: list[str]) -> bool:
+    if command.below:
+        return len(words) > 1 and words[-1].startswith("--")
+    wanted = [one for one in command.synopsis.split() if one != "[OPTIONS]"]
+    most = None if any("..." in one for one in wanted) else len(wanted)
+    if most is not None and given > most:
+        raise Wrong(f"{' '.join(command.words)} takes {most} argument(s), not {given}")
+    return given >= len([one for one in wanted if not one.startswith("[")])
+
+
+def options_of(words: list[str]) -> list[str]:
+    """What begins with a dash and is no number."""
+    return [word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]", word)]

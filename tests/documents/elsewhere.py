@@ -1,0 +1,125 @@
+"""Commands of the documents that the suite cannot run where it is: why, and what runs them instead.
+
+A line that is in no row is run.  A row whose pattern fits no line any more is to be removed, and a
+misspelled command fits none.
+"""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """`pattern` fits the whole line."""
+
+    pattern: str
+    why: str
+    tested: tuple[str, ...]  # files, from the top, of what does run it
+    instead: str = ""  # a command whose output names every option of the line
+
+    def fits(self, line: str) -> bool:
+        """Whether it is about this line."""
+        return re.fullmatch(self.pattern, line) is not None
+
+
+MACHINE = "changes the machine that it runs on"
+LONG = "takes hours, or as long as one likes"
+NETWORK = "needs root and the network, and takes minutes"
+
+ROWS = (
+    Row(r"packaging/test( -k saving)?", "is what runs this", (".ci/run", "packaging/test")),
+    Row(r"packaging/setup( --tests| --benchmark)?", MACHINE, ("packaging/test", "packaging/demo")),
+    Row(r"packaging/deb 13", NETWORK, ("packaging/deb-test",)),
+    Row(r"packaging/deb-test 13", NETWORK, ("packaging/deb-tour",)),
+    Row(r"packaging/lock", NETWORK, ("tests/unit/test_packages.py",)),
+    Row(r"sudo apt install \./dist/zonedrive_\*\.deb", MACHINE, ("packaging/deb-tour",)),
+    Row(r"sudo apt install (--reinstall )?fuse3", MACHINE, ("packaging/setup",)),
+    Row(r"sudo modprobe fuse", MACHINE, ("packaging/setup",)),
+    Row(r"sudo update-ca-certificates", MACHINE, ("tests/unit/remote/test_tls.py",)),
+    Row(
+        r"sudo journalctl -k --grep 'DENIED\.\*fusermount3'",
+        "needs the journal of a system that systemd has started",
+        (),
+    ),
+    Row(
+        r"sudo sed -i 's/\^#user_allow_other/user_allow_other/' /etc/fuse\.conf",
+        MACHINE,
+        ("tests/documents/test_pages.py",),
+    ),
+    Row(r"pipx install( \.)?", NETWORK, ("packaging/pipx-test",)),
+    Row(
+        r"systemctl --user (enable --now|status|edit) zonedrive@default\.service",
+        "needs a user instance of systemd",
+        ("systemd/zonedrive@.service",),
+    ),
+    Row(r"loginctl enable-linger", MACHINE, ()),
+    Row(
+        r"systemd-creds encrypt --user --name=zonedrive\.default\.password"
+        r" - ~/\.config/zonedrive/password\.cred",
+        "needs systemd 256",
+        (),
+    ),
+    Row(
+        r"mount -t fuse\.zonedrive( -o setuid=me https://service\.example /home/me/Zones)?",
+        "needs root, another user, and /sbin/mount.fuse.zonedrive",
+        ("packaging/deb-tour",),
+    ),
+    Row(r"\.venv/bin/mypy", "takes a minute", ("packaging/test",)),
+    Row(r"\.venv/bin/ruff (check|format --check) src tests", "is done before", ("packaging/test",)),
+    Row(
+        r"\.venv/bin/pytest -q tests/unit/test_config\.py",
+        "is a part of the suite",
+        ("packaging/test", "tests/unit/test_config.py"),
+        "python -m pytest --help",
+    ),
+    Row(
+        r"\.venv/bin/pytest -q tests/unit -k mistyped",
+        "is a part of the suite",
+        ("packaging/test", "tests/unit/fuse/test_options.py"),
+        "python -m pytest --help",
+    ),
+    Row(
+        r"\.venv/bin/python -m tests\.crash\.soak --rounds 200",
+        LONG,
+        ("tests/crash/test_random_kill.py",),
+        "python -m tests.crash.soak --help",
+    ),
+    Row(
+        r"\.venv/bin/python -m tests\.model\.soak --minutes 10",
+        LONG,
+        ("tests/model/test_against_a_dict.py",),
+        "python -m tests.model.soak --help",
+    ),
+    Row(
+        r"\.venv/bin/python -m tests\.benchmark",
+        LONG,
+        ("tests/benchmark/test_table.py",),
+        "python -m tests.benchmark --help",
+    ),
+    Row(
+        r"python -m tests\.traces\.record",
+        "runs editors that the suite does not install, and writes recordings",
+        ("tests/behaviour/test_save_patterns.py",),
+    ),
+    Row(
+        r"man -l /tmp/reference/man/man1/zonedrive\.1",
+        "needs man, which bare machines lack",
+        ("tests/unit/cli/test_manual.py",),
+    ),
+    Row(
+        r"zonedrive logon https://service\.example --(idp corp|personal-id eid)",
+        "needs a browser and somebody in front of it",
+        ("tests/behaviour/test_signing_on_in_a_browser.py",),
+    ),
+    Row(
+        r"zonedrive password",
+        "would change the password that all else here uses",
+        ("tests/behaviour/test_password_from_the_shell.py",),
+    ),
+    Row(r"cp -p", "is a name for what `cp` does", ("tests/behaviour/test_promises.py",)),
+)
+
+
+def row_for(line: str) -> Row | None:
+    """The first that fits, None for what is to be run."""
+    return next((row for row in ROWS if row.fits(line)), None)

@@ -1,0 +1,247 @@
+"""Where the commands of the documents are run: a person's machine, logged on, with mounted zones.
+
+The service that the documents call https://service.example is a sandbox with its example world,
+whose authority this machine trusts.  What they run in a checkout runs in this one.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.documents.pages import ROOT
+from tests.harness import world
+from tests.harness.deployment import COMMAND, Deployment
+from tests.harness.machine import Machine
+from zonedrive.sandbox import seed
+
+SECONDS = 60.0
+"""Deadline of a script; nothing here waits for a time to pass."""
+
+SERVICE = "https://service.example"
+PROMPTS = (
+    (re.compile(r"User name at \S+: $"), "alice@acme.example"),
+    (re.compile(r"[Pp]assword[^\n]*: $"), world.PASSWORDS["alice"]),
+    (re.compile(r"\[y/N\]: $"), "y"),
+)
+# What stays until Ctrl-C, and what it shows once it is there.
+STAYS = (
+    (re.compile(r"zonedrive status .*--watch"), "mounted at"),
+    (re.compile(r"zonedrive mount .*(-f|--foreground)\b.*"), "is mounted at"),
+    (re.compile(r"(zonedrive |python -m zonedrive\.)sandbox\b.*"), "answers, until Ctrl-C"),
+    (re.compile(r"packaging/demo"), "until you press Ctrl-C"),
+)
+
+
+# What is told of a folder of a zone is run there.
+IN_A_ZONE = re.compile(r"cp \.versions/.*")
+REPEAT_SECONDS = 2.0  # without a word, after which a person presses Ctrl-C again
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What came of a script."""
+
+    code: int
+    text: str
+
+
+class Stage:
+    """One machine with one service."""
+
+    def __init__(self, machine: Machine, deployment: Deployment) -> None:
+        self.home = machine.folder
+        self.deployment = deployment
+        self._machine = machine
+        self._serial = 0
+        self._as_it_was = False
+        self.environment = dict(machine.environment)
+        for name in [each for each in self.environment if each.startswith("XDG_")]:
+            del self.environment[name]
+        runtime = machine.folders["RUNTIME_DIR"]
+        self.environment |= {
+            "XDG_RUNTIME_DIR": str(runtime),
+            "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
+            "SSL_CERT_FILE": str(deployment.ca_file),
+            "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+            "TERM": "xterm",
+        }
+        machine.environment = self.environment
+        self._furnish()
+
+    def _furnish(self) -> None:
+        """What a person has at hand when reading."""
+        (self.home / "Zones").mkdir()
+        shutil.copy(self.deployment.ca_file, self.home / "ca.pem")
+        profiles = ROOT / "src/zonedrive/remote/profiles"
+        shutil.copy(profiles / "sandbox.toml", self.home / "ours.toml")
+        (self.home / "password").write_text(world.PASSWORDS["alice"] + "\n")
+        self.deployment.plant("Project X", "Minutes.txt", "Nothing decided yet.\n")
+        self.deployment.plant("Project X", "report.odt", "first\n")
+
+    # ---- how it stands before a script ----
+
+    def ready(self, script: str = "") -> None:
+        """Logged on, and mounted unless `script` begins with a mount of its own."""
+        if not self._as_it_was:
+            self.empty()
+            self._machine.log_on(self.deployment, profile="sandbox")
+            self._as_it_was = True
+        first = re.search(r"zonedrive (mount|unmount)\b|packaging/(demo)\b", script)
+        wanted = not first or first[1] == "unmount"
+        if wanted and not self._mounts():
+            self._machine.done("mount", self.home / "Zones")
+        elif not wanted:
+            self._unmount()
+
+    def empty(self) -> None:
+        """Nobody has ever logged on, and there is no folder for the zones."""
+        self._as_it_was = False
+        self._unmount()
+        for name in (".config", ".cache", ".local"):
+            shutil.rmtree(self.home / name, ignore_errors=True)
+
+    def end_demo(self) -> None:
+        """The service of a demo that had to be killed."""
+        for file in self.home.glob(".local/share/zonedrive-demo/**/sandbox.pid"):
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(file.read_text()), signal.SIGTERM)
+
+    def _unmount(self) -> None:
+        for path in self._mounts():
+            self._machine.run("unmount", path, "--now")
+            if path in self._mounts():
+                subprocess.run(["fusermount3", "-uz", path], check=True)
+
+    def _mounts(self) -> list[str]:
+        table = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape")
+        paths = [line.split()[1] for line in table.splitlines() if " fuse.zonedrive " in line]
+        return [path for path in paths if path.startswith(f"{self.home}/")]
+
+    # ---- words that stand for something ----
+
+    def filled(self, form: str) -> str:
+        """The form with what its words in capitals, and its dots, stand for here."""
+        words = form.replace("https:// ", f"{SERVICE} ").split()
+        found = []
+        for number, word in enumerate(words):
+            before = words[number - 1] if number else ""
+            found.append(self._meaning(word, before, words) if word.isupper() else word)
+        return " ".join(found)
+
+    def _meaning(self, word: str, before: str, words: Sequence[str]) -> str:
+        self._serial += 1
+        if word == "FILE":
+            at = {"--world": str(seed.PACKAGED_WORLD), "--profile": "ours.toml"}
+            return at.get(before, f"{self.home}/out-{self._serial}")
+        if word == "NAME":
+            return self._deleted() if {"restore", "--purge"} & set(words) else f"n{self._serial}"
+        if word == "DIR":
+            path = self.home / f"dir-{self._serial}"
+            path.mkdir()
+            return str(path)
+        if word == "ID":
+            said = self._machine.done(
+                "tokens", "create", "x", "--json", "--password-stdin",
+                text=world.PASSWORDS["alice"] + "\n",
+            )  # fmt: skip
+            return str(json.loads(said)["id"])
+        return {"PATH": "~/Zones/'Project X'/Minutes.txt", "VERSION": "1"}[word]
+
+    def _deleted(self) -> str:
+        """The name of something in the trash."""
+        name = f"old-{self._serial}.txt"
+        self.deployment.plant("Project X", name, "old\n")
+        self.deployment.person("alice").zone("Project X").delete(name)
+        return name
+
+    # ---- running ----
+
+    def run(self, script: str) -> Shown:
+        """Run a script in a terminal, answering what it asks; one that stays is interrupted."""
+        if re.search(r"zonedrive (logon|logoff)\b(?!.*--account)", script):
+            self._as_it_was = False
+        sign = next((sign for form, sign in STAYS if form.fullmatch(script.strip())), "")
+        text = script.replace(SERVICE, self.deployment.base_url)
+        text = re.sub(r"(\.venv/bin/)?\bpython -m", f"{sys.executable} -m", text)
+        text = re.sub(r"(?m)^\.venv/bin/zonedrive\b", "zonedrive", text)
+        text = re.sub(r"(?m)^packaging/", f"{ROOT}/packaging/", text)
+        if IN_A_ZONE.fullmatch(script):
+            text = f"cd ~/Zones/'Project X'; {text}"
+        return self._in_terminal(text, sign)
+
+    def _in_terminal(self, script: str, sign: str) -> Shown:
+        ours, theirs = pty.openpty()
+        command = ["bash", "-e", "-o", "pipefail", "-c", script]
+        process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=self.environment,
+            cwd=self.home, start_new_session=True, preexec_fn=_make_controlling,
+        )  # fmt: skip
+        os.close(theirs)
+        shown, answered, interrupted = "", 0, 0.0
+        end = time.monotonic() + SECONDS
+        try:
+            while time.monotonic() < end:
+                data = _read(ours)
+                if data is None:
+                    break
+                shown += data.decode("utf-8", "replace").replace("\r\n", "\n")
+                if sign and sign in shown and time.monotonic() - interrupted > REPEAT_SECONDS:
+                    interrupted = time.monotonic()
+                    os.write(ours, b"\x03")
+                answer = _answer(shown[answered:])
+                if answer is not None:
+                    answered = len(shown)
+                    os.write(ours, answer.encode() + b"\n")
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+                return Shown(-1, f"{shown}\n(no end after {SECONDS:.0f} s)")
+        finally:
+            os.close(ours)
+        code = process.wait(SECONDS)
+        return Shown(0 if interrupted and code in (130, -2) else code, shown)
+
+
+def _make_controlling() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _read(descriptor: int) -> bytes | None:
+    """What the terminal shows next; None once nobody has it open."""
+    ready, _, _ = select.select([descriptor], [], [], 1.0)
+    if not ready:
+        return b""
+    try:
+        return os.read(descriptor, 65536) or None
+    except OSError:
+        return None
+
+
+def _answer(shown: str) -> str | None:
+    return next((answer for prompt, answer in PROMPTS if prompt.search(shown)), None)
+
+
+@contextmanager
+def open_stage(folder: Path) -> Iterator[Stage]:
+    """A stage below `folder`, whose path is short; nothing of it is left."""
+    deployment = Deployment(folder / "service", world_file=seed.PACKAGED_WORLD)
+    stage = Stage(Machine(folder / "home"), deployment)
+    try:
+        yield stage
+    finally:
+        stage.end_demo()
+        stage.empty()
+        deployment.close()

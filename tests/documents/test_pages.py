@@ -1,0 +1,241 @@
+"""What the documents say of zonedrive is so: links, files, defaults, errors, versions."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+import zonedrive
+from tests.documents.pages import ROOT, Page, written
+from zonedrive.cli.logon import logon
+from zonedrive.cli.main import COMMANDS
+from zonedrive.cli.reference.manual import EXITS
+from zonedrive.config import Settings
+from zonedrive.content import room, spool
+
+SOURCES = ROOT / "src" / "zonedrive"
+PAGES = {page.name: page for page in written()}
+README = PAGES["README.md"]
+CONTRIBUTING = PAGES["src/zonedrive/CONTRIBUTING.md"]
+TROUBLE = PAGES["src/zonedrive/TROUBLESHOOTING.md"]
+
+# Errors that are shown to people and are not ours: the system's, and fusermount3's.
+FOREIGN = {
+    *(os.strerror(number) for number in range(1, 134)),
+    "fusermount3: mount failed: Operation not permitted",
+    "option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf",
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    """Nobody follows a link to nothing, nor to a part that a page does not have."""
+    for line, target in PAGES[name].links:
+        if target.startswith("https://"):
+            continue
+        assert ":" not in target, f"{name}:{line}: {target}"
+        file, _, part = target.partition("#")
+        path = (ROOT / name).parent / file if file else ROOT / name
+        assert path.exists(), f"{name}:{line}: there is no {target}"
+        if part:
+            other = PAGES[path.resolve().relative_to(ROOT).as_posix()]
+            assert part in other.slugs, f"{name}:{line}: {file} has no #{part}"
+
+
+def test_every_page_is_found_from_the_readme() -> None:
+    """What is written down can be found from the first page."""
+    seen: set[str] = set()
+    wanted = ["README.md"]
+    while wanted:
+        name = wanted.pop()
+        if name in seen or name not in PAGES:
+            continue
+        seen.add(name)
+        for _, target in PAGES[name].links:
+            path = ((ROOT / name).parent / target.partition("#")[0]).resolve()
+            if path.is_relative_to(ROOT):
+                wanted.append(path.relative_to(ROOT).as_posix())
+    shipped = {name for name in PAGES if not name.startswith("tests/")}
+    assert shipped <= seen, sorted(shipped - seen)
+
+
+def test_the_first_screen_says_what_it_is_and_how_one_begins() -> None:
+    """A newcomer has the two commands before scrolling."""
+    first = (ROOT / "README.md").read_text("utf-8").splitlines()[:24]
+    for word in ("mounts the zones", "for people", "zonedrive logon", "zonedrive mount"):
+        assert any(word in line for line in first), word
+
+
+def test_the_readme_names_every_command_and_every_exit_code() -> None:
+    """The overview is whole."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    for name in COMMANDS:
+        assert f"zonedrive {name}" in text, name
+    for code in EXITS:
+        assert code == 130 or re.search(rf"\b{code} [a-z]", text), code
+
+
+# ---- files and defaults -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_files_that_are_named_exist(name: str) -> None:
+    """A path in a page is a path in the sources."""
+    for span in PAGES[name].spans:
+        if re.match(r"(packaging|tests|src|systemd|\.ci)/[\w./@-]+$", span.text):
+            assert (ROOT / span.text).exists(), f"{span.where}: there is no {span.text}"
+
+
+def test_the_map_of_the_code_is_true() -> None:
+    """Every file that CONTRIBUTING names exists; every folder of sources and tests is in it."""
+    for span in CONTRIBUTING.spans:
+        if re.fullmatch(r"[\w/]+\.(py|toml)|[a-z]+/([a-z]+/)*", span.text):
+            places = [ROOT / span.text, SOURCES / span.text]
+            assert any(place.exists() for place in places), f"{span.where}: {span.text}"
+    named = {span.text for span in CONTRIBUTING.spans}
+    for folder, shown in ((SOURCES, "{}/"), (ROOT / "tests", "tests/{}/")):
+        for path in folder.iterdir():
+            if path.is_dir() and any(path.glob("*.py")):
+                extra = path.name in ("benchmark", "__pycache__")
+                assert extra or shown.format(path.name) in named, f"{path} is not in the map"
+
+
+def test_settings_have_the_defaults_that_are_shown() -> None:
+    """The settings in the README are what holds without them, and are all but the two lists."""
+    (block,) = [each for each in README.blocks if each.language == "toml"]
+    shown = tomllib.loads(block.text)
+    del shown["account"]
+    defaults = {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
+    assert shown == {name: defaults[name] for name in shown}
+    assert defaults.keys() - shown.keys() == {"local_only", "guard", "profile"}
+
+
+NUMBER = r"(\d+)(?: seconds?)?"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_sentences_have_the_same_defaults(name: str) -> None:
+    """Where a sentence gives a setting's number, it is the setting's."""
+    text = " ".join(PAGES[name].text.split())
+    for setting in ("settle", "refresh"):
+        wanted = int(getattr(Settings(), setting))
+        quoted = rf"`{setting}`"
+        forms = (
+            rf"{quoted}, {NUMBER}",
+            rf"{quoted} \({NUMBER}\)",
+            rf"{quoted} seconds \(default {NUMBER}\)",
+            rf"{NUMBER} \({quoted}\)",
+        )
+        for form in forms:
+            for found in re.finditer(form, text):
+                assert int(found[1]) == wanted, f"{name}: {found[0]}"
+
+
+def option_default(command: click.Command, name: str) -> object:
+    """What an option is without being given."""
+    return next(each.default for each in command.params if each.name == name)
+
+
+def test_the_other_numbers_of_the_readme_are_those_of_the_code() -> None:
+    """Days of a token, the time for a sign-on, what is left free."""
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    days = re.search(r"\[default: (\d+)\]|default (\d+)", _help(logon, "token_days"))
+    assert days is not None
+    assert f"a token of {days[1] or days[2]} days" in text
+    assert option_default(logon, "timeout") == 300
+    assert "it ends after five minutes (`--timeout`)" in text
+    assert f"{room.RESERVE:.0%}".replace("%", " %") + " of the disk stay free" in text
+    assert f"The last {spool.RESERVE >> 20} MB" in text
+
+
+def _help(command: click.Command, name: str) -> str:
+    context = click.Context(command)
+    option = next(each for each in command.params if each.name == name)
+    return " ".join(option.get_help_record(context) or ())
+
+
+# ---- troubleshooting ----------------------------------------------------------------------------
+
+
+@cache
+def words_of_zonedrive() -> str:
+    """Every text in the program, with a mark where a value is put in."""
+    found: list[str] = []
+    for file in SOURCES.rglob("*.py"):
+        if "sandbox" in file.relative_to(SOURCES).parts[:-1]:
+            continue
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (
+                    part.value if isinstance(part, ast.Constant) else "\0" for part in node.values
+                )
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def titles(page: Page) -> list[str]:
+    """Those of the entries."""
+    return [title for level, title in page.headings if level == 3]
+
+
+@pytest.mark.parametrize("title", titles(TROUBLE))
+def test_a_symptom_is_what_people_see(title: str) -> None:
+    """An error in a title is one that zonedrive or the system shows, word for word."""
+    for shown in re.findall(r"`([^`]+)`", title):
+        if shown in FOREIGN or shown in ("lost+found", "~") or shown.startswith("name (conflict"):
+            continue
+        for part in re.split(r"; |…", shown):
+            assert part.strip() in words_of_zonedrive(), f"nothing says {part!r}"
+
+
+@pytest.mark.parametrize("title", titles(TROUBLE))
+def test_an_entry_says_meaning_safety_and_remedy(title: str) -> None:
+    """Each entry answers the three questions, in their order."""
+    entry = TROUBLE.text.split(f"### {title}\n")[1].split("\n### ")[0].split("\n## ")[0]
+    places = [entry.find(part) for part in ("**It means**", "**Your work**", "**Do**")]
+    assert -1 not in places and places == sorted(places), title
+
+
+def test_the_line_for_fuse_conf_does_what_it_says(tmp_path: Path) -> None:
+    """`user_allow_other` is on after it, in the file as Debian has it."""
+    (command,) = re.findall(r"^sudo (sed .*) /etc/fuse\.conf$", _code(TROUBLE), re.MULTILINE)
+    file = tmp_path / "fuse.conf"
+    file.write_text("# comment\n#mount_max = 1000\n\n#user_allow_other\n")
+    subprocess.run(f"{command} {file}", shell=True, check=True)
+    assert "\nuser_allow_other\n" in file.read_text()
+
+
+def _code(page: Page) -> str:
+    return "".join(block.text for block in page.blocks)
+
+
+# ---- changelog ----------------------------------------------------------------------------------
+
+
+def test_the_changelog_ends_with_this_version() -> None:
+    """The newest version in it is the program's, and its form is that of Keep a Changelog."""
+    page = PAGES["packaging/CHANGELOG.md"]
+    versions = [title for level, title in page.headings if level == 2]
+    assert versions[0] == "[Unreleased]"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["version"] == zonedrive.__version__
+    for version in versions[1:]:
+        assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", version), version
+    assert versions[1].startswith(f"[{zonedrive.__version__}]")
+    kinds = {title for level, title in page.headings if level == 3}
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_tools_that_the_documents_take_for_granted_are_there() -> None:
+    """What is not zonedrive's in a line that can be copied is a program of this machine."""
+    for name in ("bash", "df", "findmnt", "getfattr", "tail"):
+        assert shutil.which(name), f"{name} is missing: run packaging/setup --tests"

@@ -4,15 +4,17 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.behaviour.semantics import outcome, table
 from tests.harness import world
 from tests.harness.deployment import Deployment
-from tests.harness.machine import Mounted
+from tests.harness.machine import Machine, Mounted
+from tests.harness.meddler import Meddler
 from tests.harness.waiting import eventually
 
 FIRST = world.SEED["notes.txt"]
@@ -101,38 +103,60 @@ def test_no_walk_comes_upon_it(mounted: Mounted, tmp_path: Path) -> None:
     assert requests(mounted.deployment, "versions") == before
 
 
-WRITES: dict[str, Callable[[Path, Path], object]] = {
-    "create": lambda past, _: (past / "new").touch(),
-    "create beside": lambda past, _: (past.parent / "new").touch(),
-    "mkdir": lambda past, _: (past.parent / "new").mkdir(),
-    "write": lambda _, old: old.write_bytes(b"x"),
-    "append": lambda _, old: old.open("ab").close(),
-    "truncate": lambda _, old: os.truncate(old, 1),
-    "chmod": lambda _, old: old.chmod(0o600),
-    "utime": lambda _, old: os.utime(old, (1, 1)),
-    "unlink": lambda _, old: old.unlink(),
-    "rmdir": lambda past, _: past.rmdir(),
-    "rmdir of all": lambda past, _: past.parent.rmdir(),
-    "rename": lambda past, old: old.rename(past / "new"),
-    "rename out": lambda past, old: old.rename(past.parents[1] / "new"),
-    "rename in": lambda past, _: (past.parents[1] / "empty").rename(past / "empty"),
-    "rename of all": lambda past, _: past.parent.rename(past.parents[1] / "other"),
-    "setxattr": lambda _, old: os.setxattr(old, "user.mine", b"x"),
-}
+def _looked_for(path: Path) -> None:
+    path.stat()
 
 
-def test_nothing_can_be_changed_there(mounted: Mounted) -> None:
-    """Read-only, whatever is tried; who is not root hears from the permission bits."""
+def _not_uploaded(root: Path) -> None:
+    (root / "new.txt").touch()
+    history(root / "new.txt").stat()
+
+
+ROWS: Mapping[str, Callable[[Path, Path], object]] = {
+    "list a folder, walk through it": lambda root, _: [each.stat() for each in root.rglob("*")],
+    "list `.versions`": lambda root, _: os.listdir(root / ".versions"),
+    "list the versions of a file": lambda _, old: os.listdir(old.parent),
+    "read a version": lambda _, old: old.read_bytes(),
+    "copy a version over the file": lambda root, old: shutil.copyfile(old, root / "notes.txt"),
+    "look for the versions of a folder": lambda root, _: _looked_for(history(root / "docs")),
+    "look for the versions of what is not uploaded yet": lambda root, _: _not_uploaded(root),
+    "look for `.versions` beside the zones": lambda root, _: _looked_for(root.parent / ".versions"),
+    "make a folder `.versions`": lambda root, _: (root / ".versions").mkdir(),
+    "make a file there": lambda root, _: (root / ".versions/new").touch(),
+    "make a folder there": lambda _, old: (old.parent / "new").mkdir(),
+    "write into a version": lambda _, old: old.write_bytes(b"x"),
+    "append to a version": lambda _, old: old.open("ab").close(),
+    "truncate a version": lambda _, old: os.truncate(old, 1),
+    "`chmod` a version": lambda _, old: old.chmod(0o600),
+    "`touch` a version": lambda _, old: os.utime(old, (1, 1)),
+    "set an attribute of a version": lambda _, old: os.setxattr(old, "user.mine", b"x"),
+    "remove a version": lambda _, old: old.unlink(),
+    "remove the versions of a file": lambda _, old: old.parent.rmdir(),
+    "remove `.versions`": lambda root, _: (root / ".versions").rmdir(),
+    "rename a version": lambda _, old: old.rename(old.parent / "new"),
+    "move a version out": lambda root, old: old.rename(root / "out"),
+    "move a file there": lambda root, old: (root / "empty").rename(old.parent / "empty"),
+    "rename `.versions`": lambda root, _: (root / ".versions").rename(root / "other"),
+}  # fmt: skip
+"""What each row of the page does in a zone; with a version of `notes.txt`."""
+
+
+@pytest.mark.mount("settle=60")
+def test_the_page_says_what_happens(mounted: Mounted) -> None:
+    """Each row of the page of promises is true, and what is refused changes nothing."""
     old = versions(mounted.root / "notes.txt")[0]
-    for name, write in WRITES.items():
-        with pytest.raises(OSError, match="Read-only file system"):
-            write(old.parent, old)
-            pytest.fail(name)
-    assert sorted(os.listdir(mounted.root)) == ["big.bin", "docs", "empty", "notes.txt"]
+    ended = {
+        name: outcome(lambda root, do=do: do(root, old), mounted.root)  # type: ignore[misc]
+        for name, do in ROWS.items()
+    }
+    assert ended == {cells[0]: cells[2] for cells in table("Former versions")}
+    assert list(ended) == [cells[0] for cells in table("Former versions")]
+    assert not (old.stat().st_mode | old.parent.stat().st_mode) & 0o222  # for who is not root
+    names = ["big.bin", "docs", "empty", "new.txt", "notes.txt"]
+    assert sorted(os.listdir(mounted.root)) == names
     assert old.read_bytes() == FIRST
-    assert not (old.stat().st_mode | old.parent.stat().st_mode) & 0o222
     mounted.sync()
-    assert len(mounted.zone.versions("notes.txt")) == 1
+    assert len(mounted.zone.versions("notes.txt")) == 2
 
 
 @pytest.mark.mount("refresh=0.5")
@@ -256,3 +280,58 @@ def test_where_the_profile_knows_no_versions(mounted: Mounted) -> None:
     mounted.sync()
     assert mounted.zone.read(".versions") == b"a list of versions\n"
     assert os.listdir(mounted.root).count(".versions") == 1
+
+
+class Told:
+    """What a service says of the versions of `notes.txt`, in place of the truth."""
+
+    def __init__(self, meddler: Meddler) -> None:
+        self.versions: list[dict[str, object]] = []
+        meddler.about = lambda asked: asked.path.endswith("/versions")
+        meddler.mood = lambda answer: answer.say(self.versions)
+
+    def say(self, count: int, **fields: Callable[[int], object]) -> None:
+        """So many, the newest first, with fields of their own."""
+        told = {
+            "version": lambda n: n,
+            "id": lambda n: f"id-{n}",
+            "size": lambda n: len(FIRST),
+            "lastModified": lambda n: f"2026-01-01T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z",
+            "lastModifiedBy": lambda n: "bob@acme.example",
+            **fields,
+        }
+        numbers = range(count, 0, -1)
+        self.versions = [{key: of(number) for key, of in told.items()} for number in numbers]
+
+
+def test_histories_of_other_services(
+    meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
+) -> None:
+    """Ten thousand versions, numbers that come twice, none at all, no sizes: each is told apart,
+    and none looks empty that is not."""  # fmt: skip
+    told = Told(meddler)
+    machine.log_on(meddler, profile="sandbox")
+    mounted = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.5"])
+    path = mounted.root / "notes.txt"
+    try:
+        mounted.mount()
+        told.say(10_000)
+        with os.scandir(history(path)) as found:
+            sizes = {each.name: each.stat().st_size for each in found}
+        assert [name[:6] for name in sorted(sizes)] == [f"{n:05}_" for n in range(1, 10_001)]
+        assert set(sizes.values()) == {len(FIRST)}
+        first = history(path) / min(sizes)
+        assert first.read_bytes() == FIRST  # the first that the service has is the same
+        told.say(3, version=lambda n: 1)
+        eventually(lambda: len(versions(path)) == 3)
+        assert len({each.stat().st_ino for each in versions(path)}) == 3
+        told.say(2, version=lambda n: None, lastModified=lambda n: f"2026-01-0{3 - n}T00:00:00Z")
+        eventually(lambda: len(versions(path)) == 2)
+        assert [each.name[:11] for each in versions(path)] == ["2026-01-01T", "2026-01-02T"]
+        told.say(1, size=lambda n: None)
+        eventually(lambda: len(versions(path)) == 1)
+        with pytest.raises(OSError, match="Input/output error"):
+            versions(path)[0].read_bytes()
+        assert ["does not say how large" in each for each in mounted.complaints()] == [True]
+    finally:
+        mounted.tear_down()

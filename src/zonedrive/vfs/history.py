@@ -30,8 +30,14 @@ class Past:
     def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
         """`revision`: what the file was known to be when the service was asked, at `asked_s`."""
         self.versions = versions  # the newest first
-        self.revision = revision
-        self.asked_s = asked_s
+        self._revision = revision
+        self._asked_s = asked_s
+        self._took_s = _now_s() - asked_s
+
+    def serves(self, revision: str, refresh_s: float) -> bool:
+        """Whether nobody need be asked: as with listings, one that was slow to come for longer."""
+        age_s = _now_s() - self._asked_s
+        return revision == self._revision and age_s < max(refresh_s, 2 * self._took_s)
 
 
 class _Flight:
@@ -76,8 +82,7 @@ class Histories:
         zone, file_id = file.zone, file.remote_id or ""
         past, now = self.known(zone, file_id), _now_s()
         if past is not None:
-            fresh = now - past.asked_s < self._core.settings.refresh
-            if fresh and past.revision == file.revision:
+            if past.serves(file.revision, self._core.settings.refresh):
                 return past
             if self._core.service.link.state != "online":
                 return past

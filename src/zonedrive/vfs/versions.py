@@ -66,7 +66,7 @@ def version_name(version: Version, extension: str) -> str:
         parts.append(names.safe(version.modified_by))
         if not extension:
             parts.append("")  # or the end of an address, say `.com`, would pass for one
-    name = "_".join(parts) + extension
+    name = ("_".join(parts) or "version") + extension
     return name if numbered and names.fits(name) else with_mark(name, version)
 
 
@@ -183,7 +183,12 @@ class _History(Folder):
         return {"id": self._file_id, "zone": self._zone, "state": state}
 
     async def child(self, name: str) -> Node | None:
-        version = (await self._named()).get(name)
+        known = self._histories.known(self._zone, self._file_id)
+        named: Mapping[str, Version]
+        named = {} if known is None else self._door.named(self._file(), known)
+        if name not in named:  # a version never changes, so that those known need no question
+            named = await self._named()
+        version = named.get(name)
         return None if version is None else self._version(version)
 
     async def children(self) -> Mapping[str, Node]:
@@ -191,10 +196,14 @@ class _History(Folder):
         return {name: self._version(version) for name, version in named.items()}
 
     async def _named(self) -> Mapping[str, Version]:
+        file = self._file()
+        return self._door.named(file, await self._histories.past(file))
+
+    def _file(self) -> Inode:
         file = self._histories.file(self._zone, self._file_id)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, "the file has been removed")
-        return self._door.named(file, await self._histories.past(file))
+        return file
 
     def _version(self, version: Version) -> "_FormerVersion":
         return _FormerVersion(self._door, self._zone, self._file_id, version)

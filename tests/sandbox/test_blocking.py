@@ -27,7 +27,9 @@ def right(service: Service, user: str = ALICE) -> httpx.Response:
 def test_too_many_failures_block_a_user(start: Callable[..., Service]) -> None:
     """The right password is refused as well, until the block is lifted; others are not touched."""
     service = start(world(THREE))
-    holder = service.person()
+    holder, known = service.person(), service.client()
+    known.auth = httpx.BasicAuth(ALICE, PASSWORDS[ALICE])
+    assert known.get("/api/zones").status_code == 200
     assert fail(service, ALICE.upper(), 3) == [(401, "AUTHORIZATION_FAILED")] * 3
     assert refusal(right(service)) == (401, "TEMPORARY_BLOCKED")
     steps = logon(service.client(), ALICE, PASSWORDS[ALICE], acceptSessions=True)
@@ -41,6 +43,7 @@ def test_too_many_failures_block_a_user(start: Callable[..., Service]) -> None:
     for user in (ALICE, ""):
         basic.auth = httpx.BasicAuth(user, PASSWORDS[ALICE])
         assert basic.get("/api/zones").status_code == 401
+    assert refusal(known.get("/api/zones")) == (401, "TEMPORARILY_BLOCKED")
 
     assert service.tell({"unblock": ALICE}) == {"ok": True}
     assert right(service).status_code == 200

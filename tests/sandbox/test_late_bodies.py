@@ -58,6 +58,18 @@ def test_a_manager_who_is_none_any_more(service: Service, alice: Person) -> None
     alice.delete(f"/api/groups/{group}")
 
 
+def test_a_member_who_is_none_any_more(alice: Person, carol: Person) -> None:
+    """What was being uploaded when the access ended is not kept."""
+    zone = alice.zone("Alice alone")
+    level = f"{zone.own}/members/{carol.id}"
+    assert alice.put(level, params={"accesslevel": "Add"}).status_code == 204
+    path = f"{zone.url}/files/{zone.root}?fileName=too-late"
+    late = Late(carol, "POST", path, "application/octet-stream", b"content")
+    assert alice.put(level, params={"accesslevel": "None"}).status_code == 204
+    assert late.finish() == (403, "INVALID_ACCESS")
+    assert "too-late" not in zone.names()
+
+
 @pytest.mark.parametrize("kind", ["new", "version", "folder", "rename", "attributes"])
 @pytest.mark.parametrize("purged", [False, True])
 def test_an_entry_that_goes(zone: Zone, folder: str, kind: str, purged: bool) -> None:

@@ -95,6 +95,8 @@ def test_a_limitation_to_zones(service: Service, alice: Person, zone: Zone) -> N
     other = alice.zone("Alice alone").by(inside)
     assert refusal(inside.get(f"{other.url}/folder/{other.root}")) == (403, "NOT_ALLOWED")
     assert refusal(other.upload("no.txt")) == (403, "NOT_ALLOWED")
+    shared = inside.post(f"{zone.own}/entries/{zone.file('mine', b'')['id']}/share")
+    assert refusal(shared) == (403, "NOT_ALLOWED"), "a share would outlive the limit"
     none = limited(service, alice, limitations={"zones": []})
     assert none.zones() == {}
 

@@ -1,8 +1,10 @@
 """Former versions and deleted entries from the shell: listed, read, brought back, removed."""
 
 import json
+import shutil
 from pathlib import Path
 
+from tests.harness import world
 from tests.harness.machine import Machine, Mounted
 from tests.harness.meddler import Answer, Meddler
 
@@ -117,6 +119,7 @@ def test_what_was_restored_before_a_failure_is_said(mounted: Mounted) -> None:
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
     assert "the name is taken" in ended.stderr
+    assert "rename the 'notes.txt' that is there now" in ended.stderr
     assert f"restored: {zone}/empty" in ended.stderr
     assert (mounted.root / "empty").exists()
 
@@ -141,3 +144,19 @@ def test_one_entry_of_several_is_purged_in_the_mount(mounted: Mounted) -> None:
     ]
     run.done("restore", "twice.txt", "--zone", zone)
     assert (mounted.root / "twice.txt").read_bytes() == b"x"
+
+
+def test_a_folder_is_restored_before_what_lay_in_it(mounted: Mounted) -> None:
+    """Whatever the order they are named in; who forgets the folder is told to restore it first."""
+    folder, zone, run = mounted.root / "docs/2026", mounted.root.name, mounted.machine
+    shutil.rmtree(folder)
+    mounted.sync()
+    told = json.loads(run.done("trash", "--zone", zone, "--json"))
+    ids = {each["name"]: each["id"] for each in told}
+    assert set(ids) == {"2026", "q1.csv"}
+    alone = run.run("restore", "q1.csv", "--zone", zone)
+    assert (alone.returncode, alone.stderr.count("\n")) == (1, 1)
+    assert f"restore {ids['2026']} first" in alone.stderr
+    restored = run.done("restore", "q1.csv", "2026", "--zone", zone).splitlines()
+    assert [Path(line).name.removeprefix("restored ") for line in restored] == ["2026", "q1.csv"]
+    assert (folder / "q1.csv").read_bytes() == world.SEED["docs/2026/q1.csv"]

@@ -2,15 +2,17 @@
 
 Must not know sockets, commands or the mount.
 
+What lay in a folder that is deleted, too, can be restored after that folder only.
+
 INVARIANT: of several entries of one name none is taken: the person gives the id.  A zone that does
 not show its trash keeps that of no other from being seen, and is named.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from zonedrive.daemon.answers import timestamp
-from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, ZonedriveError
 from zonedrive.model import Entry, Zone
 
 
@@ -36,18 +38,27 @@ class Trash:
     def __init__(self, service: Bin, zone: object = None) -> None:
         self._service = service
         self._zone = zone
+        self._deleted: list[tuple[Zone, Entry]] = []  # when it was looked last
         self._unseen: list[str] = []  # zones that do not show theirs
 
     async def answer(self) -> dict[str, Any]:
         """What is in it, for a command's answer, and the zones of which that cannot be said."""
-        entries = [_object(zone, entry) for zone, entry in await self._deleted()]
+        entries = [_object(zone, entry) for zone, entry in await self._look()]
         return {"entries": entries, "unseen": self._unseen}
 
     async def restore(self, wanted: object, appear: Callable[[Entry], Awaitable[str]]) -> list[str]:
         """Bring back entries, each given by id or name; `appear` gives the path of each."""
 
         async def back(zone: Zone, entry: Entry) -> str:
-            found = await self._service.restore(zone.id, entry.id, folder=entry.folder)
+            try:
+                found = await self._service.restore(zone.id, entry.id, folder=entry.folder)
+            except AlreadyExists as taken:
+                taken.remedy = f"rename the {entry.name!r} that is there now, and restore again"
+                raise
+            except RemoteError as refused:
+                for folder in (one for _, one in self._deleted if one.id == entry.parent_id):
+                    refused.remedy = f"its folder is deleted, too: restore {folder.id} first"
+                raise
             try:
                 return await appear(found)
             except (ZonedriveError, OSError):
@@ -70,15 +81,15 @@ class Trash:
         """Do it to all that are meant; nothing where one of them is not clear."""
         if not isinstance(wanted, list) or not wanted:
             raise ZonedriveError("the request names no entries")
-        deleted = await self._deleted()
+        self._deleted = await self._look()
         try:
-            chosen = dict.fromkeys(_choose(str(name), deleted) for name in wanted)
+            chosen = dict.fromkeys(_choose(str(name), self._deleted) for name in wanted)
         except NotFound as missing:
             if self._unseen:
                 missing.remedy += f", which does not show that of {', '.join(self._unseen)}"
             raise
         names: list[str] = []
-        for zone, entry in chosen:
+        for zone, entry in _folders_first(chosen):
             try:
                 names.append(await work(zone, entry))
             except ZonedriveError as wrong:
@@ -87,7 +98,7 @@ class Trash:
                 raise
         return names
 
-    async def _deleted(self) -> list[tuple[Zone, Entry]]:
+    async def _look(self) -> list[tuple[Zone, Entry]]:
         zones = [zone for zone in await self._service.zones() if zone.accessible]
         if self._zone is not None:
             zones = [zone for zone in zones if self._zone in (zone.name, zone.id)]
@@ -117,6 +128,19 @@ def _choose(name: str, deleted: Sequence[tuple[Zone, Entry]]) -> tuple[Zone, Ent
         ids = ", ".join(entry.id for _, entry in found)
         raise ZonedriveError(f"{name!r} was deleted several times", remedy=f"give an id: {ids}")
     return found[0]
+
+
+def _folders_first(chosen: Iterable[tuple[Zone, Entry]]) -> list[tuple[Zone, Entry]]:
+    """The same, each entry after the folder it lay in, if that is among them."""
+    left = {(zone.id, entry.id): (zone, entry) for zone, entry in chosen}
+    found: list[tuple[Zone, Entry]] = []
+    while left:
+        ready = [
+            key for key, (zone, entry) in left.items() if (zone.id, entry.parent_id) not in left
+        ]
+        for key in ready or list(left):  # a circle is the service's to refuse
+            found.append(left.pop(key))
+    return found
 
 
 def _object(zone: Zone, entry: Entry) -> dict[str, Any]:

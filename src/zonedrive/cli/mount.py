@@ -88,7 +88,10 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
         if base_url.rstrip("/").lower() == wanted and account in (None, paths.account):
             found.append(paths)
     if not found:
-        raise ConfigError(f"nobody is logged on at {url}", remedy=f"run 'zonedrive logon {url}'")
+        remedy = f"run 'zonedrive logon {url}'"
+        if os.geteuid() == 0:
+            remedy += ", or, to mount for a user who is, give -o setuid=USER"
+        raise ConfigError(f"nobody is logged on at {url}", remedy=remedy)
     if len(found) > 1:
         names = ", ".join(paths.account for paths in found)
         raise ConfigError(

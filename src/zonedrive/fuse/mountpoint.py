@@ -83,6 +83,12 @@ def check(path: str) -> Path:
     """
     folder = absolute(path)
     while mount := at(folder):
+        if mount.kind == "autofs":  # every look at it would wait for the very mount that is made
+            raise MountError(
+                f"{folder} is to be mounted at the first look (x-systemd.automount), which a file"
+                " system of a user cannot be",
+                remedy="take that option away, or start zonedrive@ACCOUNT.service of the user",
+            )
         if not dead(folder):
             raise MountError(
                 f"{folder} is already a mount (of {mount.source})",

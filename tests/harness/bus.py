@@ -1,9 +1,11 @@
-"""A desktop's session without a desktop: a private D-Bus, a real keyring, who shows notifications.
+"""A machine's and a desktop's D-Bus without either: a private bus, a real keyring, who shows
+notifications, who shuts down and sleeps.
 
 Knows nothing of zonedrive.
 """
 
 import os
+import select
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -12,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import secretstorage
-from jeepney import DBusAddress, MessageType, new_error, new_method_call, new_method_return
+from jeepney import (
+    DBusAddress,
+    MessageType,
+    new_error,
+    new_method_call,
+    new_method_return,
+    new_signal,
+)
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
 from tests.harness.waiting import eventually
@@ -108,23 +117,23 @@ class Ring:
             return next(item.get_secret().decode() for item in items)
 
 
-class Screen:
-    """Takes notifications as a desktop does, and remembers them."""
+class Owner:
+    """Who has a name on a bus, and answers there; to be closed."""
 
-    NAME = "org.freedesktop.Notifications"
+    NAME = ""
 
     def __init__(self, bus: Bus) -> None:
-        self.shown: list[tuple[str, str]] = []  # title and text
-        self.open: set[int] = set()  # the numbers of those that are on the screen
-        self._connection = open_dbus_connection(bus.address)
+        self._connection = open_dbus_connection(bus.address, enable_fds=True)
         call = new_method_call(BUS, "RequestName", "su", (self.NAME, 0))
         assert self._connection.send_and_get_reply(call).body == (1,)
+        self._sending = threading.Lock()
+        self._spent: list[int] = []  # descriptors that were handed over
         self._over = False
         self._thread = threading.Thread(target=self._serve, args=(self._connection,))
         self._thread.start()
 
     def close(self) -> None:
-        """The desktop has gone."""
+        """It has gone."""
         self._over = True
         self._thread.join(10)
         self._connection.close()
@@ -132,12 +141,34 @@ class Screen:
     def _serve(self, connection: DBusConnection) -> None:
         while not self._over:
             with suppress(TimeoutError):
-                message = connection.receive(timeout=0.1)
+                try:
+                    message = connection.receive(timeout=0.1)
+                except ConnectionError:
+                    return  # the bus has gone
                 if message.header.message_type is MessageType.method_call:
-                    connection.send(self._answer(message))
+                    self._send(self._answer(message, message.header.fields[3]))
 
-    def _answer(self, message: Any) -> Any:
-        method = message.header.fields[3]
+    def _send(self, message: Any) -> None:
+        with self._sending:
+            self._connection.send(message)
+            while self._spent:
+                os.close(self._spent.pop())
+
+    def _answer(self, message: Any, method: str) -> Any:
+        raise NotImplementedError
+
+
+class Screen(Owner):
+    """Takes notifications as a desktop does, and remembers them."""
+
+    NAME = "org.freedesktop.Notifications"
+
+    def __init__(self, bus: Bus) -> None:
+        self.shown: list[tuple[str, str]] = []  # title and text
+        self.open: set[int] = set()  # the numbers of those that are on the screen
+        super().__init__(bus)
+
+    def _answer(self, message: Any, method: str) -> Any:
         if method == "Notify":
             _, replaces, _, title, text, *_ = message.body
             self.shown.append((title, text))
@@ -148,6 +179,55 @@ class Screen:
             self.open.discard(message.body[0])
             return new_method_return(message)
         return new_error(message, "org.freedesktop.DBus.Error.UnknownMethod")
+
+
+class Logind(Owner):
+    """Gives locks as logind does, and announces what the machine is about to do."""
+
+    NAME = "org.freedesktop.login1"
+    ADDRESS = DBusAddress(
+        "/org/freedesktop/login1", bus_name=NAME, interface="org.freedesktop.login1.Manager"
+    )
+
+    def __init__(self, bus: Bus, denied: str = "") -> None:
+        """`denied` is a mode that the rules of this machine give to nobody."""
+        self.denied = denied
+        self.taken: list[tuple[str, str, str]] = []  # every one: what, mode, why
+        self._pipes: list[tuple[int, tuple[str, str, str]]] = []
+        super().__init__(bus)
+
+    def held(self) -> dict[str, str]:
+        """Reasons by mode, of the locks that are held now."""
+        return {mode: why for end, (_, mode, why) in self._pipes if not _has_ended(end)}
+
+    def announce(self, signal: str, begins: bool) -> None:
+        """`PrepareForShutdown` or `PrepareForSleep`."""
+        self._send(new_signal(self.ADDRESS, signal, "b", (begins,)))
+
+    def close(self) -> None:
+        """Of the machine, for good."""
+        super().close()
+        for end, _ in self._pipes:
+            os.close(end)
+
+    def _answer(self, message: Any, method: str) -> Any:
+        if method == "Get":
+            return new_method_return(message, "v", (("t", 5_000_000),))
+        what, _, why, mode = message.body
+        if method != "Inhibit" or mode == self.denied:
+            return new_error(message, "org.freedesktop.DBus.Error.AccessDenied")
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        self.taken.append((what, mode, why))
+        self._pipes.append((ours, (what, mode, why)))
+        self._spent.append(theirs)
+        return new_method_return(message, "h", (theirs,))
+
+
+def _has_ended(pipe: int) -> bool:
+    """Whether nobody has the other end any more."""
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return bool(poll.poll(0))
 
 
 def environment(base: Mapping[str, str], bus: Bus) -> dict[str, str]:

@@ -42,6 +42,7 @@ class Machine:
         self.environment = dict(os.environ, HOME=str(folder), NO_COLOR="1", COLUMNS="200")
         self.environment |= {f"XDG_{name}": str(path) for name, path in self.folders.items()}
         self.environment.pop("DBUS_SESSION_BUS_ADDRESS", None)
+        self.environment["DBUS_SYSTEM_BUS_ADDRESS"] = f"unix:path={folder}/no-bus"
 
     @property
     def state(self) -> Path:

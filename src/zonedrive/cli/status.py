@@ -24,6 +24,9 @@ ASK_SECONDS = 30.0
 BETWEEN_SECONDS = 20.0
 """How long a daemon may be between its start and its first answer, or its last answer and end."""
 
+DEAF_SECONDS = 3.0
+"""How long of that without a socket."""
+
 SHOWN = 10
 """So many uploads are shown to people; programs get all of them."""
 
@@ -100,10 +103,18 @@ class Look:
 
     def first(self) -> dict[str, Any]:
         """The contract's object, of the daemon or else of what it left."""
-        end = time.monotonic() + BETWEEN_SECONDS
+        begun = time.monotonic()
+        end = begun + BETWEEN_SECONDS
         while True:
-            with contextlib.suppress(control.NoDaemon, control.Ended):
+            try:
                 return self._asked()
+            except control.Deaf:
+                if time.monotonic() > begun + DEAF_SECONDS:
+                    raise
+                time.sleep(0.1)
+                continue
+            except (control.NoDaemon, control.Ended):
+                pass
             from zonedrive.daemon import unmounted
 
             try:
@@ -117,7 +128,7 @@ class Look:
         """The same later.  Where the daemon has gone this asks for no lock: one may be coming."""
         try:
             return self._asked()
-        except (control.NoDaemon, MountEnded):
+        except (control.NoDaemon, control.Deaf, MountEnded):
             return self._left(former)
         except control.Silent as silent:
             return {**former, "notice": silent.line()}

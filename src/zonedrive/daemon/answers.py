@@ -1,4 +1,4 @@
-"""The objects of the contract that more than one place gives: zones, versions, times.
+"""What more than one place answers: the contract's objects, times and sizes.
 
 Must not know who asks.
 """
@@ -16,6 +16,15 @@ from zonedrive.tree.tree import Tree
 def timestamp(ns: int) -> str:
     """ISO 8601 in UTC."""
     return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
+
+
+def amount(size: float) -> str:
+    """Bytes as a person reads them."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
 
 
 def zone_objects(zones: Iterable[Zone], tree: Tree) -> list[dict[str, Any]]:

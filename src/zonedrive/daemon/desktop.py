@@ -15,7 +15,8 @@ from zonedrive.logon.secrets import session_bus
 log = logging.getLogger(__name__)
 
 SECONDS = 5.0  # that a desktop may take to answer
-URGENT = {"urgency": ("y", 2)}  # stays until it is looked at
+NORMAL, URGENT = 1, 2
+FOR_EVER = 0  # it stays until it is looked at
 ADDRESS = DBusAddress(
     "/org/freedesktop/Notifications",
     bus_name="org.freedesktop.Notifications",
@@ -26,13 +27,15 @@ ADDRESS = DBusAddress(
 class Desktop:
     """One notification, shown, replaced and taken away."""
 
-    def __init__(self) -> None:
+    def __init__(self, icon: str = "dialog-password", urgency: int = URGENT) -> None:
+        self._icon = icon
+        self._hints = {"urgency": ("y", urgency), "desktop-entry": ("s", "zonedrive")}
         self._number = 0  # of the one that is shown, 0: none
 
     async def show(self, title: str, text: str) -> bool:
         """Show it in place of the former one; whether a desktop took it."""
-        words: list[object] = ["zonedrive", self._number, "dialog-password", title, _plain(text)]
-        answer = await self._call("Notify", "susssasa{sv}i", (*words, [], URGENT, 0))
+        words: list[object] = ["zonedrive", self._number, self._icon, _shown(title), _plain(text)]
+        answer = await self._call("Notify", "susssasa{sv}i", (*words, [], self._hints, FOR_EVER))
         if not answer:
             return False
         self._number = answer[0]
@@ -66,4 +69,9 @@ class Desktop:
 
 def _plain(text: str) -> str:
     """A notification's text may hold markup; ours holds none."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _shown(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _shown(text: str) -> str:
+    """Names may hold what turns the direction of writing, or is no text at all."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)

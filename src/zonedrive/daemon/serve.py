@@ -23,9 +23,11 @@ from zonedrive.daemon.bulletin import Bulletin
 from zonedrive.daemon.commands import ENDING, Commands
 from zonedrive.daemon.control import Server
 from zonedrive.daemon.desktop import Desktop
+from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.ready import Pipe
+from zonedrive.daemon.tidings import Tidings
 from zonedrive.daemon.vigil import Vigil
 from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.fuse import mountpoint
@@ -33,6 +35,7 @@ from zonedrive.fuse.mount import Session
 from zonedrive.fuse.options import Options, parse
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths, config_file
+from zonedrive.tree.inode import ROOT
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +126,10 @@ class Daemon:
         self._bulletin = Bulletin(
             self._notifier, parts.service.link, parts.files.report, self._vigil.command
         )
+        self._tidings = Tidings(parts.files.report, start.paths.account)
+        self._inhibitor = Inhibitor(
+            parts.files.report, parts.service.link, self._send_all, self._awake
+        )
         self._commands = Commands(parts, self._session, self._over, self._vigil.logged_on)
         self._server = Server(start.paths.control, self._commands.handlers)
 
@@ -154,6 +161,8 @@ class Daemon:
                 await nursery.start(self._session.run)
                 self._announce()
                 nursery.start_soon(self._bulletin.run)
+                nursery.start_soon(self._tidings.run)
+                nursery.start_soon(self._inhibitor.run)
                 await self._session.ended.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -166,6 +175,16 @@ class Daemon:
             self._server.hide()
             self._lock.release()
             log.info("%s is unmounted", self._session.folder)
+
+    async def _send_all(self, seconds: float) -> None:
+        """What can be sent within that time."""
+        await self._parts.files.report.sync([ROOT], seconds)
+
+    async def _awake(self, dead: bool) -> None:
+        """After a sleep: connections and the logon may have ended meanwhile."""
+        log.info("awake again")
+        await self._parts.service.reconnect(dead=dead)
+        self._vigil.look()
 
     async def _hang_up_in_the_end(self) -> None:
         try:

@@ -54,6 +54,10 @@ class Vigil:
         self._parts.service.link.recheck()
         self._woken.set()
 
+    def look(self) -> None:
+        """Time has passed unseen: look at the clock now."""
+        self._woken.set()
+
     # ---- a logon that has ended ----
 
     async def _watch_state(self) -> None:

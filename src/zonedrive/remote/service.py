@@ -7,6 +7,7 @@ stand here; all others come from the profile.
 
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol, TypeVar
 
 import httpx
@@ -16,7 +17,7 @@ from zonedrive import __version__
 from zonedrive.config import Settings
 from zonedrive.errors import BadAnswer, NotFound
 from zonedrive.model import Entry, Version, Zone
-from zonedrive.remote import calls, lines, tls, wire
+from zonedrive.remote import calls, lines, sockets, tls, wire
 from zonedrive.remote.address import base_url, fill_path
 from zonedrive.remote.calls import Calls
 from zonedrive.remote.direct import Direct
@@ -90,6 +91,16 @@ class Service:
         self.transfer.close()
         await self._calls.drop_direct()
         await self._client.aclose()
+
+    async def reconnect(self, *, dead: bool) -> None:
+        """After a sleep, or in another network: use no connection of before, and look at once.
+
+        `dead`: those in use are cut as well, since nothing would come on them any more.
+        """
+        await sockets.drop_idle(self._client)
+        await self._calls.drop_direct()
+        await trio.to_thread.run_sync(partial(self.transfer.reconnect, dead=dead))
+        self.link.recheck()
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
         """Whether the profile knows how to do `operation`, one of profile.OPERATIONS.

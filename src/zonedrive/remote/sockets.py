@@ -58,6 +58,11 @@ class Open:
         """End all of them, and all that are made from now on, whoever waits for them."""
         with self._lock:
             self._ended = True
+        self.cut()
+
+    def cut(self) -> None:
+        """End all of them, whoever waits for them."""
+        with self._lock:
             streams = list(self._streams)
         for stream in streams:
             stream.hang_up()
@@ -300,6 +305,14 @@ def hang_up(client: httpx.Client) -> None:
         if isinstance(backend, Backend):
             backend.open_ones.hang_up()
             backend.drop()
+
+
+def cut(client: httpx.Client) -> None:
+    """End the connections that a client has now; what they were used for may be tried again."""
+    for transport in _transports(client):
+        backend = transport._pool._network_backend
+        if isinstance(backend, Backend):
+            backend.open_ones.cut()
 
 
 def _transports(client: httpx.Client) -> list[httpx.HTTPTransport]:

@@ -85,6 +85,12 @@ class Transfer:
         self._ending = True
         sockets.hang_up(self._client)
 
+    def reconnect(self, *, dead: bool) -> None:
+        """Let go of the connections that nobody uses; `dead`: and break off what is underway."""
+        if dead:
+            sockets.cut(self._client)
+        sockets.drop_idle_in_thread(self._client)
+
     def prepare(self) -> None:
         """Have a connection ready, since a download is likely to come.  What fails is no matter."""
         if not self._ending and self.link.state == "online":

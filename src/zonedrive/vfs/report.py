@@ -46,7 +46,7 @@ class Report:
         """
         core = self._core
         intents = self._below(under)
-        copies = self._copies(intents)
+        copies = self.copies() if intents else set()
         states = {intent.ino: self._state(intent, copies) for intent in intents}
         counted = list(states.values())
         shown = intents
@@ -95,7 +95,8 @@ class Report:
     def work(self, under: Iterable[int] | None = None) -> dict[str, int]:
         """What waits and how far it is, without a name: files, bytes, sent, uploading, failed.
 
-        `under` limits it to what is in these folders.
+        `open` counts those that a program may still write to.  `under` limits it to what is in
+        these folders.
         """
         intents = self._below(under)
         running = self._dispatcher.running
@@ -106,7 +107,24 @@ class Report:
             "sent": sum(min(self._uploads.sent(one.ino), one.size) for one in moving),
             "uploading": len(moving),
             "failed": sum(intent.failed for intent in intents),
+            "open": sum(intent.held and not intent.gone for intent in intents),
         }
+
+    def waiting(self) -> set[int]:
+        """Inodes that the service is to hear of."""
+        return {intent.ino for intent in self._core.journal.pending()}
+
+    def refused(self) -> dict[int, str]:
+        """Those of them that the service refused since this daemon began, with what it said."""
+        return {
+            intent.ino: intent.error
+            for intent in self._core.journal.pending()
+            if intent.failed and self._dispatcher.failure(intent.ino) is not None
+        }
+
+    def copies(self) -> set[int]:
+        """The inodes of `conflicts`."""
+        return {conflict.ino for conflict in self._core.journal.conflicts()}
 
     def state(self, ino: int) -> str:
         """The state of one entry, as its extended attribute says it."""
@@ -201,11 +219,8 @@ class Report:
                 inode = core.tree.find(inode.parent)
 
     def _uploads_of(self, intents: list[Intent]) -> list[dict[str, Any]]:
-        copies = self._copies(intents)
+        copies = self.copies() if intents else set()
         return [self._upload(intent, self._state(intent, copies)) for intent in intents]
-
-    def _copies(self, intents: list[Intent]) -> set[int]:
-        return {conflict.ino for conflict in self._core.journal.conflicts()} if intents else set()
 
     def _state(self, intent: Intent, copies: set[int]) -> str:
         if intent.ino in self._dispatcher.running:
@@ -225,14 +240,14 @@ class Report:
 
     def _upload(self, intent: Intent, state: str) -> dict[str, Any]:
         return {
-            "path": self._path(intent.ino),
+            "path": self.path(intent.ino),
             "state": state,
             "size": intent.size,
             "sent": min(self._uploads.sent(intent.ino), intent.size),
             "error": intent.error or self._trouble(intent),
         }
 
-    def _path(self, ino: int) -> str:
+    def path(self, ino: int) -> str:
         """Where an inode is, or, removed here, where the service still has it."""
         core = self._core
         inode = core.tree.get(ino)

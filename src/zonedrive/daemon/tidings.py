@@ -1,0 +1,127 @@
+"""Tells the person at the desktop of uploads that failed and of conflicts.
+
+Must not know how a desktop shows something.
+
+INVARIANT: each is told once.  What comes together is told together, and a further notification of
+the same kind comes RESAY_SECONDS later at the earliest, with all there is by then.
+A conflict is never told again.  What was refused is tried again by the next daemon; if it is
+refused again, that one tells it once as well.  What no desktop took counts as not told.
+"""
+
+from collections.abc import Callable
+
+import trio
+
+from zonedrive.daemon.desktop import NORMAL, Desktop
+from zonedrive.paths import DEFAULT_ACCOUNT
+from zonedrive.vfs.report import Report
+
+CALM_SECONDS = 3.0
+"""After a change, before looking what came of it."""
+
+GATHER_SECONDS = 30.0
+"""For so long at most it is waited for more of the same."""
+
+RESAY_SECONDS = 300.0
+AGAIN_SECONDS = 600.0
+"""Until another try, where nobody shows notifications: perhaps nobody has logged in yet."""
+
+NAME = 120
+"""Characters of a path in a notification."""
+
+
+class Topic:
+    """One kind of news, with one notification that is replaced."""
+
+    def __init__(self, desktop: Desktop) -> None:
+        self._desktop = desktop
+        self.told: set[int] = set()
+        self._earliest = float("-inf")
+
+    async def tell(self, every: set[int], words: Callable[[], tuple[str, str]]) -> float:
+        """Tell of these inodes, if one is new among them; seconds until it is worth another try."""
+        fresh = every - self.told
+        if not every:
+            await self._desktop.withdraw()
+        if not fresh:
+            return float("inf")
+        now = trio.current_time()
+        if now < self._earliest:
+            return self._earliest - now
+        if not await self._desktop.show(*words()):
+            return AGAIN_SECONDS
+        self.told |= every
+        self._earliest = now + RESAY_SECONDS
+        return float("inf")
+
+
+class Tidings:
+    """One mount's."""
+
+    def __init__(
+        self,
+        report: Report,
+        account: str,
+        failures: Desktop | None = None,
+        conflicts: Desktop | None = None,
+    ) -> None:
+        """Conflicts that are known already are no news."""
+        self._report = report
+        self._suffix = "" if account == DEFAULT_ACCOUNT else f" --account {account}"
+        self._failures = Topic(failures or Desktop("dialog-warning", NORMAL))
+        self._conflicts = Topic(conflicts or Desktop("dialog-information", NORMAL))
+        self._conflicts.told = report.copies()
+
+    async def run(self) -> None:
+        """Until cancelled; nothing is looked at while nothing happens."""
+        while True:
+            changed = self._report.changed
+            again = min(await self._tell_failures(), await self._tell_conflicts())
+            with trio.move_on_after(again):
+                await changed.wait()
+            await self._gather()
+
+    async def _gather(self) -> None:
+        """Until nothing more comes, or it has been coming for long enough."""
+        before = -1
+        with trio.move_on_after(GATHER_SECONDS):
+            while (now := len(self._report.refused()) + len(self._report.copies())) != before:
+                before = now
+                await trio.sleep(CALM_SECONDS)
+
+    async def _tell_failures(self) -> float:
+        refused = self._report.refused()
+        self._failures.told &= self._report.waiting()  # what has arrived may fail another day
+        return await self._failures.tell(set(refused), lambda: self._failed(refused))
+
+    def _failed(self, refused: dict[int, str]) -> tuple[str, str]:
+        first = min(refused.keys() - self._failures.told)
+        said = f"{_short(self._report.path(first))}: {refused[first]}."
+        if len(refused) == 1:
+            title = "zonedrive: a file could not be uploaded"
+        else:
+            title = f"zonedrive: {len(refused)} files could not be uploaded"
+            said = f"{said} All of them are kept on this machine."
+        return title, f"{said} To see more, run: zonedrive status{self._suffix}"
+
+    async def _tell_conflicts(self) -> float:
+        copies = self._report.copies()
+        if copies <= self._conflicts.told:
+            return float("inf")
+        return await self._conflicts.tell(copies, lambda: self._conflicting(copies))
+
+    def _conflicting(self, copies: set[int]) -> tuple[str, str]:
+        fresh = copies - self._conflicts.told
+        run = f"To see them, run: zonedrive conflicts{self._suffix}"
+        if len(fresh) > 1:
+            title = f"zonedrive: {len(fresh)} conflicts"
+            return title, f"Others changed these files while you did. Yours are kept, too. {run}"
+        path = _short(self._report.path(min(fresh)))
+        said = (
+            f"Somebody else changed or deleted the file while you edited it. Yours is kept: {path}."
+        )
+        return "zonedrive: a conflict", f"{said} {run}"
+
+
+def _short(path: str) -> str:
+    return path if len(path) <= NAME else f"…{path[1 - NAME :]}"

@@ -1,0 +1,79 @@
+"""What the person at a desktop hears of a mount, and what the machine is told at its end."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness.bus import Bus, Logind, Screen
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+
+@pytest.fixture
+def bus(mounted: Mounted) -> Iterator[Bus]:
+    """One that is both the session's and the machine's, for the mount."""
+    folder = mounted.machine.folder / "bus"
+    folder.mkdir()
+    running = Bus(folder)
+    for kind in ("SESSION", "SYSTEM"):
+        mounted.machine.environment[f"DBUS_{kind}_BUS_ADDRESS"] = running.address
+    mounted.restart()
+    assert (mounted.root / "notes.txt").read_bytes()
+    yield running
+    mounted.unmount("--now")
+    running.close()
+
+
+@pytest.fixture
+def screen(bus: Bus) -> Iterator[Screen]:
+    """A desktop."""
+    running = Screen(bus)
+    yield running
+    running.close()
+
+
+def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: Screen) -> None:
+    """Many in one notification, with the command; taken away when they have arrived."""
+    mounted.allow("refused", "in between")
+    with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
+        for number in range(20):
+            (mounted.root / f"{number}.txt").write_bytes(b"x")
+        eventually(lambda: screen.shown, 40, what="it is told")
+    title, text = screen.shown[0]
+    assert title.endswith("20 files could not be uploaded")
+    assert "run: zonedrive status" in text
+    mounted.sync()
+    eventually(lambda: not screen.open, 40, what="it is taken away")
+    mounted.zone.write("notes.txt", b"by bob\n")
+    (mounted.root / "notes.txt").write_bytes(b"mine\n")
+    mounted.sync()
+    eventually(lambda: len(screen.shown) == 2, 40, what="the conflict is told")
+    title, text = screen.shown[1]
+    assert "conflict" in title
+    assert "notes (conflict, " in text
+    assert "run: zonedrive conflicts" in text
+    mounted.restart()
+    (mounted.root / "more.txt").write_bytes(b"x")
+    mounted.sync()
+    assert len(screen.shown) == 2
+
+
+@pytest.mark.mount("settle=600")
+def test_a_shutdown_waits_for_what_can_be_sent(mounted: Mounted, bus: Bus) -> None:
+    """The reason says how much; then it is tried at once, and the machine may go."""
+    logind = Logind(bus)
+    try:
+        (mounted.root / "late.txt").write_bytes(b"just in time\n")
+        eventually(lambda: set(logind.held()) == {"delay", "block"}, 40, what="it is held up")
+        assert logind.held()["block"] == "1 file is not on the service yet (13 bytes)"
+        logind.announce("PrepareForShutdown", True)
+        eventually(lambda: not logind.held(), 40, what="the machine may go")
+        assert mounted.zone.read("late.txt") == b"just in time\n"
+        logind.announce("PrepareForShutdown", False)
+        logind.announce("PrepareForSleep", True)
+        logind.announce("PrepareForSleep", False)
+        eventually(lambda: "awake again" in mounted.log(), 40, what="it has heard of the sleep")
+        assert (mounted.root / "big.bin").read_bytes()
+        assert {what for what, _, _ in logind.taken} == {"shutdown"}
+    finally:
+        logind.close()

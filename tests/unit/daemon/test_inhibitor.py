@@ -1,0 +1,216 @@
+"""What a machine that is to be shut down is told, and what is done after a sleep."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+import trio
+import trio.testing
+
+from tests.harness.bus import Bus, Logind
+from zonedrive.daemon import inhibitor
+from zonedrive.daemon.inhibitor import Inhibitor
+from zonedrive.errors import Unreachable
+from zonedrive.remote.link import Link
+from zonedrive.vfs.report import Report
+
+NOTHING = {"files": 0, "bytes": 0, "sent": 0, "uploading": 0, "failed": 0, "open": 0}
+
+
+class Outbox:
+    """What waits, as a report tells it."""
+
+    def __init__(self) -> None:
+        self.changed = trio.Event()
+        self._work = dict(NOTHING)
+
+    def work(self) -> dict[str, int]:
+        """The counts."""
+        return self._work
+
+    def become(self, **counts: int) -> None:
+        """Something else waits now."""
+        self._work = {**NOTHING, **counts}
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+class Watched:
+    """An inhibitor at work."""
+
+    def __init__(self) -> None:
+        self.outbox, self.link = Outbox(), Link()
+        self.sent: list[float] = []  # how many seconds there were
+        self.woken: list[bool] = []
+        self.slept = 0.0
+        self.inhibitor = Inhibitor(
+            cast(Report, self.outbox), self.link, self._send_all, self._awake, lambda: self.slept
+        )
+
+    async def _send_all(self, seconds: float) -> None:
+        self.sent.append(seconds)
+        self.outbox.become()
+
+    async def _awake(self, dead: bool) -> None:
+        self.woken.append(dead)
+
+
+@asynccontextmanager
+async def watching() -> AsyncIterator[Watched]:
+    """For a while."""
+    watched = Watched()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watched.inhibitor.run)
+            yield watched
+            nursery.cancel_scope.cancel()
+
+
+async def until(look: Callable[[], object]) -> None:
+    """It comes true."""
+    while not look():  # noqa: ASYNC110 - what is looked at is another thread's, or the kernel's
+        await trio.sleep(0.01)
+
+
+def holds(logind: Logind, number: int) -> bool:
+    """Whether so many locks are held."""
+    return len(logind.held()) == number
+
+
+def said(logind: Logind, words: str) -> bool:
+    """Whether that is the reason of the delay."""
+    return logind.held().get("delay", "").startswith(words)
+
+
+@pytest.fixture
+def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
+    """The machine's bus; waits are short."""
+    monkeypatch.setattr(inhibitor, "CALM_SECONDS", 0.01)
+    monkeypatch.setattr(inhibitor, "REWORD_SECONDS", 0.01)
+    running = Bus(tmp_path)
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", running.address)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def logind(bus: Bus) -> Iterator[Logind]:
+    """Who gives locks."""
+    running = Logind(bus)
+    yield running
+    running.close()
+
+
+async def test_a_shutdown_is_held_up_while_something_waits_and_only_then(logind: Logind) -> None:
+    """The reason has the present number of files and bytes; sleep is never held up."""
+    async with watching() as watched:
+        watched.outbox.become(files=3, bytes=12 << 20)
+        why = "3 files are not on the service yet (12 MiB)"
+        await until(lambda: logind.held() == {"delay": why, "block": why})
+        watched.outbox.become(files=1, bytes=7, sent=2)
+        why = "1 file is not on the service yet (5 bytes)"
+        await until(lambda: logind.held() == {"delay": why, "block": why})
+        watched.outbox.become()
+        await until(lambda: logind.held() == {})
+    assert {what for what, _, _ in logind.taken} == {"shutdown"}
+
+
+@pytest.mark.parametrize("waits", ["offline", "refused", "open"])
+async def test_nobody_is_kept_from_shutting_down_where_waiting_is_of_no_use(
+    logind: Logind, waits: str
+) -> None:
+    """Away from the network, after a refusal, for a file that a program holds open."""
+    async with watching() as watched:
+        watched.outbox.become(files=2, bytes=2)
+        await until(lambda: len(logind.held()) == 2)
+        if waits == "offline":
+            watched.link.note_failure(Unreachable("no network"))
+        else:
+            watched.outbox.become(files=2, bytes=2, failed=1, open=1)
+        await until(lambda: list(logind.held()) == ["delay"])
+        if waits == "offline":
+            watched.link.note_answer()
+            await until(lambda: len(logind.held()) == 2)
+
+
+async def test_at_a_shutdown_everything_is_tried_and_then_the_machine_goes(
+    logind: Logind,
+) -> None:
+    """Within the time that there is; a shutdown that is called off leaves all as before."""
+    async with watching() as watched:
+        watched.outbox.become(files=2, bytes=2)
+        await until(lambda: len(logind.held()) == 2)
+        logind.announce("PrepareForShutdown", True)
+        await until(lambda: logind.held() == {})
+        assert watched.sent == [4.0]
+        watched.outbox.become(files=1, bytes=1)
+        logind.announce("PrepareForShutdown", False)
+        await until(lambda: len(logind.held()) == 2)
+
+
+async def test_offline_a_shutdown_waits_for_nothing(logind: Logind) -> None:
+    """What waits is safe here."""
+    async with watching() as watched:
+        watched.link.note_failure(Unreachable("no network"))
+        watched.outbox.become(files=2, bytes=2)
+        await until(lambda: list(logind.held()) == ["delay"])
+        logind.announce("PrepareForShutdown", True)
+        await until(lambda: logind.held() == {})
+        assert watched.sent == []
+
+
+async def test_a_lock_that_the_administrator_forbids_is_not_asked_for_again(bus: Bus) -> None:
+    """The other one stands alone."""
+    logind = Logind(bus, denied="block")
+    try:
+        async with watching() as watched:
+            for number in (1, 2, 3):
+                watched.outbox.become(files=number, bytes=1)
+                await until(partial(said, logind, f"{number} file"))
+            assert list(logind.held()) == ["delay"]
+    finally:
+        logind.close()
+
+
+async def test_after_a_sleep_connections_are_looked_at(logind: Logind) -> None:
+    """After a long one those in use are taken for dead; a short nap leaves them."""
+    async with watching() as watched:
+        watched.outbox.become(files=1, bytes=1)
+        await until(logind.held)  # it listens
+        for seconds in (5, 3600):
+            logind.announce("PrepareForSleep", True)
+            watched.slept += seconds
+            logind.announce("PrepareForSleep", False)
+            await until(lambda: watched.inhibitor._asleep == watched.slept)
+        await until(lambda: watched.woken == [False, True])
+    assert {what for what, _, _ in logind.taken} == {"shutdown"}
+
+
+async def test_the_locks_end_with_whoever_asked_for_them(logind: Logind) -> None:
+    """Nothing is left when a mount ends."""
+    async with watching() as watched:
+        watched.outbox.become(files=1, bytes=1)
+        await until(lambda: len(logind.held()) == 2)
+    await until(lambda: not logind.held())
+
+
+async def test_a_bus_that_comes_later_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one all is quiet; when it is restarted, the locks are taken anew."""
+    for name in ("CALM_SECONDS", "RETRY_SECONDS"):
+        monkeypatch.setattr(inhibitor, name, 0.01)
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/session-bus")
+    async with watching() as watched:
+        watched.outbox.become(files=1, bytes=1)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(2):
+            bus = Bus(tmp_path)
+            logind = Logind(bus)
+            await until(partial(holds, logind, 2))
+            bus.close()
+            await until(partial(holds, logind, 0))
+            logind.close()

@@ -62,15 +62,14 @@ class Connection(HttpToolsProtocol):
         """
         self._unread += len(data)
         super().data_received(data)
-        if self._unread <= LARGEST_HEAD or self.transport.is_closing():
-            return
-        if not self._in_head and self.cycle is not None and self.cycle.response_started:
-            self.transport.close()  # this request has its answer
-        else:
+        if self._unread > LARGEST_HEAD and not self.transport.is_closing():
             self.send_400_response(f"The head is larger than {LARGEST_HEAD} bytes")
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, with the error body that every error has."""
+        if not self._in_head and self.cycle is not None and self.cycle.response_started:
+            self.transport.close()  # this request has its answer
+            return
         body = error_body("ILLEGAL_ARGUMENT", msg)
         head = (
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"

@@ -175,7 +175,7 @@ class Merge:
             inode = None if row is None else inodes.get(row[0])
             if inode is not None:
                 self._seen.add(inode.ino)
-            if entry is None or tree.settled_since(folder.zone, entry.id, self._asked_ns):
+            if entry is None or tree.settled.since(folder.zone, entry.id, self._asked_ns):
                 continue
             if answer.unsure(number):
                 self.result.unsure += 1

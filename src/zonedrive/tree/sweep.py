@@ -72,7 +72,7 @@ class Sweep:
             child.is_new
             or child.parent != self._folder.ino
             or child.remote_parent != self._folder.remote_id  # moved here, not on the service yet
-            or self._tree.settled_since(child.zone, child.remote_id or "", self._asked_ns)
+            or self._tree.settled.since(child.zone, child.remote_id or "", self._asked_ns)
         )
 
     def take(self, child: Inode) -> None:

@@ -39,7 +39,7 @@ class Tree:
         self._dirents = Dirents()
         self._lookups = Lookups()
         self._changes = Changes()
-        self._settled = Settled()
+        self.settled = Settled()  # a listing asked for before tells nothing of what is in it
         self._next_ino = self._store.next_ino()
         if self.find(ROOT) is None:
             with self.transaction():
@@ -315,16 +315,6 @@ class Tree:
         inode = self._held.get(ino)
         if inode is not None and inode.parent == NOWHERE and inode.remote_id is None:
             self._held.drop(ino)
-
-    # ---- what we changed on the service ourselves ----
-
-    def settle(self, zone: str, remote_id: str) -> None:
-        """Listings asked for before now tell nothing about this entry."""
-        self._settled.add(zone, remote_id)
-
-    def settled_since(self, zone: str, remote_id: str, asked_ns: int) -> bool:
-        """Whether we changed the entry on the service after `asked_ns` (monotonic)."""
-        return self._settled.since(zone, remote_id, asked_ns)
 
     # ---- inside ----
 

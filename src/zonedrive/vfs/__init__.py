@@ -6,7 +6,7 @@ Brings tree, content and outbox together, which do not know each other:
     namespace    lookup, readdir, create, mkdir, unlink, rmdir
     renaming     rename, and what it means for identity and history
     succession   who takes over the history of a file that leaves its name
-    files        open files: reading, and writing into
+    files        open files: reading, and writing into; `access` has what is refused before
     identity     which inode stands for an entry of the service
     sessions     what is being written, from the first write to the record of it
     folders      listings: fetched once for everybody who waits, fresh for `refresh` seconds
@@ -17,8 +17,11 @@ Brings tree, content and outbox together, which do not know each other:
     delivery     the outbox's carrier: content by `uploads`, names by `placement`,
                  two versions of one file by `conflicts`, requests without an answer by
                  `resolution`, which lets `comparison` look at the bytes
-    wastebasket  the trash folder of desktops; `trashing` deletes and brings back as a whole,
-                 `subtree` looks at what is in a folder at any depth
+    virtual      the verbs on virtual entries, which stand beside those of the service; `nodes` says
+                 what they are, and how to add a kind of them
+    versions     the first kind: `.versions`, from what `history` was told
+    wastebasket  the second: the trash folder of desktops; `trashing` deletes and brings back as a
+                 whole, `subtree` looks at what is in a folder at any depth
     unsent       what of an inode the service does not know yet, for a listing's merge
     recovery     what a daemon that was killed left behind
     losses       what a damaged database no longer names

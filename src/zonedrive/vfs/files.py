@@ -18,7 +18,8 @@ from zonedrive.content.source import Changed
 from zonedrive.errors import ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
-from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.inode import Inode
+from zonedrive.vfs import access
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.open_file import Handle, Opened, OpenFile, content_of
@@ -26,10 +27,8 @@ from zonedrive.vfs.sessions import Sessions
 
 log = logging.getLogger(__name__)
 
-LARGEST = 16 << 40  # bytes in a file; as on ext4, and far more than any disk here can hold
 KEEP_S = 20.0
 PAGED = 10_000  # files whose kernel pages are known; of others they are dropped at open
-WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
 
 class Files:
@@ -56,9 +55,9 @@ class Files:
         """
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
-        writable = bool(flags & WRITE_FLAGS)
-        self._require_reachable(inode)
-        self._check_access(inode, flags, writable)
+        writable = bool(flags & access.WRITE_FLAGS)
+        access.require_reachable(self._core, inode)
+        access.require_permitted(inode, flags)
         state = (inode.revision, inode.generation)
         keep = self._paged.get(inode.ino) == state
         # The kernel's pages of an inode are common to all handles.  One that began with a former
@@ -87,7 +86,7 @@ class Files:
             reader = self._reader(handle.file, inode)
             if not writable and handle.file.session is None:
                 try:
-                    self._require_unguarded(handle, reader)
+                    access.require_unguarded(self._core, handle, reader)
                 except BaseException:
                     await self.release(opened.handle)
                     raise
@@ -172,11 +171,13 @@ class Files:
         if offset >= inode.size or (inode.is_new and opened.reader is None):
             return b""
         reader = self._reader(opened, inode)
-        self._require_unguarded(which, reader)
+        access.require_unguarded(self._core, which, reader)
         data = reader.available(offset, size)
         if data is not None:
             return data
-        self._require_unguarded(which, reader)  # what is damaged is not there after all
+        access.require_unguarded(
+            self._core, which, reader
+        )  # what is damaged is not there after all
         try:
             return await reader.read(offset, size)
         except Changed as wrong:
@@ -199,7 +200,7 @@ class Files:
             assert session is not None
         if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
             offset = session.size  # the kernel may not know yet that others made it longer
-        _require_fitting(offset + len(data))
+        access.require_fitting(offset + len(data))
         session.written = session.refused = True
         self._core.spool.require_room(len(data))
         session.changed(offset)
@@ -210,12 +211,11 @@ class Files:
 
     async def truncate(self, inode: Inode, size: int) -> None:
         """Make the file `size` bytes long, with zeros where it grows."""
-        self._require_reachable(inode)
-        if inode.attributes.write_protected:
-            raise PermissionError(errno.EACCES, "write-protected on the service")
+        access.require_reachable(self._core, inode)
+        access.require_permitted(inode, os.O_WRONLY)
         opened = self._core.opened.get(inode.ino)
         before = inode.size if opened is None or opened.session is None else opened.session.size
-        _require_fitting(size)
+        access.require_fitting(size)
         if size == before:  # no new bytes, so no version of it; the times follow all the same
             with self._core.transaction():
                 if not self.touch(inode, now := time.time_ns()):
@@ -287,34 +287,6 @@ class Files:
 
     # ---- inside ----
 
-    def _require_reachable(self, inode: Inode) -> None:
-        """Raises OSError (ESTALE) for what was removed or replaced before it could be opened.
-
-        The kernel then looks its name up once more, and opens what is there now.
-        """
-        if inode.parent == NOWHERE and inode.ino not in self._core.opened:
-            raise OSError(errno.ESTALE, "removed, or replaced by another one")
-
-    def _check_access(self, inode: Inode, flags: int, writable: bool) -> None:
-        readable = (flags & os.O_ACCMODE) != os.O_WRONLY
-        if writable and inode.attributes.write_protected:
-            raise PermissionError(errno.EACCES, "write-protected on the service")
-        if readable and inode.attributes.read_protected:
-            raise PermissionError(errno.EACCES, "read-protected on the service")
-
-    def _require_unguarded(self, handle: Handle, reader: Reader) -> None:
-        """A program of `guard` gets what is here as a whole, and causes no download.
-
-        Raises PermissionError (EACCES).  Refused is the open rather than a read: a program that
-        maps the file into its memory would die of a read that fails.
-        """
-        if handle.guarded is False or reader.complete:
-            return
-        if handle.guarded is None:
-            handle.guarded = self._core.callers.guarded(handle.pid)
-        if handle.guarded:
-            raise PermissionError(errno.EACCES, "not here, and not fetched for this program")
-
     def _new_open_file(self, ino: int) -> OpenFile:
         opened = self._core.opened[ino] = OpenFile(ino)
         return opened
@@ -322,7 +294,7 @@ class Files:
     def _attach(
         self, inode: Inode, flags: int, *, keep_cache: bool, writable: bool = False, pid: int = 0
     ) -> Opened:
-        writable = writable or bool(flags & WRITE_FLAGS)
+        writable = writable or bool(flags & access.WRITE_FLAGS)
         opened = self._core.opened.get(inode.ino) or self._new_open_file(inode.ino)
         opened.handles += 1
         opened.writers += writable
@@ -370,8 +342,3 @@ class Files:
         reader = core.cache.open(inode.ino, inode.revision, inode.size, core.source(inode))
         opened.reader = (inode.revision, reader)
         return reader
-
-
-def _require_fitting(size: int) -> None:
-    if size > LARGEST:
-        raise OSError(errno.EFBIG, "larger than a file can be")

@@ -73,7 +73,7 @@ class Placement:
                 modified_by=found.modified_by,
                 listed=False,
             )
-            core.tree.settle(inode.zone, found.id)
+            core.tree.settled.add(inode.zone, found.id)
             core.journal.done(intent, place=True)
 
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
@@ -178,7 +178,7 @@ class Placement:
 
     def _moved(self, inode: Inode, above: str, entry: Entry, unchanged: bool) -> None:
         core = self._core
-        core.tree.settle(inode.zone, entry.id)
+        core.tree.settled.add(inode.zone, entry.id)
         core.tree.update(inode, remote_parent=above, remote_name=entry.name)
         edited = core.journal.get(inode.ino)
         if unchanged and edited is not None and edited.generation:
@@ -215,7 +215,7 @@ class Placement:
         with contextlib.suppress(NotFound):
             await core.service.delete(inode.zone, inode.remote_id or "", folder=inode.is_folder)
         reached(Place.DELETE_DONE)
-        core.tree.settle(inode.zone, inode.remote_id or "")
+        core.tree.settled.add(inode.zone, inode.remote_id or "")
         await let_go(core, inode)
         with core.transaction():
             core.tree.unlink(inode)

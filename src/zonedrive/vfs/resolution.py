@@ -142,7 +142,7 @@ class Resolution:
                 return
             above = doubt.folder if entry.name == doubt.name else inode.remote_parent
             core.tree.update(inode, remote_parent=entry.parent_id or above, remote_name=entry.name)
-            core.tree.settle(inode.zone, entry.id)
+            core.tree.settled.add(inode.zone, entry.id)
             intent = core.journal.get(inode.ino)
             if intent is None or not (intent.place or intent.gone):
                 self.note_place(inode)
@@ -318,7 +318,7 @@ class Resolution:
             attributes=entry.attributes,
             **changes,
         )
-        core.tree.settle(inode.zone, entry.id)
+        core.tree.settled.add(inode.zone, entry.id)
 
     def _show(self, doubt: Doubt) -> None:
         """What has the name there is not ours after all: the next listing may show it."""

@@ -28,6 +28,7 @@ from zonedrive.content.source import Changed
 from zonedrive.model import Version
 from zonedrive.tree import names
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
+from zonedrive.vfs import access
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.history import Histories, Past
@@ -248,7 +249,7 @@ class _FormerVersion(File):
         reader = self._reader()
         if not reader.complete and self._core.callers.guarded(pid):
             reader.close()
-            raise PermissionError(errno.EACCES, "not here, and not fetched for this program")
+            access.refuse_guarded()
         return _Reading(reader)
 
     def _reader(self) -> Reader:

@@ -174,7 +174,7 @@ def test_a_listing_that_was_overtaken_undoes_nothing(folder: Folder) -> None:
     """An upload that ended while a listing was on its way is not taken away by it."""
     folder.list(entry("1", "a"))
     asked = time.monotonic_ns()
-    folder.tree.settle("z", "1")
+    folder.tree.settled.add("z", "1")
     folder.list(asked_ns=asked)
     assert folder.names == {"a"}
     folder.list()

@@ -23,6 +23,9 @@ UNMOUNT_SECONDS = 60.0
 NOW_SECONDS = 20.0
 """How long a daemon that is asked to end at once may be silent before it is left to itself."""
 
+SILENT_SECONDS = 45.0
+"""The same of one that waits for uploads: it tells of them, and is silent while it closes only."""
+
 
 @click.command()
 @click.argument("folder", metavar="DIR")
@@ -121,10 +124,11 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         _without_daemon(path, now)
         return
     request = {"command": "unmount", "timeout": 0 if now else timeout, "now": now}
+    patience = NOW_SECONDS if now else SILENT_SECONDS
     last: Message = {}
     try:
         with Progress() as progress:
-            for last in control.stream(paths, request, timeout=NOW_SECONDS if now else None):
+            for last in control.stream(paths, request, timeout=patience):
                 progress.show(_waiting(last))
     except control.Silent as hung:
         mountpoint.detach(path, lazy=True)

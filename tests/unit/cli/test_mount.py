@@ -131,17 +131,24 @@ def test_a_mount_whose_daemon_died_is_cleared_away(tmp_path: Path) -> None:
     served.process.communicate()
 
 
-def test_a_daemon_that_hangs_is_detached_with_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("options", "patience"), [(["--now"], "NOW_SECONDS"), ([], "SILENT_SECONDS")]
+)
+def test_a_daemon_that_hangs_is_detached(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    patience: str,
 ) -> None:
-    """`unmount --now` works also where neither daemon nor mount answers any more."""
-    monkeypatch.setattr("zonedrive.cli.mount.NOW_SECONDS", 0.2)
+    """`unmount` works also where neither daemon nor mount answers any more."""
+    monkeypatch.setattr(f"zonedrive.cli.mount.{patience}", 0.2)
     (tmp_path / "mnt").mkdir()
     with daemon(log_on(), tmp_path / "mnt"):  # which has no answer to `unmount`
         served = MemoryMount(tmp_path / "mnt")
         served.process.send_signal(signal.SIGSTOP)
         try:
-            unmount.main(["--now", str(tmp_path / "mnt")], standalone_mode=False)
+            unmount.main([*options, str(tmp_path / "mnt")], standalone_mode=False)
             assert mountpoint.at(tmp_path / "mnt") is None
         finally:
             served.process.send_signal(signal.SIGCONT)

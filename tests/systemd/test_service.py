@@ -107,7 +107,7 @@ def test_a_restart_keeps_what_was_there(unit: Unit, deployment: Deployment) -> N
 def test_a_logon_that_ends_is_a_state_and_no_restart(
     unit: Unit, zone_there: RemoteZone, deployment: Deployment
 ) -> None:
-    """The same daemon goes on offline, says what to run, and that command alone sends all."""
+    """The mount goes on, over a restart too, says what to run, and that alone sends all."""
     unit.house.log_on(deployment, unit.account, "--session-only")
     unit.start()
     pid = unit.pid
@@ -119,6 +119,10 @@ def test_a_logon_that_ends_is_a_state_and_no_restart(
     )
     assert unit.house.read(f"{unit.folder}/notes.txt") == "without a logon\n"
     assert (unit.pid, unit.show("NRestarts"), unit.is_active()) == (pid, "0", True)
+    unit.done("restart")
+    pid = unit.pid
+    unit.wait_line("logon required, run: ", "; 1 file to upload")
+    assert unit.house.read(f"{unit.folder}/notes.txt") == "without a logon\n"
     unit.house.log_on(deployment, unit.account, "--session-only")
     unit.wait_line("online; ", DONE)
     assert (unit.pid, unit.show("NRestarts")) == (pid, "0")

@@ -1,0 +1,120 @@
+"""What a person sees on the screen, and does: through the interface of screen readers (AT-SPI).
+
+Knows no program.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jeepney import DBusAddress, MessageType, new_method_call
+from jeepney.io.blocking import DBusConnection, open_dbus_connection
+
+from tests.harness.waiting import eventually
+
+A11Y = "org.a11y.atspi."
+SHOWING = 25  # AtspiStateType
+DESKTOP = ("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root")
+
+
+class Gone(Exception):
+    """It is not on the screen any more."""
+
+
+class Item:
+    """Something on the screen."""
+
+    def __init__(self, connection: DBusConnection, where: tuple[str, str]) -> None:
+        self._connection = connection
+        self._where = where
+
+    def _ask(self, interface: str, method: str, signature: str = "", *body: object) -> Any:
+        bus_name, path = self._where
+        address = DBusAddress(path, bus_name=bus_name, interface=interface)
+        call = new_method_call(address, method, signature or None, body)
+        answer = self._connection.send_and_get_reply(call, timeout=20)
+        if answer.header.message_type is MessageType.error:
+            raise Gone(answer.body)
+        return answer.body[0] if answer.body else None
+
+    def _get(self, interface: str, name: str) -> Any:
+        return self._ask("org.freedesktop.DBus.Properties", "Get", "ss", interface, name)[1]
+
+    @property
+    def name(self) -> str:
+        return str(self._get(A11Y + "Accessible", "Name"))
+
+    @property
+    def role(self) -> str:
+        return str(self._ask(A11Y + "Accessible", "GetRoleName"))
+
+    @property
+    def is_showing(self) -> bool:
+        low, _ = self._ask(A11Y + "Accessible", "GetState")
+        return bool(low >> SHOWING & 1)
+
+    def is_gone(self) -> bool:
+        """Whether it is not on the screen any more."""
+        try:
+            return not self.is_showing
+        except Gone:
+            return True
+
+    def children(self) -> Iterator["Item"]:
+        for where in self._ask(A11Y + "Accessible", "GetChildren"):
+            yield Item(self._connection, where)
+
+    def inside(self, role: str = "") -> Iterator["Item"]:
+        """Everything in it of that role, at any depth; what vanishes meanwhile is left out."""
+        try:
+            for child in self.children():
+                try:
+                    if not role or child.role == role:
+                        yield child
+                except Gone:
+                    continue
+                yield from child.inside(role)
+        except Gone:
+            return
+
+    def find(self, role: str, name: str = "") -> "Item":
+        """The first one of that role, and name, that is on the screen, or will be soon."""
+
+        def look() -> "Item | None":
+            for each in self.inside(role):
+                if name in ("", each.name) and each.is_showing:
+                    return each
+            return None
+
+        found = eventually(look, 30, what=f"{role} {name!r} is on the screen")
+        assert found is not None
+        return found
+
+    def do(self, number: int = 0) -> None:
+        """Its first action: press a button, open a row."""
+        self._ask(A11Y + "Action", "DoAction", "i", number)
+
+    def actions(self) -> list[str]:
+        return [each[0] for each in self._ask(A11Y + "Action", "GetActions")]
+
+    def focus(self) -> None:
+        self._ask(A11Y + "Component", "GrabFocus")
+
+    def write(self, text: str) -> None:
+        """Fill a field."""
+        self._ask(A11Y + "EditableText", "SetTextContents", "s", text)
+
+    @property
+    def text(self) -> str:
+        return str(self._ask(A11Y + "Text", "GetText", "ii", 0, -1))
+
+    def words(self) -> str:
+        """All that is to be read in it."""
+        return "\n".join(filter(None, (each.name for each in self.inside("label"))))
+
+
+def accessibility(environment: Mapping[str, str]) -> str:
+    """The address of the bus on which the programs of a session tell what they show."""
+    service = DBusAddress("/org/a11y/bus", bus_name="org.a11y.Bus", interface="org.a11y.Bus")
+    with open_dbus_connection(environment["DBUS_SESSION_BUS_ADDRESS"]) as connection:
+        answer = connection.send_and_get_reply(new_method_call(service, "GetAddress"), timeout=20)
+    return str(answer.body[0])

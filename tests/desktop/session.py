@@ -1,0 +1,74 @@
+"""A desktop's session on a screen that nobody looks at: an X server, a bus that starts services.
+
+Knows nothing of zonedrive.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from jeepney.io.blocking import open_dbus_connection
+
+from tests.desktop.looking import DESKTOP, Item, accessibility
+
+
+class Session:
+    """An X server and a session bus with this environment, in which programs are started.
+
+    The services of the desktop, which the bus starts when somebody asks for them, end with it.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.environment = dict(
+            environment, NO_AT_BRIDGE="0", GTK_USE_PORTAL="0", GDK_BACKEND="x11"
+        )
+        self.environment.pop("WAYLAND_DISPLAY", None)
+        self.environment["DISPLAY"] = ":" + self._start(
+            "Xvfb",
+            "-displayfd",
+            "{}",
+            "-screen",
+            "0",
+            "1024x700x24",
+            "-nolisten",
+            "tcp",
+            "-noreset",
+        )
+        self.environment["DBUS_SESSION_BUS_ADDRESS"] = self._start(
+            "dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address={}"
+        )
+        # Before any program, for one that finds no such interface does without.
+        self._interface = open_dbus_connection(accessibility(self.environment))
+        self.screen = Item(self._interface, DESKTOP)
+
+    def _start(self, *command: str) -> str:
+        """Start a server that writes its address to a descriptor, `{}`; the address."""
+        reader, writer = os.pipe()
+        self.run(*(part.format(writer) for part in command), pass_fds=[writer])
+        os.close(writer)
+        with os.fdopen(reader) as said:
+            line = said.readline().strip()
+        assert line, f"{command[0]} did not start"
+        return line
+
+    def run(self, *command: str | Path, pass_fds: list[int] | None = None) -> None:
+        """Start a program, which ends with the session at the latest."""
+        self._running.append(
+            subprocess.Popen(
+                command, env=self.environment, pass_fds=pass_fds or [],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._interface.close()
+        for process in reversed(self._running):
+            process.terminate()
+        for process in self._running:
+            process.wait(20)

@@ -1,0 +1,146 @@
+"""A real file manager on a real mount, used as a person does: keys, rows, dialogs."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tests.desktop.thunar import Thunar
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+TOP = ("docs", "big.bin", "empty", "notes.txt")  # folders first
+
+
+def downloads(mounted: Mounted) -> int:
+    """How often the service was asked for bytes of files."""
+    requests: dict[str, int] = mounted.deployment.stats()["requests"]
+    return requests.get("GET /api/zones/{zone_id}/files/{file_id}/content", 0)
+
+
+def test_browsing_opening_renaming(mounted: Mounted, thunar: Thunar) -> None:
+    """Zones and folders look as they are, with the room there is; a rename keeps the id."""
+    thunar.until(*TOP)
+    assert "Free space: " in thunar.status() and " GiB" in thunar.status()
+    assert "Zones" in thunar.side_bar()  # to be left with a click
+    thunar.enter("docs")
+    thunar.until("2026", "Grüße aus Köln.txt", "report.md")
+    thunar.up()
+    read = mounted.machine.folder / "read"
+    thunar.opens_text_with(f'cp "$1" {read}.new && mv {read}.new {read}')
+    thunar.open("notes.txt")
+    eventually(read.exists, 30, what="a program opens it")
+    assert read.read_bytes() == world.SEED["notes.txt"]
+    before = mounted.zone.entry_id("notes.txt")
+    thunar.select("notes.txt")
+    thunar.key("F2")
+    dialog = thunar.screen.find("dialog")
+    dialog.find("text").write("Protokoll März.txt")
+    dialog.find("push button", "Rename").do()
+    thunar.until("docs", "big.bin", "empty", "Protokoll März.txt")
+    mounted.sync()
+    assert mounted.zone.entry_id("Protokoll März.txt") == before
+    thunar.go(mounted.path)
+    assert {mounted.root.name, "Zone 01"} <= set(thunar.rows())
+    assert not any(each.startswith(".") or each == "lost+found" for each in thunar.rows())
+
+
+def test_copying_in_and_out(mounted: Mounted, thunar: Thunar) -> None:
+    """Files and folders go both ways with copy and paste, and arrive as they were."""
+    home = mounted.machine.folder / "Papers"
+    (home / "Offers" / "2026").mkdir(parents=True)
+    (home / "Offers" / "2026" / "Angebot.txt").write_bytes(b"net 30\n")
+    thunar.select("docs")
+    thunar.key("ctrl+c")
+    thunar.go(home)
+    thunar.key("ctrl+v")
+    thunar.until("docs", "Offers")
+    eventually(lambda: (home / "docs/report.md").exists(), 30, what="it is copied")
+    thunar.select("Offers")
+    thunar.key("ctrl+c")
+    thunar.go(mounted.root)
+    thunar.key("ctrl+v")
+    thunar.until("docs", "Offers", "big.bin", "empty", "notes.txt")
+    eventually(
+        lambda: mounted.zone.find("Offers/2026/Angebot.txt"), 30, what="it is on the service"
+    )
+    mounted.sync()
+    assert mounted.zone.read("Offers/2026/Angebot.txt") == b"net 30\n"
+    out = {str(each.relative_to(home)) for each in (home / "docs").rglob("*") if each.is_file()}
+    assert out == {name for name in world.SEED if name.startswith("docs/")}
+    assert all((home / name).read_bytes() == world.SEED[name] for name in out)
+    assert not thunar.dialogs()
+
+
+def test_trashing_and_undoing(mounted: Mounted, thunar: Thunar) -> None:
+    """The key Delete moves to the service's trash, also a folder; the window shows the way back."""
+    thunar.select("docs")
+    thunar.key("Delete")
+    thunar.until("big.bin", "empty", "notes.txt")
+    eventually(lambda: mounted.zone.find("docs") is None, 30, what="it is deleted")
+    thunar.go("trash:///", "Trash")
+    thunar.until("docs")
+    assert "docs" in mounted.machine.done("trash", "--zone", mounted.root.name)
+    thunar.go(mounted.root)
+    thunar.key("ctrl+z")
+    thunar.until(*TOP)
+    assert not thunar.dialogs()
+    assert mounted.zone.read("docs/report.md") == world.SEED["docs/report.md"]
+
+
+@pytest.mark.mount(profile="published")
+def test_deleting_what_cannot_be_deleted(mounted: Mounted, thunar: Thunar) -> None:
+    """Without deletion in the profile a dialog says so at once, and the file is untouched."""
+    thunar.select("notes.txt")
+    thunar.key("Delete")
+    said = ""
+    while "Operation not permitted" not in said:
+        dialog = eventually(thunar.dialogs, 30, what=f"a dialog after {said!r}")[0]
+        said = dialog.words()
+        buttons = {each.name: each for each in dialog.inside("push button")}
+        # As root the trash is tried first, and it is asked whether to delete for good.
+        wanted = {"Yes", "Delete", "Close"} & buttons.keys()
+        buttons[wanted.pop()].do()
+        eventually(dialog.is_gone, 30, what="the dialog closes")
+    thunar.until(*TOP)
+    assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+
+
+def test_looking_at_pictures_downloads_none(mounted: Mounted, thunar: Thunar) -> None:
+    """Thumbnails are made of what is here; for the others nothing is fetched."""
+    picture = Path(__file__).with_name("picture.png").read_bytes()
+    for number in range(12):
+        mounted.zone.write(f"docs/2026/IMG {number:02}.png", picture + bytes(number))
+    cached = mounted.root / "docs/2026/IMG 11.png"
+    eventually(cached.exists, 30, what="they are seen")
+    assert cached.read_bytes() == picture + bytes(11)
+    before = downloads(mounted)
+    thunar.enter("docs")
+    thunar.enter("2026")
+    eventually(lambda: len(thunar.rows()) == 13, 30, what="all are shown")
+    thumbnails = mounted.machine.folders["CACHE_HOME"] / "thumbnails"
+    made = hashlib.md5(cached.as_uri().encode(), usedforsecurity=False).hexdigest()
+    eventually(lambda: list(thumbnails.rglob(f"{made}.png")), 30, what="the last one is drawn")
+    assert len([each for each in thumbnails.rglob("*.png") if "fail" not in each.parts]) == 1
+    assert downloads(mounted) == before
+
+
+def test_the_window_goes_on_while_the_service_is_away(mounted: Mounted, thunar: Thunar) -> None:
+    """Folders that were seen are shown, and what cannot be read says so; nothing freezes."""
+    thunar.enter("docs")
+    thunar.up()
+    with mounted.deployment.faulty(down=True):
+        home = mounted.machine.folder / "Papers"
+        home.mkdir()
+        thunar.enter("docs")
+        thunar.until("2026", "Grüße aus Köln.txt", "report.md")
+        thunar.select("report.md")
+        thunar.key("ctrl+c")
+        thunar.go(home)
+        thunar.key("ctrl+v")
+        dialog = thunar.screen.find("alert")
+        assert "Network is unreachable" in dialog.words()
+        dialog.find("push button", "Cancel").do()
+        thunar.go(mounted.root)
+        thunar.until(*TOP)

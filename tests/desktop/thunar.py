@@ -1,0 +1,117 @@
+"""Thunar, a real file manager, in the hands of a person: one window, keys, and what it shows.
+
+Knows nothing of zonedrive; the folders are anybody's.
+"""
+
+import subprocess
+from pathlib import Path
+
+from tests.desktop.looking import Item
+from tests.desktop.session import Session
+from tests.harness.waiting import eventually
+
+SETTINGS = """<?xml version="1.0" encoding="UTF-8"?>
+<channel name="thunar" version="1.0">
+  <property name="last-view" type="string" value="ThunarDetailsView"/>
+  <property name="misc-thumbnail-mode" type="string" value="THUNAR_THUMBNAIL_MODE_ALWAYS"/>
+</channel>
+"""
+OPENED_WITH = """[Desktop Entry]
+Type=Application
+Name=Reader
+Exec={program} %f
+MimeType=text/plain;
+"""
+
+
+class Thunar:
+    """Its window, at a folder."""
+
+    def __init__(self, session: Session, folder: Path) -> None:
+        self._session = session
+        channels = Path(session.environment["XDG_CONFIG_HOME"], "xfce4/xfconf/xfce-perchannel-xml")
+        settings = channels / "thunar.xml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(SETTINGS)
+        session.run("thunar", folder)
+        self.screen = session.screen
+        self.window = self.screen.find("frame")
+        self._arrived(folder.name)
+
+    def opens_text_with(self, script: str) -> None:
+        """Text files are opened with a shell script, which gets the path as $1."""
+        data = Path(self._session.environment["XDG_DATA_HOME"])
+        program = data / "reader"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o700)
+        (data / "applications").mkdir()
+        (data / "applications/reader.desktop").write_text(OPENED_WITH.format(program=program))
+        (data / "applications/mimeapps.list").write_text(
+            "[Default Applications]\ntext/plain=reader.desktop\n"
+        )
+
+    def _arrived(self, title: str) -> None:
+        eventually(
+            lambda: self.window.name == f"{title} - Thunar",
+            30, what=f"the window shows {title}: {self.window.name}",
+        )  # fmt: skip
+
+    def go(self, place: str | Path, title: str = "") -> None:
+        """Type an address."""
+        self.key("ctrl+l")
+        field = next(each for each in self.window.find("tool bar").inside("text"))
+        field.write(str(place))
+        self.key("Return")
+        self._arrived(title or Path(place).name)
+
+    def rows(self) -> list[str]:
+        """The names that are shown."""
+        return [each.name for each in self._rows()]
+
+    def _rows(self) -> list[Item]:
+        pane = self.window.find("directory pane")
+        cells = [each for row in pane.inside("table cell") for each in row.children()]
+        return [cell for cell in cells if cell.role == "table cell" and cell.name]
+
+    def until(self, *names: str) -> None:
+        """Wait until exactly these are shown, in this order."""
+        eventually(lambda: self.rows() == list(names), 30, what=f"{names}, not {self.rows()}")
+
+    def select(self, name: str) -> None:
+        """Click on a row."""
+        eventually(lambda: name in self.rows(), 30, what=f"{name} is shown")
+        next(each for each in self._rows() if each.name == name).focus()
+        eventually(lambda: f'"{name}"' in self.status(), 30, what=f"{name} is selected")
+
+    def open(self, name: str) -> None:
+        """Select a row and press Return; into a folder."""
+        self.select(name)
+        self.key("Return")
+
+    def enter(self, name: str) -> None:
+        """Into a folder."""
+        self.open(name)
+        self._arrived(name)
+
+    def up(self) -> None:
+        """To the folder above."""
+        self.key("alt+Up")
+
+    def key(self, *keys: str) -> None:
+        """Press keys, one after the other."""
+        subprocess.run(
+            ["xdotool", "key", *keys], env=self._session.environment, check=True, timeout=30
+        )
+
+    def status(self) -> str:
+        """The line below the folder."""
+        return self.window.find("statusbar").name.replace("\N{NO-BREAK SPACE}", " ")
+
+    def dialogs(self) -> list[Item]:
+        """What it asks or says in a window of its own."""
+        return [each for each in self.screen.inside() if each.role in ("dialog", "alert")]
+
+    def side_bar(self) -> set[str]:
+        """The places beside the folder."""
+        table = next(self.window.find("split pane").inside("table"))
+        return {each.name for each in table.inside("table cell")}

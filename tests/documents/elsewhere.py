@@ -7,6 +7,8 @@ misspelled command fits none.
 import re
 from dataclasses import dataclass
 
+from tests.documents.pages import ROOT
+
 
 @dataclass(frozen=True)
 class Row:
@@ -50,7 +52,7 @@ ROWS = (
     Row(
         r"systemctl --user (enable --now|status|edit) zonedrive@default\.service",
         "needs a user instance of systemd",
-        ("systemd/zonedrive@.service",),
+        ("tests/systemd/test_service.py",),
     ),
     Row(r"loginctl enable-linger", MACHINE, ()),
     Row(
@@ -120,6 +122,13 @@ ROWS = (
 )
 
 
+# The demo first makes an environment, with the network and for minutes, where packaging/setup has
+# made none: where the suite runs on an installed package, say.
+UNPREPARED = Row(r"packaging/demo( --once)?", NETWORK, ("packaging/demo",))
+
+
 def row_for(line: str) -> Row | None:
     """The first that fits, None for what is to be run."""
+    if UNPREPARED.fits(line) and not (ROOT / ".venv" / "zonedrive.setup").is_file():
+        return UNPREPARED
     return next((row for row in ROWS if row.fits(line)), None)

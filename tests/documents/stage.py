@@ -46,6 +46,12 @@ STAYS = (
 )
 
 
+# What may be run at all; whatever else a document says, or misspells, is refused.
+MAY_RUN = re.compile(
+    r"(zonedrive|cat|cd|chmod|cp|df|echo|export|findmnt|getfattr|ls|mkdir|tail|packaging/demo"
+    r"|python -m zonedrive\.sandbox|\.venv/bin/python -m zonedrive\.cli\.reference"
+    r"|\.venv/bin/python -m tests\.[\w.]+ --help)( .*)?"
+)
 # What is told of a folder of a zone is run there.
 IN_A_ZONE = re.compile(r"cp \.versions/.*")
 REPEAT_SECONDS = 2.0  # without a word, after which a person presses Ctrl-C again
@@ -102,7 +108,7 @@ class Stage:
             self._as_it_was = True
         first = re.search(r"zonedrive (mount|unmount)\b|packaging/(demo)\b", script)
         wanted = not first or first[1] == "unmount"
-        if wanted and not self._mounts():
+        if wanted and str(self.home / "Zones") not in self._mounts():
             self._machine.done("mount", self.home / "Zones")
         elif not wanted:
             self._unmount()
@@ -135,7 +141,7 @@ class Stage:
 
     def filled(self, form: str) -> str:
         """The form with what its words in capitals, and its dots, stand for here."""
-        words = form.replace("https:// ", f"{SERVICE} ").split()
+        words = re.sub(r"https://(?=\s|$)", SERVICE, form).split()
         found = []
         for number, word in enumerate(words):
             before = words[number - 1] if number else ""
@@ -208,6 +214,7 @@ class Stage:
                     os.write(ours, answer.encode() + b"\n")
             else:
                 os.killpg(process.pid, signal.SIGKILL)
+                process.wait(SECONDS)
                 return Shown(-1, f"{shown}\n(no end after {SECONDS:.0f} s)")
         finally:
             os.close(ours)

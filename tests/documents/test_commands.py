@@ -66,6 +66,9 @@ def perform(on: Stage, lines: list[Line], *, fresh: bool = True) -> None:
     for step in steps(lines):
         if row_for(step[0].text):
             continue
+        for line in step:
+            told = f"{line.where}: {line.text}: neither runs here nor is in elsewhere.py"
+            assert stage.MAY_RUN.fullmatch(line.text), told
         script = "\n".join(line.text for line in step)
         if fresh:
             on.ready(script)

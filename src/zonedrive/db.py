@@ -17,6 +17,8 @@ from pathlib import Path
 from zonedrive.errors import StoreError
 
 # By SQLite's result code, extended or primary.
+SQLITE = sqlite3.sqlite_version
+
 _ERRNO = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # what a full disk gives the write-ahead log

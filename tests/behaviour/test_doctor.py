@@ -2,7 +2,10 @@
 
 import json
 import re
+import socket
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import trustme
@@ -40,9 +43,9 @@ def test_a_mount_in_use_is_in_order(mounted: Mounted) -> None:
     code, checks = examine(mounted.machine)
     assert (code, [name for name, check in checks.items() if not check["ok"]]) == (0, [])
     assert set(checks) == {
-        "fuse device", "fusermount3", "settings", "state folder", "cache folder", "cache speed",
-        "database", "logon", "profile", "encryption", "key", "service", "certificate", "clock",
-        "token", "mount", "daemon", "outbox", "lost and found",
+        "fuse device", "fusermount3", "settings", "state folder", "runtime folder", "cache folder",
+        "cache speed", "database", "logon", "profile", "encryption", "key", "service",
+        "certificate", "clock", "token", "mount", "daemon", "outbox", "lost and found",
     }  # fmt: skip
     assert "encrypted" in checks["encryption"]["detail"]
     assert "in a file" in checks["key"]["detail"]
@@ -50,20 +53,56 @@ def test_a_mount_in_use_is_in_order(mounted: Mounted) -> None:
 
 
 def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
-    """No name of a person, a zone, a file, a folder or a host is in them, and no secret."""
-    mounted.allow("no right", "refused", "403")
-    secrets = json.loads((mounted.machine.state / "secrets.json").read_text())
+    """No name of a person, a zone, a file, a folder or a host is in the JSON or in the report of
+    an account that was used, and no secret; the log, which is in the report, is full of them.
+    """
+    machine = mounted.machine
+    mounted.allow("no right", "refused", "403", "offline", "reach", "took", "Meeres")
+    settings = machine.folders["CONFIG_HOME"] / "zonedrive/config.toml"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text('local_only = ["*.geheim"]\nrefresh = 7\n')
+    mounted.restart("debug")
+    for _ in mounted.root.rglob("*"):
+        pass
+    (mounted.root / "Meeresfrüchte").mkdir()
+    (mounted.root / "Meeresfrüchte" / "Hummer.geheim").write_bytes(b"x")
+    with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE"):
+        (mounted.root / "Seezunge.txt").write_bytes(b"x")
+        with pytest.raises(OSError, match="unreachable"):
+            (mounted.root / "big.bin").read_bytes()
+        eventually(lambda: mounted.status()["state"] == "offline", 20)
+    mounted.sync()
     with mounted.deployment.faulty(status=403, method="POST"):
-        (mounted.root / "secret plan.txt").write_bytes(b"x")
+        (mounted.root / "Kabeljau 2031.txt").write_bytes(b"x")
         eventually(lambda: mounted.status()["outbox"]["failed"] == 1, 20)
-        shown = (
-            mounted.machine.run("doctor").stdout + mounted.machine.run("doctor", "--json").stdout
-        )
+        shown = machine.run("doctor", "--json").stdout
+        file = machine.folder / "report.txt"
+        said = machine.run("doctor", "--report", file)
+        assert (said.returncode, said.stdout) == (
+            1, f"the report is in {file}; read it before you send it\n"
+        )  # fmt: skip
+        shown += file.read_text("utf-8")
     assert "BAD  outbox: 1 of 1 change(s) were refused" in shown
-    private = [mounted.root.name, "secret plan", "alice", world.DOMAIN, "127.0.0.1"]
-    private += [str(mounted.machine.folder), mounted.machine.folder.name, secrets["key"]]
-    private += [json.loads(secrets["bearer"])["secret"]]
+    assert "refresh: 7.0\nlocal_only: 1 of one's own\n" in shown
+    assert "INFO zonedrive.daemon.serve: … is mounted at …" in shown
+    assert "INFO zonedrive.remote.link: the service is offline, was online: " in shown
+    secrets = json.loads((machine.state / "secrets.json").read_text())
+    private = [secrets["key"], json.loads(secrets["bearer"])["secret"]]
+    private += [name for name in [socket.gethostname()] if name != "localhost"]
+    private += [mounted.root.name, world.DOMAIN, *world.PASSWORDS, *world.PASSWORDS.values()]
+    private += [
+        mounted.deployment.base_url,
+        "127.0.0.1",
+        str(urlsplit(mounted.deployment.base_url).port),
+    ]
+    private += [machine.folder.name, str(Path.home()), "geheim", "Zones"]
+    private += [part for name in world.SEED for part in (name, *name.split("/")) if len(part) > 4]
+    private += ["Meeres", "Hummer", "Seezunge", "Kabeljau", "2031"]
+    private += [
+        str(inode.stat().st_ino) for inode in mounted.root.iterdir() if inode.stat().st_ino > 9999
+    ]
     assert [name for name in private if name in shown] == []
+    assert mounted.deployment.base_url in mounted.log()
 
 
 @pytest.mark.mount("encrypt=false")
@@ -93,6 +132,10 @@ def test_without_a_logon(machine: Machine) -> None:
     assert bad(machine) == {"logon"}
     _, checks = examine(machine)
     assert checks["logon"]["remedy"] == "run 'zonedrive logon URL'"
+    reported = machine.run("doctor", "--report", "-")
+    assert (reported.returncode, reported.stderr) == (1, "")
+    assert "\nlogon: none\n" in reported.stdout
+    assert "\nBAD  logon: there is no logon\n" in reported.stdout
 
 
 def test_a_service_that_is_away(mounted: Mounted) -> None:

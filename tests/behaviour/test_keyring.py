@@ -56,6 +56,19 @@ def test_a_keyring_holds_all_secrets(desk: Mounted, ring: Ring) -> None:
     assert not desk.machine.state.exists()
 
 
+def test_the_doctor_knows_a_keyring_that_gives_nothing(desk: Mounted, ring: Ring) -> None:
+    """Locked, or gone: the token is not there, and nobody is told to log on again for it."""
+    assert desk.machine.run("doctor").returncode == 0
+    ring.lock()
+    for remedy in ("unlock the keyring", "unlock the keyring"):
+        checks = json.loads(desk.machine.run("doctor", "--json").stdout)["checks"]
+        bad = {check["name"]: check["remedy"] for check in checks if not check["ok"]}
+        assert set(bad) == {"logon", "key"}
+        assert all(each.startswith(remedy) for each in bad.values())
+        ring.stop()
+    ring.start()
+
+
 def test_a_password_that_shall_be_kept_is_in_the_keyring(
     ring: Ring, machine: Machine, deployment: Deployment
 ) -> None:

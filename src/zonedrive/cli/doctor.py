@@ -3,6 +3,9 @@
 Must not know the checks.
 """
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from zonedrive.cli import control, show
@@ -10,7 +13,11 @@ from zonedrive.cli.options import account_option, json_option
 from zonedrive.daemon.protocol import Message
 from zonedrive.paths import AccountPaths
 
+if TYPE_CHECKING:
+    from zonedrive.daemon.checkup.patient import Patient
+
 ASK_SECONDS = 10.0
+PUBLIC = ("name", "ok", "detail", "remedy")
 
 
 @click.command()
@@ -20,19 +27,27 @@ ASK_SECONDS = 10.0
     metavar="NAME|FILE",
     help="Check this deployment profile instead, on the account's service.",
 )
+@click.option(
+    "--report",
+    metavar="FILE",
+    help="Write a report to attach to a bug: no secrets, no names. '-' shows it.",
+)
 @json_option
-def doctor(account: str, profile: str | None, as_json: bool) -> None:
+def doctor(account: str, profile: str | None, report: str | None, as_json: bool) -> None:
     """Check the machine, the account, the service and the mount.
 
     With --profile: whether the service has what a deployment profile says.  Nothing is changed
     there: lists are read, and of all else only the address is asked for.
 
-    The output holds no secrets and no names, so it can be sent to others.  Exits with 0 when
-    everything is in order, else with 1.
+    With --report: the checks, versions, settings, counts and the log, each name in it removed.
+    That, and what --json prints, can be sent to others; remedies shown here may hold names of
+    yours.  Exits with 0 when everything is in order, else with 1.
     """
     from zonedrive.daemon.checkup import examine, examine_profile
     from zonedrive.daemon.checkup.patient import Patient
 
+    if report is not None and (profile or as_json):
+        raise click.UsageError("--report goes with neither --profile nor --json.")
     paths = AccountPaths(account)
 
     def ask() -> Message:
@@ -46,17 +61,32 @@ def doctor(account: str, profile: str | None, as_json: bool) -> None:
             progress.show(f"{check['name']} …")
     well = all(check["ok"] for check in checks)
     if as_json:
-        show.as_json({"ok": well, "checks": checks})
+        public = [{name: check[name] for name in PUBLIC} for check in checks]
+        show.as_json({"ok": well, "checks": public})
+    elif report is not None:
+        _report(patient, checks, report)
     else:
-        for check in checks:
-            _show(check)
-        bad = sum(not check["ok"] for check in checks)
-        show.line("everything is in order" if well else show.count(bad, "problem"), "bold")
+        _show(checks)
     click.get_current_context().exit(0 if well else 1)
 
 
-def _show(check: dict[str, object]) -> None:
-    mark, style = ("ok ", "") if check["ok"] else ("BAD", "bold red")
-    show.line(f"{mark}  {check['name']}: {check['detail']}", style)
-    if check["remedy"]:
-        show.line(f"     {check['remedy']}")
+def _show(checks: list[dict[str, object]]) -> None:
+    for check in checks:
+        mark, style = ("ok ", "") if check["ok"] else ("BAD", "bold red")
+        show.line(f"{mark}  {check['name']}: {check['detail']}", style)
+        if check["here"]:
+            show.line(f"     {check['here']}")
+    bad = sum(not check["ok"] for check in checks)
+    show.line(show.count(bad, "problem") if bad else "everything is in order", "bold")
+
+
+def _report(patient: "Patient", checks: list[dict[str, object]], file: str) -> None:
+    from zonedrive.daemon.checkup.report import text
+
+    written = text(patient, checks)
+    if file == "-":
+        for line in written.splitlines():
+            show.line(line)
+        return
+    Path(file).write_text(written, "utf-8")
+    show.say(f"the report is in {file}; read it before you send it")

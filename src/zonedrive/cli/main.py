@@ -116,6 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     streams.complete()
     encoding.adapt_output()
     os.umask(os.umask(0o077) & 0o077)  # one that hides our own files from us is a mistake
+    # Where fusermount3 and stat are; an empty part of it would be the working directory.
+    os.environ["PATH"] = ":".join(filter(None, [os.environ.get("PATH", ""), os.defpath]))
     # Warnings are for a daemon's log; Python would print them between a command's lines.
     logging.getLogger("zonedrive").addHandler(logging.NullHandler())
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -178,6 +180,8 @@ def _refused(wrong: OSError) -> str:
     remedy = ""
     if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
         remedy = "; make room on the disk of your home folder, or where XDG_STATE_HOME is"
+    elif wrong.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
+        remedy = "; set XDG_STATE_HOME to a folder on a disk of this machine"
     elif wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and _is_of_ours(wrong.filename):
         remedy = "; make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR"
         remedy += " to folders of yours"

@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from zonedrive import __version__
 from zonedrive.daemon.answers import timestamp, version_objects, zone_objects
 from zonedrive.daemon.build import Parts
 from zonedrive.daemon.control import Handler, Say
@@ -99,7 +100,7 @@ class Commands:
 
     async def vitals(self, request: Message, say: Say) -> Message:
         """How it is, without a name."""
-        return self._parts.files.report.vitals()
+        return {"version": __version__, **self._parts.files.report.vitals()}
 
     async def logged_on(self, request: Message, say: Say) -> Message:
         """A person has just logged on (again): try the new bearer now."""

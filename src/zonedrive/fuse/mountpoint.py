@@ -32,6 +32,7 @@ class Mount:
     path: Path
     kind: str  # file system type with subtype, such as fuse.zonedrive
     source: str
+    user: int | None = None  # who made it, where it is one of FUSE
 
     @property
     def ours(self) -> bool:
@@ -44,9 +45,11 @@ def mounts(table: Path = TABLE) -> list[Mount]:
     found = []
     for line in table.read_bytes().splitlines():
         before, _, after = line.partition(b" - ")
-        kind, source = after.split(b" ")[:2]
+        kind, source, options = after.split(b" ")[:3]
+        who = re.search(rb"(?:^|,)user_id=([0-9]+)", options)
         path = Path(os.fsdecode(_unescaped(before.split(b" ")[4])))
-        found.append(Mount(path, os.fsdecode(kind), os.fsdecode(_unescaped(source))))
+        user = int(who[1]) if who else None
+        found.append(Mount(path, os.fsdecode(kind), os.fsdecode(_unescaped(source)), user))
     return found
 
 

@@ -78,7 +78,9 @@ class Report:
             "encrypt": self._core.settings.encrypt,
             "waiting": len(intents),
             "failed": sum(intent.failed for intent in intents),
+            "held": sum(intent.held for intent in intents),
             "tries": max((intent.attempts for intent in intents), default=0),
+            "conflicts": len(self.conflicts()),
             "lost": bool(losses.notice(self._core)),
         }
 

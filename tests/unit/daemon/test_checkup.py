@@ -2,44 +2,50 @@
 
 import errno
 import os
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from zonedrive import __version__
 from zonedrive.config import Settings
 from zonedrive.daemon import checkup
 from zonedrive.daemon.checkup import folders, machine, mount, service
-from zonedrive.daemon.checkup.finding import Finding
+from zonedrive.daemon.checkup.finding import Finding, age
 from zonedrive.daemon.checkup.patient import Patient
+from zonedrive.daemon.lock import Holder
 from zonedrive.errors import StoreError, TimedOut, Unreachable
 from zonedrive.fuse import mountpoint
 from zonedrive.remote import glance
 from zonedrive.remote.glance import Glance
 
 
-def patient(**facts: Any) -> Patient:
+def patient(**facts: Any) -> Any:
     """Somebody of whom just these facts are known."""
-    return cast(Patient, SimpleNamespace(**facts))
+    return SimpleNamespace(**facts)
 
 
 def disk(free: int, total: int = 1 << 40) -> SimpleNamespace:
     """What statvfs says of a disk."""
-    return SimpleNamespace(f_frsize=1, f_bavail=free, f_blocks=total, f_flag=0)
+    return SimpleNamespace(
+        f_frsize=1, f_bavail=free, f_blocks=total, f_flag=0, f_files=9, f_favail=9
+    )
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Patient:
+def home(tmp_path: Path) -> Any:
     """An account with private folders."""
     for name in ("state", "cache", "cache/content"):
         (tmp_path / name).mkdir(mode=0o700)
     paths = SimpleNamespace(
         state=tmp_path / "state", cache=tmp_path / "cache", content=tmp_path / "cache/content",
-        database=tmp_path / "state/tree.db",
+        database=tmp_path / "state/tree.db", outgoing=tmp_path / "state/outgoing",
+        account="default", log=tmp_path / "state/daemon.log", control=tmp_path / "default.sock",
     )  # fmt: skip
-    return patient(paths=paths, settings=Settings())
+    return patient(paths=paths, settings=Settings(), account=object(), running=True, holder=None)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +82,14 @@ def test_a_service_out_of_reach_is_not_named(error: Exception) -> None:
     assert "example" not in found.detail + found.remedy
 
 
-def test_a_full_disk_leaves_no_room_to_save(home: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_room_to_save(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for what is saved nor for the cache."""
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=20 << 20))
     found = folders.state(home), folders.cache(home)
     assert [each is not None and each.ok for each in found] == [False, False]
 
 
-def test_a_small_disk_is_said_and_in_order(home: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_disk_is_said_and_in_order(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache is smaller than the setting, as 5 % of the disk stay free."""
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=2 << 30, total=4 << 30))
     found = folders.cache(home)
@@ -92,7 +98,7 @@ def test_a_small_disk_is_said_and_in_order(home: Patient, monkeypatch: pytest.Mo
 
 
 def test_a_database_on_a_network_file_system_is_not_safe(
-    home: Patient, monkeypatch: pytest.MonkeyPatch
+    home: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's log needs shared memory that only one machine has."""
     around = mountpoint.Mount(home.paths.state, "nfs4", "server:/home")
@@ -102,7 +108,7 @@ def test_a_database_on_a_network_file_system_is_not_safe(
     assert "nfs4" in found.detail
 
 
-def test_a_damaged_database_of_former_times_is_said(home: Patient) -> None:
+def test_a_damaged_database_of_former_times_is_said(home: Any) -> None:
     """It is in order now; somebody may still want to look for something in the old one."""
     home.paths.database.touch(0o600)
     home.paths.database.with_name("tree.db.damaged-1").touch(0o600)
@@ -113,7 +119,7 @@ def test_a_damaged_database_of_former_times_is_said(home: Patient) -> None:
 
 
 def test_a_disk_that_crawls_is_no_place_for_a_cache(
-    home: Patient, monkeypatch: pytest.MonkeyPatch
+    home: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then it would be quicker to fetch everything anew; the trial leaves nothing behind."""
     ticks = iter([0.0, 100.0])
@@ -153,16 +159,55 @@ def test_a_helper_that_may_not_mount(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         ({"waiting": 5, "failed": 1, "tries": 1, "state": "online"}, False),
     ],
 )
-def test_an_outbox_is_stuck_where_the_service_answers(vitals: dict[str, Any], ok: bool) -> None:
+def test_an_outbox_is_stuck_where_the_service_answers(
+    home: Any, vitals: dict[str, Any], ok: bool
+) -> None:
     """Waiting for a service that is away is as it should be."""
-    found = mount.outbox(patient(account=object(), vitals=vitals, running=True))
+    home.vitals = vitals
+    found = mount.outbox(home)
     assert found is not None and found.ok == ok
 
 
-def test_a_daemon_that_does_not_answer() -> None:
-    """It lives, so it is not simply started anew."""
-    found = mount.answering(patient(running=True, vitals=None))
+@pytest.mark.parametrize(("days", "held", "ok"), [(0, 0, True), (3, 0, False), (3, 1, True)])
+def test_an_outbox_is_stuck_where_something_waits_for_days(
+    home: Any, days: int, held: int, ok: bool
+) -> None:
+    """Whatever the service says; but not where a program has it open."""
+    home.paths.outgoing.mkdir()
+    (home.paths.outgoing / "1").touch()
+    os.utime(home.paths.outgoing / "1", (0, time.time() - days * 86_400 - 60))
+    home.vitals = {"waiting": 1, "held": held, "failed": 0, "tries": 1, "state": "offline"}
+    found = mount.outbox(home)
+    assert found is not None and found.ok == ok
+    assert ok or "the oldest for 3 days" in found.detail
+
+
+def test_conflict_copies_are_counted(home: Any) -> None:
+    """They are in order, and somebody has to look at them."""
+    home.vitals = {"waiting": 0, "failed": 0, "tries": 0, "state": "online", "conflicts": 2}
+    found = mount.outbox(home)
+    assert found is not None and found.ok
+    assert (found.detail[:17], found.remedy) == ("2 conflict copies", "see 'zonedrive conflicts'")
+
+
+def test_a_daemon_that_does_not_answer(home: Any) -> None:
+    """It lives, so it is not simply started anew; without its socket it cannot be asked."""
+    home.vitals, home.holder = None, Holder(4711, home.paths.state)
+    found = mount.answering(home)
     assert found is not None and not found.ok
+    assert "no socket" in found.detail and "kill 4711" in found.here
+    home.paths.control.touch()
+    found = mount.answering(home)
+    assert found is not None and "does not answer" in found.detail
+
+
+@pytest.mark.parametrize(("version", "ok"), [(__version__, True), ("0.0.9", False), (None, False)])
+def test_a_daemon_of_before_an_upgrade(home: Any, version: str | None, ok: bool) -> None:
+    """It goes on, and what is new comes with the next mount."""
+    home.vitals = {"state": "online"} | ({"version": version} if version else {})
+    found = mount.answering(home)
+    assert found is not None and found.ok == ok
+    assert ok or (__version__ in found.detail and "zonedrive unmount" in found.remedy)
 
 
 def test_a_check_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,3 +235,26 @@ def test_a_check_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> No
         ("a", False), ("b", False), ("c", False), ("e", True),
     ]  # fmt: skip
     assert "alice" not in str(found)
+
+
+def test_a_check_that_never_ends_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead network folder answers nobody."""
+    over = threading.Event()
+
+    def hung(patient: Patient) -> Finding:
+        over.wait()
+        return Finding(True, "late")
+
+    checks = (("a", hung), ("b", lambda patient: Finding(True, "well")))
+    monkeypatch.setattr(checkup, "CHECKS", checks)
+    monkeypatch.setattr(checkup, "SECONDS", 0.1)
+    found = list(checkup.examine(patient()))
+    over.set()
+    assert [each["ok"] for each in found] == [False, True]
+    assert "did not answer" in str(found[0]["detail"])
+
+
+def test_ages_are_read_by_people() -> None:
+    """The largest unit says enough."""
+    ages = [age(seconds) for seconds in (5, 60, 7200, 86_400 * 40)]
+    assert ages == ["less than a minute", "1 minute", "2 hours", "40 days"]

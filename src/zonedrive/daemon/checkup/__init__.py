@@ -4,25 +4,42 @@ A check is a function from a Patient to a Finding, or None where there is nothin
 To add one: write the function where its subject is (machine, folders, account, service, mount),
 and put it in its place in CHECKS.
 
-INVARIANT: a finding holds no secret, and no name of a person, a file, a zone or a host: people
-send the output to others.
-INVARIANT: nothing is changed, and a check that fails in an unforeseen way ends no other.
+INVARIANT: a finding holds no secret, and, but for `here`, no name of a person, a file, a zone or
+a host: people send it to others.
+INVARIANT: nothing is changed, and a check that fails in an unforeseen way, or never ends, holds up
+no other.
 """
 
+import queue
+import threading
 from collections.abc import Iterator
 
-from zonedrive.daemon.checkup import account, deployment, folders, machine, mount, service
+from zonedrive.daemon.checkup import (
+    account,
+    confinement,
+    deployment,
+    folders,
+    machine,
+    mount,
+    service,
+)
 from zonedrive.daemon.checkup.finding import Check, Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import ConfigError
 
 UNFORESEEN = "run 'zonedrive status', and look into daemon.log"
+SECONDS = 40.0
+"""How long one check may take; each wait within one is shorter, but a dead disk knows no limit."""
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("fuse device", machine.fuse_device),
     ("fusermount3", machine.fusermount),
+    ("user", machine.user),
+    ("AppArmor", confinement.apparmor),
+    ("allow_other", confinement.sharing),
     ("settings", account.settings),
     ("state folder", folders.state),
+    ("runtime folder", folders.runtime),
     ("cache folder", folders.cache),
     ("cache speed", folders.cache_speed),
     ("database", folders.database),
@@ -42,9 +59,9 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 
 def examine(patient: Patient) -> Iterator[dict[str, object]]:
-    """The contract's objects: name, ok, detail, remedy."""
+    """The contract's objects: name, ok, detail, remedy; and `here`, see `Finding`."""
     for name, check in CHECKS:
-        found = _looked(check, patient)
+        found = _in_time(check, patient)
         if found is not None:
             yield _object(name, found)
 
@@ -56,7 +73,25 @@ def examine_profile(patient: Patient, file: str) -> Iterator[dict[str, object]]:
 
 
 def _object(name: str, found: Finding) -> dict[str, object]:
-    return {"name": name, "ok": found.ok, "detail": found.detail, "remedy": found.remedy}
+    return {
+        "name": name,
+        "ok": found.ok,
+        "detail": found.detail,
+        "remedy": found.remedy,
+        "here": found.here or found.remedy,
+    }
+
+
+def _in_time(check: Check, patient: Patient) -> Finding | None:
+    """What it finds; a thread that a dead file system holds is left behind."""
+    results: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
+    work = threading.Thread(target=lambda: results.put(_looked(check, patient)), daemon=True)
+    work.start()
+    try:
+        return results.get(timeout=SECONDS)
+    except queue.Empty:
+        return Finding(False, f"did not answer within {SECONDS:.0f} s",
+                       "look at the disks and network folders of this machine")  # fmt: skip
 
 
 def _looked(check: Check, patient: Patient) -> Finding | None:

@@ -3,17 +3,19 @@
 Must not ask the service anything.
 """
 
+import re
+import time
 from importlib import resources
 
 from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import ConfigError, StoreError, ZonedriveError
 from zonedrive.logon import keys
-from zonedrive.logon.session import load_bearer
 from zonedrive.paths import config_file
 from zonedrive.remote import load_profile
 from zonedrive.tree.glance import is_sealed
 
+AGAIN = "run 'zonedrive logon URL' again"
 WHERE = {
     "keyring": "in the desktop's keyring",
     "credentials": "given by systemd",
@@ -25,10 +27,11 @@ def settings(patient: Patient) -> Finding:
     """The settings file."""
     try:
         _ = patient.settings
-    except ConfigError:
-        return Finding(
-            False, "config.toml cannot be used", "run 'zonedrive mount' to see which line is wrong"
-        )
+    except ConfigError as wrong:
+        line = re.search(r"config\.toml(?::| line |, line )([0-9]+)", wrong.message)
+        where = f" (line {line[1]})" if line else ""
+        return Finding(False, f"config.toml cannot be used{where}",
+                       "mend that line, or move the file away", here=wrong.line())  # fmt: skip
     if not config_file().exists():
         return Finding(True, "all as it comes: there is no config.toml")
     return Finding(True, "config.toml is sound")
@@ -39,14 +42,26 @@ def logon(patient: Patient) -> Finding:
     try:
         if patient.account is None:
             return Finding(False, "there is no logon", "run 'zonedrive logon URL'")
-        bearer = load_bearer(patient.secrets)
-    except (ConfigError, StoreError):
-        return Finding(False, "what the logon kept is damaged, or the keyring is locked",
-                       "unlock the keyring, or run 'zonedrive logon URL' again")  # fmt: skip
+    except ConfigError as wrong:
+        return Finding(False, "what the logon kept is damaged", AGAIN, here=wrong.line())
+    bearer = patient.bearer
+    if isinstance(bearer, StoreError):
+        if patient.shut is not None and patient.secrets.kind == "keyring":
+            return Finding(False, "its token is in the keyring, which is locked or not there",
+                           "unlock the keyring: log in to the desktop, or open its settings",
+                           )  # fmt: skip
+        return Finding(False, "what the logon kept is damaged", AGAIN,
+                       here=f"{bearer.line()}: run '{patient.logon_command}'")  # fmt: skip
     if bearer is None:
-        return Finding(False, "its token is gone", "run 'zonedrive logon URL' again")
+        return _again(patient, "its token is gone")
+    if bearer.until and bearer.expires_ns < time.time_ns():
+        return _again(patient, f"the {bearer.kind} has expired, on {bearer.until}")
     until = f", valid until {bearer.until}" if bearer.until else ""
     return Finding(True, f"a {bearer.kind} is kept{until}")
+
+
+def _again(patient: Patient, detail: str) -> Finding:
+    return Finding(False, detail, AGAIN, here=f"run '{patient.logon_command}'")
 
 
 def profile(patient: Patient) -> Finding | None:
@@ -58,10 +73,12 @@ def profile(patient: Patient) -> Finding | None:
     shown = name if shipped else "a file of your own"
     try:
         load_profile(name)
-    except ZonedriveError:
-        return Finding(
-            False, f"{shown} cannot be used", "run 'zonedrive mount' to see which line is wrong"
-        )
+    except ZonedriveError as wrong:
+        line = re.search(r", line ([0-9]+)", wrong.message)
+        where = f" (line {line[1]})" if line else ""
+        return Finding(False, f"{shown} cannot be used{where}",
+                       "mend the file, or log on again with another --profile",
+                       here=wrong.line())  # fmt: skip
     return Finding(True, shown)
 
 
@@ -94,9 +111,12 @@ def key(patient: Patient) -> Finding | None:
         return None
     where = WHERE[patient.secrets.kind]
     try:
+        if patient.shut is not None:  # a locked keyring is asked once
+            raise patient.shut
         kept = patient.secrets.get(keys.NAME)
     except StoreError as wrong:
-        return Finding(False, f"{where}, and cannot be read", wrong.remedy.split("/")[0])
+        remedy = "unlock the keyring" if patient.secrets.kind == "keyring" else "see daemon.log"
+        return Finding(False, f"{where}, and cannot be read", remedy, here=wrong.line())
     if kept is None:
         return Finding(True, f"not made yet; it will be {where}")
     return Finding(True, where)

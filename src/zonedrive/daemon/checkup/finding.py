@@ -1,6 +1,8 @@
 """What a check says.
 
 Must not know any check.
+
+INVARIANT: detail and remedy hold no name of a person, a file, a zone or a host; `here` may.
 """
 
 from collections.abc import Callable
@@ -11,11 +13,16 @@ from zonedrive.daemon.checkup.patient import Patient
 
 @dataclass(frozen=True)
 class Finding:
-    """One result: a sentence on what is, and, where something is wrong, what to do."""
+    """One result: a sentence on what is, and, where something is wrong, what to do.
+
+    `here` is what to do in the words of this machine (a command with its address, a folder), for
+    the person in front of it; it goes nowhere else.
+    """
 
     ok: bool
     detail: str
     remedy: str = ""
+    here: str = ""
 
 
 Check = Callable[[Patient], Finding | None]
@@ -28,3 +35,12 @@ def size(amount: float) -> str:
             return f"{amount:.0f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def age(seconds: float) -> str:
+    """A time that has passed as a person reads it."""
+    for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'' if number == 1 else 's'}"
+    return "less than a minute"

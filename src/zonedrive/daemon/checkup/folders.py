@@ -4,46 +4,116 @@ Must not know what the files in them mean.
 """
 
 import contextlib
+import errno
+import fcntl
 import os
 import secrets
+import socket
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from zonedrive.content.room import RESERVE
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
+from zonedrive.daemon import protocol
 from zonedrive.daemon.checkup.finding import Finding, size
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.fuse import mountpoint
+from zonedrive.paths import runtime_dir
 
 FIT = 256 << 20  # bytes that should be free for what is saved
 PROBE = 4 << 20
 SLOW = 5e6  # bytes a second
 REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone", "fuse.zonedrive")
+LOCAL = "set XDG_STATE_HOME to a folder on a disk of this machine"
 
 
 def state(patient: Patient) -> Finding | None:
-    """Where what must not be lost is."""
+    """Where what must not be lost is, or will be."""
     folder = patient.paths.state
-    if not folder.exists():
-        return None
-    if wrong := _unfit(folder):
-        return wrong
+    if folder.exists():
+        if wrong := _unfit(folder):
+            return wrong
+    else:
+        folder = next(each for each in folder.parents if each.exists())
+        if not _is_writable(folder):
+            return Finding(
+                False, "it cannot be made: the folder above it is read-only or not yours",
+                "give it back to your user, or set XDG_STATE_HOME to a folder of yours",
+                here=f"make {folder} writable, or set XDG_STATE_HOME to a folder of yours",
+            )  # fmt: skip
     kind = _kind(folder)
     if kind.startswith(REMOTE):
         return Finding(
-            False,
-            f"it is on a network file system ({kind}), where databases are not safe",
-            "set XDG_STATE_HOME to a folder on a disk of this machine",
+            False, f"it is on a network file system ({kind}), where databases are not safe", LOCAL
         )
+    if wrong := _locks(folder):
+        return wrong
     disk = os.statvfs(folder)
+    if disk.f_files and not disk.f_favail:
+        return Finding(False, "its disk has no room for another file (no inodes are left)",
+                       "delete small files there that nobody needs")  # fmt: skip
     free = disk.f_bavail * disk.f_frsize - SPOOL_RESERVE
     if free < FIT:
         return Finding(
-            False, f"there is room for {size(max(free, 0))} of what you save", "make room there"
+            False,
+            f"there is room for {size(max(free, 0))} of what you save",
+            "make room on that disk, or set XDG_STATE_HOME to a folder on another one",
+            here=f"make room on the disk of {folder}, or set XDG_STATE_HOME to a folder on another"
+            " one",
         )
+    if folder != patient.paths.state:
+        return None  # there is nothing yet, and room for it
     return Finding(True, f"private, on {kind}; there is room for {size(free)} of what you save")
+
+
+def _locks(folder: Path) -> Finding | None:
+    """Whether a file there can be locked: without, two daemons could serve one account."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as wrong:
+        if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None  # is said otherwise
+        return Finding(False, f"files there cannot be locked ({wrong.strerror})", LOCAL)
+    return None
+
+
+def runtime(patient: Patient) -> Finding | None:
+    """Where the control socket is."""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    folder = runtime_dir()
+    above = next(each for each in (folder, *folder.parents) if each.exists())
+    if wrong := _sockets(above):
+        return wrong
+    if not given:
+        return Finding(True, "XDG_RUNTIME_DIR is not set; a folder of the state stands in for it")
+    if folder.parent != Path(given):
+        return Finding(
+            True,
+            "XDG_RUNTIME_DIR is no folder of yours; a folder of the state stands in for it",
+            "log in as the user, for instance with 'su -' or 'machinectl shell'",
+        )
+    return Finding(True, "open to you alone" if folder.exists() else "not made yet")
+
+
+def _sockets(folder: Path) -> Finding | None:
+    """Whether a socket can be made there."""
+    path = folder / f".probe-{secrets.token_hex(6)}"
+    try:
+        with socket.socket(socket.AF_UNIX) as probe, protocol.address(path) as name:
+            probe.bind(name)
+        path.unlink()
+    except OSError as wrong:
+        return Finding(
+            False,
+            f"no socket can be made there ({wrong.strerror})",
+            "set XDG_RUNTIME_DIR to a folder of yours on a disk of this machine",
+        )
+    return None
 
 
 def cache(patient: Patient) -> Finding | None:
@@ -63,7 +133,9 @@ def cache(patient: Patient) -> Finding | None:
         fits = max(0, used + room)
         detail += f"; the disk leaves {size(fits)} for it, as 5 % of it stay free"
         if fits == 0 and limit:
-            return Finding(False, detail, "make room on that disk, or set XDG_CACHE_HOME")
+            return Finding(False, detail, "make room on that disk, or set XDG_CACHE_HOME",
+                           here=f"make room on the disk of {folder}, or set XDG_CACHE_HOME",
+                           )  # fmt: skip
     return Finding(True, detail)
 
 
@@ -81,6 +153,10 @@ def cache_speed(patient: Patient) -> Finding | None:
             os.pwrite(descriptor, data, offset)
         os.fdatasync(descriptor)
         speed = PROBE / max(time.monotonic() - began, 1e-6)
+    except OSError as wrong:
+        if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None  # `cache` says so
+        raise
     finally:
         os.close(descriptor)
         path.unlink(missing_ok=True)
@@ -114,10 +190,12 @@ def _is_main(path: Path) -> bool:
 
 def _unfit(folder: Path) -> Finding | None:
     """What is wrong with a folder that must be ours alone."""
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & (
-        os.ST_RDONLY
-    ):
-        return Finding(False, "it cannot be written", "give the folder back to your user")
+    if not _is_writable(folder):
+        return Finding(
+            False, "it cannot be written", "give the folder back to your user",
+            here=f"run 'sudo chown -R {os.getuid()} {folder} && chmod -R u+rwX {folder}'; a disk"
+            " that became read-only has to be checked",
+        )  # fmt: skip
     foreign = open_ones = 0
     for each in [folder.stat(), *_files(folder)]:
         foreign += each.st_uid != os.getuid()
@@ -127,6 +205,7 @@ def _unfit(folder: Path) -> Finding | None:
             False,
             f"{foreign} file(s) in it belong to another user",
             "give them back to your user with chown; was zonedrive run with sudo?",
+            here=f"run 'sudo chown -R {os.getuid()} {folder}'; was zonedrive run with sudo?",
         )
     if folder.stat().st_mode & 0o077:
         return Finding(False, "others may enter it", f"run 'chmod -R go= {_shown(folder)}'")
@@ -137,6 +216,12 @@ def _unfit(folder: Path) -> Finding | None:
             f"run 'chmod -R go= {_shown(folder)}'",
         )
     return None
+
+
+def _is_writable(folder: Path) -> bool:
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return False
+    return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 
 def _shown(folder: Path) -> str:

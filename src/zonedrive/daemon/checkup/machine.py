@@ -1,9 +1,11 @@
-"""What the machine must have for a mount.
+"""What the machine must have for a mount: the device, the helper, a user that the helper knows.
 
 Must not know accounts.
 """
 
+import errno
 import os
+import pwd
 import shutil
 import stat
 from pathlib import Path
@@ -12,18 +14,28 @@ from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 
 DEVICE = Path("/dev/fuse")
+STATUS = Path("/proc/self/status")
+_LOAD = "run 'modprobe fuse' as root; a container needs --device /dev/fuse"
 
 
 def fuse_device(patient: Patient) -> Finding:
-    """The kernel's side of FUSE."""
-    if not DEVICE.exists():
-        return Finding(
-            False,
-            "there is no /dev/fuse",
-            "run 'modprobe fuse' as root; a container needs --device /dev/fuse",
-        )
-    if not os.access(DEVICE, os.R_OK | os.W_OK):
-        return Finding(False, "/dev/fuse is not open to you", "run 'chmod 666 /dev/fuse' as root")
+    """The kernel's side of FUSE; opened as a mount would, which changes nothing."""
+    try:
+        os.close(os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return Finding(False, "there is no /dev/fuse", _LOAD)
+    except OSError as wrong:
+        if wrong.errno == errno.EACCES:
+            return Finding(
+                False, "/dev/fuse is not open to you", "run 'chmod 666 /dev/fuse' as root"
+            )
+        if wrong.errno == errno.EPERM:
+            return Finding(
+                False,
+                "/dev/fuse is there, but this container or unit may not open it",
+                "start the container with --device /dev/fuse; in a unit allow it with DeviceAllow=",
+            )
+        return Finding(False, f"/dev/fuse cannot be opened ({wrong.strerror})", _LOAD)
     return Finding(True, "there, and open to you")
 
 
@@ -31,12 +43,41 @@ def fusermount(patient: Patient) -> Finding:
     """The helper that mounts for people who are not root."""
     found = shutil.which("fusermount3")
     if found is None:
-        return Finding(False, "is not installed", "install the package fuse3")
+        return Finding(False, "is not installed",
+                       "install the package fuse3 ('apt install fuse3' as root)")  # fmt: skip
+    if os.getuid() == 0:
+        return Finding(True, "installed")
     status = Path(found).stat()
-    if os.getuid() != 0 and not (status.st_mode & stat.S_ISUID and status.st_uid == 0):
+    if not (status.st_mode & stat.S_ISUID and status.st_uid == 0):
         return Finding(
             False,
             "may not mount: it is not setuid root",
-            "install the package fuse3 again; in a systemd unit remove NoNewPrivileges",
+            "run 'apt install --reinstall fuse3' as root",
+            here=f"run 'chown root {found} && chmod u+s {found}' as root",
         )
-    return Finding(True, "installed")
+    if os.statvfs(found).f_flag & os.ST_NOSUID:
+        return Finding(False, "may not mount: it is on a file system that is mounted nosuid",
+                       "use the one of the package fuse3, in /usr/bin")  # fmt: skip
+    if "NoNewPrivs:\t1" in STATUS.read_text():
+        return Finding(
+            False,
+            "may not mount: this process and its children can gain no privileges",
+            "in a systemd unit remove NoNewPrivileges= and the sandboxing options that imply it",
+        )
+    return Finding(True, "installed, setuid root")
+
+
+def user(patient: Patient) -> Finding | None:
+    """Whether this user has a name; the helper mounts for nobody else."""
+    number = os.getuid()
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        return Finding(
+            False,
+            "your user number has no name on this machine, and fusermount3 mounts for nobody else",
+            "run 'useradd --uid NUMBER NAME' as root; in a container, run as a user that it has",
+            here=f"run 'useradd --uid {number} NAME' as root; in a container, run as a user that"
+            " it has",
+        )
+    return None

@@ -3,34 +3,72 @@
 Must not look into the stores of a running daemon; it is asked.
 """
 
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from zonedrive import __version__
 from zonedrive.daemon import backlog
-from zonedrive.daemon.checkup.finding import Finding
+from zonedrive.daemon.checkup.finding import Finding, age
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import MountError
 from zonedrive.fuse import mountpoint
+from zonedrive.fuse.mountpoint import Mount
 
 STUCK = 10  # attempts in vain, while the service answers: minutes at least
+LONG = 86_400.0  # seconds that something may wait before it is a problem
+SHOWN = "findmnt -t fuse.zonedrive shows where"
 
 
 def mounted(patient: Patient) -> Finding | None:
-    """Mounts of this account in the kernel's table."""
+    """Mounts of this account and user in the kernel's table."""
     account = patient.account
-    ours = [each for each in mountpoint.mounts() if each.ours]
-    ours = [each for each in ours if account is not None and each.source == account.base_url]
-    if not ours:
-        return Finding(True, "not mounted") if account is not None else None
-    for each in ours:
+    if account is None:
+        return None
+    last = patient.holder.mountpoint if patient.holder else None
+    found = [
+        each
+        for each in mountpoint.mounts()
+        if each.ours and each.source == account.base_url and each.user in (None, os.getuid())
+    ]
+    for each in found:
+        command = f"zonedrive mount {each.path}" + _account(patient)
         try:
             dead = mountpoint.dead(each.path)
         except MountError:
-            return Finding(False, "a mount does not answer", "run 'zonedrive unmount --now DIR'")
+            return Finding(False, "a mount does not answer", "run 'zonedrive unmount --now DIR'",
+                           here=f"run 'zonedrive unmount --now {each.path}'")  # fmt: skip
         if dead:
             return Finding(
-                False,
-                "a mount has lost its daemon (findmnt -t fuse.zonedrive shows where)",
+                False, f"a mount has lost its daemon ({SHOWN})",
                 "run 'zonedrive mount' there again, or 'zonedrive unmount'",
-            )
+                here=f"run '{command}', which clears it, or 'zonedrive unmount {each.path}'",
+            )  # fmt: skip
+    if not found:
+        return Finding(True, "not mounted")
+    return _living(patient, found, last)
+
+
+def _living(patient: Patient, found: list[Mount], last: Path | None) -> Finding:
+    """Mounts that answer; the account's daemon has one of them."""
+    own = [each for each in found if patient.running and each.path == last]
+    others = len(found) - len(own)
+    if not own:
+        return Finding(
+            True,
+            "not mounted; another daemon of yours (of another account or XDG_STATE_HOME) serves it",
+            SHOWN,
+        )
+    if others:
+        detail = f"mounted, and it answers; {others} more mount(s) of the same service are yours"
+        return Finding(True, detail, SHOWN)
     return Finding(True, "mounted, and it answers")
+
+
+def _account(patient: Patient) -> str:
+    name = patient.paths.account
+    return "" if name == "default" else f" --account {name}"
 
 
 def answering(patient: Patient) -> Finding | None:
@@ -39,11 +77,34 @@ def answering(patient: Patient) -> Finding | None:
         return None
     vitals = patient.vitals
     if vitals is None:
-        return Finding(False, "it lives and does not answer", "look into its log, daemon.log")
-    state = str(vitals["state"])
-    if state == "logon-required":
-        return Finding(False, "the logon has ended", "run 'zonedrive logon URL' again")
-    return Finding(True, f"it answers, and is {state}")
+        who = patient.holder
+        number = who.pid if who else "PID"
+        if not patient.paths.control.exists():
+            return Finding(
+                False,
+                "it lives, but has no socket where this command looks",
+                "run this with XDG_RUNTIME_DIR as it was at the mount, or end the daemon with kill",
+                here="run this with XDG_RUNTIME_DIR as it was at the mount, or"
+                f" 'kill {number}', which unmounts in order",
+            )
+        return Finding(
+            False,
+            "it lives and does not answer",
+            "look into its log, daemon.log; 'zonedrive unmount --now DIR' detaches the mount",
+            here=f"look into {patient.paths.log}; 'kill -9 {number}' ends it, and nothing that was"
+            " closed is lost",
+        )
+    if vitals["state"] == "logon-required":
+        return Finding(False, "the logon has ended", "run 'zonedrive logon URL' again",
+                       here=f"run '{patient.logon_command}'")  # fmt: skip
+    version = str(vitals.get("version", "older"))
+    if version != __version__:
+        return Finding(
+            False,
+            f"it is of another version ({version}) than this command ({__version__})",
+            "run 'zonedrive unmount DIR' and 'zonedrive mount DIR' when nothing uses it",
+        )
+    return Finding(True, f"it answers, and is {vitals['state']}")
 
 
 def outbox(patient: Patient) -> Finding | None:
@@ -52,16 +113,13 @@ def outbox(patient: Patient) -> Finding | None:
         return None
     vitals = patient.vitals
     if vitals is None:
-        if patient.running:
-            return None
-        left = backlog.at_rest(patient.paths)
-        if left.files:
-            return Finding(True, f"{left} wait until the next mount", "run 'zonedrive mount DIR'")
-        return Finding(True, "empty")
+        return None if patient.running else _at_rest(patient)
     waiting, failed = int(vitals["waiting"]), int(vitals["failed"])
     if failed:
         return Finding(
-            False, f"{failed} of {waiting} change(s) were refused", "see 'zonedrive status'"
+            False,
+            f"{failed} of {waiting} change(s) were refused",
+            "see 'zonedrive status' for what and why",
         )
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
         return Finding(
@@ -69,7 +127,42 @@ def outbox(patient: Patient) -> Finding | None:
             f"something was tried {vitals['tries']} times in vain, though the service answers",
             "see 'zonedrive status'",
         )
+    since = _oldest(patient) if waiting > int(vitals.get("held", 0)) else 0.0
+    if since > LONG:
+        return Finding(
+            False,
+            f"{waiting} change(s) wait, the oldest for {age(since)}",
+            "see 'zonedrive status'; a program that has a file open keeps it waiting",
+        )
+    if copies := int(vitals.get("conflicts", 0)):
+        word = f"{waiting} change(s) wait; " if waiting else ""
+        return Finding(
+            True,
+            f"{word}{copies} conflict cop{'y' if copies == 1 else 'ies'} to be looked through",
+            "see 'zonedrive conflicts'",
+        )
     return Finding(True, f"{waiting} change(s) wait" if waiting else "empty")
+
+
+def _at_rest(patient: Patient) -> Finding:
+    left = backlog.at_rest(patient.paths)
+    if not left.files:
+        return Finding(True, "empty")
+    here = f"run 'zonedrive mount DIR{_account(patient)}'"
+    if patient.holder:
+        here = f"run 'zonedrive mount {patient.holder.mountpoint}{_account(patient)}'"
+    since = _oldest(patient)
+    told = f", the oldest for {age(since)}" if since > LONG else ""
+    return Finding(since <= LONG, f"{left} wait until the next mount{told}",
+                   "run 'zonedrive mount DIR'", here=here)  # fmt: skip
+
+
+def _oldest(patient: Patient) -> float:
+    """Seconds since the oldest content was written that is still here to be sent."""
+    times = []
+    with contextlib.suppress(OSError), os.scandir(patient.paths.outgoing) as entries:
+        times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
+    return time.time() - min(times) if times else 0.0
 
 
 def lost_found(patient: Patient) -> Finding | None:

@@ -8,11 +8,14 @@ from functools import cached_property
 
 from zonedrive import config
 from zonedrive.config import Settings
-from zonedrive.daemon.lock import is_held
+from zonedrive.daemon import lock
+from zonedrive.daemon.lock import Holder, is_held
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
+from zonedrive.logon import session
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import SecretStore, open_store
+from zonedrive.logon.session import Bearer, load_bearer
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import glance
 from zonedrive.remote.glance import Glance
@@ -43,6 +46,37 @@ class Patient:
     def secrets(self) -> SecretStore:
         """Where token and key are."""
         return open_store(self.paths)
+
+    @cached_property
+    def shut(self) -> StoreError | None:
+        """What keeps us from the secrets; a keyring asks a person once."""
+        try:
+            self.secrets.get(session.NAME)
+        except StoreError as wrong:
+            return wrong
+        return None
+
+    @cached_property
+    def bearer(self) -> Bearer | StoreError | None:
+        """The logon's token or session, or what keeps us from it."""
+        if self.shut is not None:
+            return self.shut
+        try:
+            return load_bearer(self.secrets)
+        except StoreError as wrong:
+            return wrong
+
+    @property
+    def logon_command(self) -> str:
+        """What to type to log on again; "" where that is not known."""
+        bearer = self.bearer
+        alone = isinstance(bearer, Bearer) and bearer.kind == "session"
+        return self.account.logon_command(session_only=alone) if self.account else ""
+
+    @cached_property
+    def holder(self) -> Holder | None:
+        """The account's daemon, or the last one there was."""
+        return lock.holder(self.paths.lock)
 
     @cached_property
     def running(self) -> bool:

@@ -9,7 +9,6 @@ from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import (
     NotLoggedOn,
-    StoreError,
     TimedOut,
     Unavailable,
     Untrusted,
@@ -18,7 +17,7 @@ from zonedrive.errors import (
 from zonedrive.logon.access import open_access
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import Secret
-from zonedrive.logon.session import load_bearer
+from zonedrive.logon.session import Bearer
 from zonedrive.remote.glance import Glance
 
 AHEAD = 60.0  # seconds; one-time codes are refused soon beyond that
@@ -54,6 +53,8 @@ def certificate(patient: Patient) -> Finding | None:
             "is not one that this machine trusts",
             "give your authority's certificate to 'zonedrive logon --ca-file'; do not go on"
             " where it was trusted yesterday: ask the administrator",
+            here=f"run '{patient.logon_command} --ca-file FILE' with your authority's certificate;"
+            " do not go on where it was trusted yesterday: ask the administrator",
         )
     if not isinstance(seen, Glance) or seen.certificate_days is None:
         return None
@@ -82,15 +83,14 @@ def token(patient: Patient) -> Finding | None:
     """Whether the service accepts the logon."""
     if patient.account is None or not isinstance(patient.glance, Glance):
         return None
-    try:
-        bearer = load_bearer(patient.secrets)
-        if bearer is None:
-            return None
-        trio.run(_tried, patient.account, Secret(bearer.secret))
-    except StoreError:
+    bearer = patient.bearer
+    if not isinstance(bearer, Bearer):
         return None  # `logon` and `key` say so
+    try:
+        trio.run(_tried, patient.account, Secret(bearer.secret))
     except NotLoggedOn:
-        return Finding(False, "is not accepted (any more)", "run 'zonedrive logon URL' again")
+        return Finding(False, "is not accepted (any more)", "run 'zonedrive logon URL' again",
+                       here=f"run '{patient.logon_command}'")  # fmt: skip
     except ZonedriveError as wrong:
         return Finding(False, f"could not be tried ({type(wrong).__name__})", "try again later")
     return Finding(True, "accepted by the service")

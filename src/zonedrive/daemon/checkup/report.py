@@ -1,0 +1,191 @@
+"""A report to be attached to a bug: what runs where, how it is set, what the checks found, the log.
+
+Must not judge anything.
+
+INVARIANT: no secret, and no name of a person, an account, a file, a zone or a host.  So nothing is
+taken over as it is found: each value is a number, one of a few words, a version, or words of ours.
+"""
+
+import importlib.metadata
+import locale
+import os
+import platform
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import zonedrive
+from zonedrive.config import NAMES, Settings
+from zonedrive.daemon.checkup import wording
+from zonedrive.daemon.checkup.patient import Patient
+from zonedrive.db import SQLITE
+from zonedrive.errors import ConfigError
+from zonedrive.fuse import mountpoint
+from zonedrive.logon.secrets import session_bus
+
+LINES = 400  # of the log, the last ones
+LIBRARIES = ("pyfuse3", "trio", "httpx", "msgspec", "cryptography", "keyring", "click", "rich")
+VITALS = ("version", "state", "encrypt", "waiting", "failed", "held", "tries", "conflicts", "lost")
+DESKTOPS = frozenset({"GNOME", "KDE", "XFCE", "LXDE", "LXQt", "MATE", "X-Cinnamon", "Budgie",
+                      "sway", "Hyprland", "Unity", "ubuntu", "Pantheon"})  # fmt: skip
+FLAGS = frozenset({"ro", "rw", "allow_other", "default_permissions", "noexec", "noatime"})
+_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:[-+~.][0-9]+)*")
+
+
+def text(patient: Patient, checks: Sequence[Mapping[str, object]]) -> str:
+    """The whole report."""
+    told = ["zonedrive: a report without names or secrets", ""]
+    for title, found in (
+        ("Versions", _versions()),
+        ("Machine", _machine()),
+        ("Account", _account(patient)),
+        ("Settings", _settings(patient)),
+        ("Daemon", _daemon(patient)),
+    ):
+        told += [f"## {title}", "", *(f"{name}: {value}" for name, value in found), ""]
+    told += ["## Checks", ""]
+    for check in checks:
+        told.append(f"{'ok ' if check['ok'] else 'BAD'}  {check['name']}: {check['detail']}")
+        if check["remedy"]:
+            told.append(f"     {check['remedy']}")
+    told += ["", "## Log", "", *_log(patient)]
+    return "\n".join(told) + "\n"
+
+
+def _version(found: str) -> str:
+    """The number in a version, without what a builder added to it."""
+    number = _VERSION.search(found)
+    return number[0] if number else "unknown"
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "zonedrive", f"{zonedrive.__version__}, {_origin()}"
+    yield "Python", platform.python_version()
+    for name in LIBRARIES:
+        try:
+            yield name, _version(importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield name, "not there"
+    yield "SQLite", SQLITE
+    yield "OpenSSL", _version(ssl.OPENSSL_VERSION)
+    yield "fusermount3", _fusermount()
+
+
+def _origin() -> str:
+    """How it was installed, by where it is."""
+    path = os.fspath(Path(zonedrive.__file__))
+    for start, name in (
+        ("/usr/lib/zonedrive/", "the package with its libraries"),
+        ("/usr/lib/python3/", "the package"),
+    ):
+        if path.startswith(start):
+            return name
+    if "/pipx/" in path:
+        return "by pipx"
+    return "a checkout" if "site-packages" not in path else "by pip"
+
+
+def _fusermount() -> str:
+    found = shutil.which("fusermount3")
+    if found is None:
+        return "not there"
+    try:
+        said = subprocess.run(  # noqa: S603
+            [found, "--version"], capture_output=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not answer"
+    return _version(said.stdout.decode("ascii", "replace").rpartition(" ")[2])
+
+
+def _machine() -> Iterator[tuple[str, str]]:
+    try:
+        system = platform.freedesktop_os_release()
+    except OSError:
+        system = {}
+    name = re.sub(r"[^a-z0-9]", "", system.get("ID", "unknown"))
+    yield "system", f"{name} {_version(system.get('VERSION_ID', ''))}"
+    yield "kernel", f"{_version(os.uname().release)} {os.uname().machine}"
+    yield "user", "root" if os.getuid() == 0 else "an ordinary one"
+    marks = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
+    yield "container", _yes(any(Path(mark).exists() for mark in marks))
+    yield "encoding", f"{sys.getfilesystemencoding()}, locale {locale.getencoding()}"
+    desktops = set(os.environ.get("XDG_CURRENT_DESKTOP", "").split(":")) & DESKTOPS
+    yield "desktop", ", ".join(sorted(desktops)) or "none that is known here"
+    yield "session bus", _yes(session_bus() is not None)
+    yield "runtime folder given", _yes(bool(os.environ.get("XDG_RUNTIME_DIR")))
+    yield "mounts of zonedrive", str(sum(each.ours for each in mountpoint.mounts()))
+
+
+def _yes(it_is: bool) -> str:
+    return "yes" if it_is else "no"
+
+
+def _account(patient: Patient) -> Iterator[tuple[str, str]]:
+    try:
+        account = patient.account
+    except ConfigError:
+        yield "logon", "damaged"
+        return
+    if account is None:
+        yield "logon", "none"
+        return
+    yield "secrets", patient.secrets.kind
+    yield "logon", "in a browser" if account.sign_on else "with a password"
+    yield "password kept", _yes(account.keeps_password)
+    yield "authority of its own", _yes(account.ca_file is not None)
+    yield "named account", _yes(account.name != "default")
+
+
+def _settings(patient: Patient) -> Iterator[tuple[str, str]]:
+    try:
+        settings = patient.settings
+    except ConfigError:
+        yield "config.toml", "cannot be used"
+        return
+    usual = Settings()
+    for name in NAMES:
+        value = getattr(settings, name)
+        if value == getattr(usual, name):
+            continue
+        if isinstance(value, tuple):
+            yield name, f"{len(value)} of one's own"
+        elif name == "profile":
+            yield name, "set"
+        else:
+            yield name, str(value)
+    yield "all others", "as they come"
+
+
+def _daemon(patient: Patient) -> Iterator[tuple[str, str]]:
+    yield "running", _yes(patient.running)
+    vitals = patient.vitals or {}
+    for name in VITALS:
+        value = vitals.get(name)
+        if isinstance(value, bool | int):
+            yield name, str(value).lower()
+        elif isinstance(value, str):
+            yield name, _version(value) if name == "version" else wording.plain(value)
+    if patient.holder is None:
+        return
+    for line in Path("/proc/self/mounts").read_bytes().splitlines():
+        fields = os.fsdecode(line).split(" ")
+        if fields[2] == mountpoint.KIND and fields[1] == os.fspath(patient.holder.mountpoint):
+            yield "mount options", ", ".join(sorted(FLAGS & set(fields[3].split(","))))
+
+
+def _log(patient: Patient) -> Iterator[str]:
+    """The end of it.  In the foreground and under systemd there is none of ours."""
+    path = patient.paths.log
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            last = deque(file, LINES)
+    except OSError:
+        yield "there is none here"
+        return
+    yield from wording.lines(last)

@@ -1,0 +1,185 @@
+"""`zonedrive doctor` on machines that lack something: each really does, and the remedy is named."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.meddler import Answer, Meddler
+from tests.harness.surroundings import NAMELESS, WITHOUT_DEVICE, Person, stand_in
+
+
+@pytest.fixture
+def person(shell: Machine) -> Person:
+    """Somebody who is logged on and not root."""
+    return Person(shell)
+
+
+def bad(person: Person, **how: Any) -> dict[str, str]:
+    """What is wrong, by name, with what to do about it."""
+    ended = person.run("doctor", "--json", **how)
+    assert ended.stderr == ""
+    found = {
+        check["name"]: f"{check['detail']}; {check['remedy']}"
+        for check in json.loads(ended.stdout)["checks"]
+        if not check["ok"]
+    }
+    assert ended.returncode == (1 if found else 0)
+    return found
+
+
+def test_an_ordinary_user_is_in_order(person: Person) -> None:
+    """What follows is wrong only because it was made so."""
+    assert bad(person) == {}
+
+
+def test_no_device(person: Person) -> None:
+    """Without /dev/fuse, or with one that is not open to users."""
+    found = bad(person, lacking=WITHOUT_DEVICE)
+    assert set(found) == {"fuse device"}
+    assert "no /dev/fuse; run 'modprobe fuse' as root" in found["fuse device"]
+    found = bad(person, lacking=WITHOUT_DEVICE + "touch /dev/fuse; chmod 600 /dev/fuse")
+    assert "not open to you; run 'chmod 666 /dev/fuse'" in found["fuse device"]
+
+
+def test_no_helper(person: Person) -> None:
+    """fusermount3 is missing, as the kernel sees it."""
+    hide = f"mount --bind /dev/null {Path(str(shutil.which('fusermount3'))).resolve()}"
+    found = bad(person, lacking=hide)
+    assert set(found) == {"fusermount3"}
+    assert "install the package fuse3" in found["fusermount3"]
+
+
+def test_a_helper_without_its_bit(person: Person) -> None:
+    """It is there, and may not mount; the person reads the very command."""
+    copy = stand_in(person.machine, "fusermount3")
+    copy.chmod(0o755)
+    assert "not setuid root" in bad(person)["fusermount3"]
+    assert f"chmod u+s {copy}" in person.run("doctor").stdout
+    copy.chmod(0o4755)
+    assert bad(person) == {}
+
+
+def test_a_helper_that_gains_nothing(person: Person) -> None:
+    """Under NoNewPrivileges, and on a file system that is mounted nosuid, the bit has no effect."""
+    assert "NoNewPrivileges" in bad(person, how=("--no-new-privs",))["fusermount3"]
+    copy = stand_in(person.machine, "fusermount3")
+    copy.chmod(0o4755)
+    nosuid = f"mount --bind {copy.parent} {copy.parent}; mount -o remount,bind,nosuid {copy.parent}"
+    assert "nosuid" in bad(person, lacking=nosuid)["fusermount3"]
+
+
+def test_a_user_without_a_name(shell: Machine) -> None:
+    """fusermount3 would say that it cannot determine the user; here the remedy is said."""
+    nameless = Person(shell, NAMELESS)
+    assert "useradd --uid NUMBER" in bad(nameless)["user"]
+    assert f"useradd --uid {NAMELESS}" in nameless.run("doctor").stdout
+
+
+def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
+    """As `su` leaves it: said, but in order, as another folder stands in for it."""
+    theirs = person.machine.folders["RUNTIME_DIR"]
+    shutil.chown(theirs, 0, 0)
+    assert bad(person) == {}
+    assert "no folder of yours; a folder of the state" in person.run("doctor").stdout
+
+
+def test_a_state_folder_that_cannot_be_written(person: Person) -> None:
+    """On a disk that became read-only, or where another user's files are; files cannot be locked
+    or made there, and what to do names the folder."""
+    state = person.machine.folders["STATE_HOME"]
+    read_only = f"mount --bind {state} {state}; mount -o remount,bind,ro {state}"
+    assert "cannot be written" in bad(person, lacking=read_only)["state folder"]
+    (person.machine.state / "account.json").chmod(0o644)
+    assert "could be read by others" in bad(person)["state folder"]
+    (person.machine.state / "account.json").chmod(0o600)
+    (person.machine.state / "daemon.log").touch(0o600)  # root's
+    assert "belong to another user" in bad(person)["state folder"]
+    assert f"chown -R 65534 {person.machine.state}" in person.run("doctor").stdout
+
+
+def test_a_full_disk(person: Person) -> None:
+    """Below what must not be lost, and below the cache."""
+    state, cache = (person.machine.folders[name] for name in ("STATE_HOME", "CACHE_HOME"))
+    (cache / "zonedrive/default/content").mkdir(parents=True, mode=0o700)
+    for each in (cache / "zonedrive/default/content").parents[:2]:
+        each.chmod(0o700)
+    person.give(cache)
+    small = "cp -a {0} kept; mount -t tmpfs -o size=1m,mode=700 none {0}; cp -a kept/. {0}\n"
+    fill = "head -c 2m /dev/zero >{0}/fill 2>&- || :\n"
+    found = bad(person, lacking=(small + fill).format(state))
+    assert "room for 0 bytes of what you save; make room" in found["state folder"]
+    found = bad(person, lacking=(small + fill).format(cache))
+    assert set(found) == {"cache folder"}
+    assert "make room on that disk, or set XDG_CACHE_HOME" in found["cache folder"]
+
+
+def test_a_mount_of_somebody_else_is_not_ours(mounted: Mounted) -> None:
+    """Another user's mount of the same service, alive or dead, says nothing of ours."""
+    other = Machine(mounted.machine.folder / "other")
+    other.copy_account(mounted.machine)
+    mounted.machine.folder.chmod(0o755)
+    (other.state / "daemon.lock").unlink()
+    mounted.kill()
+    assert bad(Person(other)) == {}
+
+
+def test_a_clock_that_is_wrong(meddler: Meddler, machine: Machine) -> None:
+    """By the date in the service's answers, in both directions."""
+    machine.log_on(meddler, profile="published")
+    said = ["Sat, 01 Jan 2000 00:00:00 GMT"]
+
+    def mood(answer: Answer) -> None:
+        answer.headers["Date"] = said[-1]
+
+    meddler.about, meddler.mood = lambda asked: True, mood
+    person = Person(machine)
+    found = bad(person)
+    assert set(found) == {"clock"}
+    assert "s ahead of the service's; run 'timedatectl set-ntp true'" in found["clock"]
+    said.append("Thu, 01 Jan 2099 00:00:00 GMT")
+    assert "s behind the service's" in bad(person)["clock"]
+
+
+@pytest.fixture
+def settings(shell: Machine) -> Iterator[Path]:
+    """Where the settings file belongs."""
+    path = shell.folders["CONFIG_HOME"] / "zonedrive/config.toml"
+    path.parent.mkdir(exist_ok=True)
+    yield path
+
+
+def test_mistakes_in_files_are_named_by_line(shell: Machine, settings: Path) -> None:
+    """For others the line; for the person the file, the mistake and what would be right."""
+    settings.write_text("settle = 2\nrefesh = 5\n")
+    ended = shell.run("doctor")
+    assert f"{settings}:2: there is no setting 'refesh'; did you mean refresh?" in ended.stdout
+    assert "config.toml cannot be used (line 2); mend" in bad(Person(shell))["settings"]
+    profile = shell.folder / "secret-deployment.toml"
+    profile.write_text('[delete]\nmethod = "DELETE"\npath = "https://evil.example/{entry}"\n')
+    settings.write_text(f'profile = "{profile}"\n')
+    person = Person(shell)
+    assert "a file of your own cannot be used (line 3)" in bad(person)["profile"]
+    assert f"{profile}, line 3: " in person.run("doctor").stdout
+
+
+def test_an_expired_token(machine: Machine, deployment: Deployment) -> None:
+    """It is seen without asking anybody, and the command to run is shown whole."""
+    machine.log_on(deployment, profile="sandbox")
+    kept = machine.state / "secrets.json"
+    secrets = json.loads(kept.read_bytes())
+    bearer = json.loads(secrets["bearer"]) | {"expires_ns": 1_000_000_000 * 10**9}
+    kept.write_text(json.dumps(secrets | {"bearer": json.dumps(bearer)}))
+    person = Person(machine)
+    with deployment.faulty(down=True):
+        found = bad(person)
+    assert set(found) == {"logon", "service"}
+    assert "has expired, on 2001-09-09" in found["logon"]
+    command = f"zonedrive logon {deployment.base_url} --username alice@{world.DOMAIN}"
+    assert f"run '{command}'" in person.run("doctor").stdout

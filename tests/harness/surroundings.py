@@ -1,0 +1,82 @@
+"""An ordinary user on a machine that lacks something: a mount name space of one command's own.
+
+Knows nothing of zonedrive but the command's name.  What is mounted in the name space is gone with
+the command.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.harness.deployment import COMMAND
+from tests.harness.machine import Machine
+
+NOBODY = 65534  # a user that each system has
+NAMELESS = 54_321  # and one that none has
+# The checkout may be in a folder that only its owner may enter; reading is all that this gives.
+_READING = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+
+# A /dev without /dev/fuse: devices of our own could not be made in every container.
+WITHOUT_DEVICE = """
+mkdir -p dev
+mount -t tmpfs none dev
+for name in null zero urandom random; do touch dev/$name; mount --bind /dev/$name dev/$name; done
+mount --move dev /dev
+"""
+
+
+class Person:
+    """An ordinary user, at a machine whose folders become theirs."""
+
+    def __init__(self, machine: Machine, uid: int = NOBODY) -> None:
+        assert os.geteuid() == 0, "another user is made by root: run this with sudo"
+        self.machine, self._uid = machine, uid
+        self.give(machine.folder)
+
+    def give(self, folder: Path) -> None:
+        """Make a folder, and what is in it, this user's."""
+        subprocess.run(["chown", "-R", f"{self._uid}:{self._uid}", folder], check=True)
+
+    def run(
+        self,
+        *arguments: str | Path | bytes,
+        lacking: str = "",
+        text: str = "",
+        environment: Mapping[str, str | None] | None = None,
+        how: tuple[str, ...] = (),
+        shell: str = 'exec "$@"',
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run the command after root has run `lacking`; None in `environment` takes one away.
+
+        `how` are more options of setpriv, `shell` is how the user's shell starts the command.
+        Without `lacking` the name space is everybody's, so that a mount stays.
+        """
+        mine = {name: v for name, v in self.machine.environment.items() if name != "BROWSER"}
+        for name, value in (environment or {}).items():
+            mine.pop(name, None)
+            if value is not None:
+                mine[name] = value
+        apart = ["unshare", "--mount", "--propagation", "private"] if lacking else []
+        become = ["setpriv", f"--reuid={self._uid}", f"--regid={self._uid}", "--clear-groups"]
+        script = f'set -e\n{lacking}\nexec "$@"'
+        clean = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in mine.items())]
+        command = [*apart, "sh", "-c", script, "sh", *become, *_READING, *how, *clean]
+        command += ["/bin/sh", "-c", shell, "sh"]
+        return subprocess.run(
+            [*command, COMMAND, *arguments],
+            input=text, timeout=60, cwd=self.machine.folder,
+            capture_output=True, encoding="utf-8", errors="surrogateescape", check=False,
+        )  # fmt: skip
+
+
+def stand_in(machine: Machine, program: str) -> Path:
+    """A copy of a program, in a folder that is the first of the machine's PATH."""
+    found = shutil.which(program)
+    assert found is not None, program
+    folder = machine.folder / "bin"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(found, folder / program)
+    machine.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+    return folder / program

@@ -56,7 +56,7 @@ class Histories:
         self._core = core
         self._folders = folders
         self._kept: LRUCache[tuple[str, str], Past] = LRUCache(
-            KEPT, lambda past: len(past.versions) + 1
+            KEPT, lambda past: min(len(past.versions) + 1, KEPT)
         )
         self._flights: WeakValueDictionary[tuple[str, str], _Flight] = WeakValueDictionary()
 
@@ -113,8 +113,7 @@ class Histories:
         if versions and versions[0].revision != revision:
             self._folders.forget(file.parent)  # whose listing must show what the history does
         told = Past(versions, revision, asked_s)
-        if len(versions) < KEPT:
-            self._kept[zone, file_id] = told
+        self._kept[zone, file_id] = told
         return told
 
 

@@ -1,0 +1,79 @@
+"""What the page of promises says of the trash of desktops."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.behaviour.semantics import descriptor, outcome, table
+from tests.harness.machine import Mounted
+from tests.posix.calls import NOREPLACE, renameat2
+
+
+class Desk:
+    """A zone, and the trash folder above it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root.parent / f".Trash-{os.getuid()}"
+
+    def trash(self, path: Path) -> Path:
+        """As file managers do; where it is then."""
+        return path.rename(self.folder / "files" / path.name)
+
+    def new(self, name: str) -> Path:
+        """A file that was just made."""
+        (self.root / name).write_bytes(b"made here\n")
+        return self.root / name
+
+
+def _while_written(desk: Desk) -> None:
+    with descriptor(desk.root / "big.bin", os.O_WRONLY):
+        desk.trash(desk.root / "big.bin")
+
+
+ROWS: Mapping[str, Callable[[Desk], object]] = {
+    "look for the trash folder": lambda desk: desk.folder.stat(),
+    "make a trash folder": lambda desk: desk.folder.mkdir(),
+    "move a file into the trash": lambda desk: desk.trash(desk.new("a.txt")),
+    "move a folder into the trash": lambda desk: desk.trash(desk.root / "docs"),
+    "move it out again": lambda desk: desk.trash(desk.new("b.txt")).rename(desk.root / "b.txt"),
+    "move it out to a name that is taken": lambda desk: renameat2(
+        desk.trash(desk.new("c.txt")), desk.root / "empty", NOREPLACE
+    ),
+    "read what is in the trash": lambda desk: desk.trash(desk.new("d.txt")).read_bytes(),
+    "remove what is in the trash": lambda desk: desk.trash(desk.new("e.txt")).unlink(),
+    "move a file into the trash while it is being written": _while_written,
+    "move a file into the trash that stays on this machine": lambda desk: desk.trash(
+        desk.new("notes.txt~")
+    ),
+    "move a zone into the trash": lambda desk: desk.trash(desk.root),
+}
+"""What each row does."""
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        pytest.param("published", marks=pytest.mark.mount(profile="published")),
+        pytest.param("sandbox", marks=pytest.mark.mount()),
+    ],
+)
+def test_the_page_says_what_happens(mounted: Mounted, profile: str) -> None:
+    """Each row of the page of promises is true; what is emptied here the service still has."""
+    desk = Desk(mounted.root)
+    ended = {
+        name: outcome(lambda root, do=do: do(desk), mounted.root)  # type: ignore[misc]
+        for name, do in ROWS.items()
+    }
+    said = list(table("The trash of desktops"))
+    column = 2 if profile == "published" else 3
+    assert ended == {cells[0]: cells[column] for cells in said}
+    assert list(ended) == [cells[0] for cells in said]
+    if profile == "sandbox":
+        mounted.sync()
+        names = mounted.machine.done("trash", "--zone", mounted.root.name)
+        assert all(name in names for name in ("a.txt", "docs/", "c.txt", "d.txt", "e.txt"))
+        assert "b.txt" not in names
+        assert mounted.zone.read("b.txt") == b"made here\n"

@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import termios
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -95,6 +96,18 @@ class Terminal:
         hidden, back = self.shown.rfind("\x1b[?25l"), self.shown.rfind("\x1b[?25h")
         other, own = self.shown.rfind("\x1b[?1049h"), self.shown.rfind("\x1b[?1049l")
         return hidden <= back and other <= own and self._after == self._before
+
+    def interrupt(self) -> int:
+        """Ctrl-C, as often as it takes: one that comes just before a read is only noticed later."""
+        assert self._theirs is not None
+        pressed = 0.0
+        while self._process.poll() is None:
+            if time.monotonic() > pressed + 5:
+                self.press("\x03")
+                pressed = time.monotonic()
+            if select.select([self._ours], [], [], 0.05)[0]:
+                self.shown += os.read(self._ours, 4096).decode(errors="replace")
+        return self.leave()
 
     def leave(self) -> int:
         """As `end`, of a terminal with a size: that stays open, so that one can look at it."""

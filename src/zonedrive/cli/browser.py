@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from zonedrive.cli.show import complain, say, word
+from zonedrive.cli.show import asking, complain, say, word
 
 if TYPE_CHECKING:
     from zonedrive.logon.wire import Offer
@@ -125,7 +125,8 @@ def _number(ways: Sequence[str]) -> int:
     click.echo("Sign on with", err=True)
     for number, way in enumerate(ways, 1):
         say(f"  {number}  {word(way)}", err=True)
-    chosen = click.prompt("Number", type=click.IntRange(1, len(ways)), default=1, err=True)
+    with asking():
+        chosen = click.prompt("Number", type=click.IntRange(1, len(ways)), default=1, err=True)
     return int(chosen) - 1
 
 

@@ -55,7 +55,8 @@ def new_credentials(
     if not username:
         if not sys.stdin.isatty():
             raise click.UsageError("There is no terminal to ask at: use --username.")
-        username = str(click.prompt(show.clean(f"User name at {url}"), err=True)).strip()
+        with show.asking():
+            username = str(click.prompt(show.clean(f"User name at {url}"), err=True)).strip()
     user = username
 
     async def ask() -> str:

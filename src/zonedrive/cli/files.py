@@ -162,7 +162,8 @@ def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -
         if not sys.stdin.isatty():
             raise click.UsageError("There is no terminal to ask at: use --yes.")
         what = show.count(len(doomed), "entry", "entries")
-        click.confirm(f"Remove {what} with all versions, for good?", abort=True, err=True)
+        with show.asking():
+            click.confirm(f"Remove {what} with all versions, for good?", abort=True, err=True)
     request = {"command": "purge", "zone": zone, "entries": list(doomed)}
     for name in _asked(account, request)["purged"]:
         show.line(f"removed {name}")

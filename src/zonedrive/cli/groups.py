@@ -133,7 +133,8 @@ def delete(group: str, account: str, yes: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError("There is no terminal to ask at: use --yes.")
         question = f"Delete {show.escaped(group)}, and the access to zones that it gives?"
-        click.confirm(question, abort=True, err=True)
+        with show.asking():
+            click.confirm(question, abort=True, err=True)
     ask_directory(account, lambda directory: directory.delete_group(group))
     show.line(f"deleted {group}")
 

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self, TextIO
 
@@ -162,6 +162,17 @@ def clean(text: str, stream: TextIO | None = None) -> str:
     encoding = _encoding(stream or sys.stderr)
     shown = escaped(text).replace("\n", " ").replace("\t", " ")
     return shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """Around a prompt that shows what is typed: Ctrl-C ends its line, too."""
+    try:
+        yield
+    except click.Abort as given_up:
+        if isinstance(given_up.__context__, KeyboardInterrupt):
+            click.echo(err=True)
+        raise
 
 
 def word(text: str) -> str:

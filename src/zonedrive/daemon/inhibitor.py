@@ -116,7 +116,10 @@ class Inhibitor:
         """
         async with await open_dbus_connection(address) as bus:
             rule = MatchRule(type="signal", interface=MANAGER.interface, path=MANAGER.object_path)
-            await bus.send(message_bus.AddMatch(FROM_LOGIND))
+            with trio.fail_after(SECONDS):
+                await bus.send(message_bus.AddMatch(FROM_LOGIND))
+                while (await bus.receive()).header.message_type is not MessageType.method_return:
+                    pass  # a greeting of the bus
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._hold, address)
                 with contextlib.suppress(trio.EndOfChannel):

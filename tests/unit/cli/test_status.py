@@ -121,11 +121,11 @@ def test_the_live_view_fits_the_terminal_and_leaves_it_as_it_was(
     terminal.shown = terminal.shown.rpartition("\x1b[H")[0]
     stand_in.answers["status"] = IDLE
     terminal.until("everything is on the service")
-    terminal.press("\x03")
-    assert terminal.leave() == 130
+    assert terminal.interrupt() == 130
     assert terminal.is_as_before()
     assert "Traceback" not in terminal.shown
-    assert not terminal.text().rpartition("entries")[2].strip("^C\r\n in1folder")
+    terminal.shown = terminal.shown.rpartition("\x1b[?1049l")[2]
+    assert terminal.text().strip() == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -196,8 +196,8 @@ def test_a_dumb_terminal_gets_plain_lines(stand_in: StandIn, arguments: list[str
     stand_in.answers["sync"] = DONE | {"exit": 1, "failed": [{"path": EVIL, "error": "refused"}]}
     terminal = at_terminal(*arguments, TERM="dumb")
     terminal.until("refused")
-    terminal.press("\x03" if "--watch" in arguments else "")
-    assert terminal.leave() == {"status": 0, "--watch": 130, "sync": 1}[arguments[-1]]
+    ended = terminal.interrupt() if "--watch" in arguments else terminal.leave()
+    assert ended == {"status": 0, "--watch": 130, "sync": 1}[arguments[-1]]
     assert "\x1b" not in terminal.shown
     assert "\u202e" not in terminal.shown
 
@@ -224,8 +224,7 @@ def test_a_sync_shows_how_far_it_is_on_one_line(stand_in: StandIn, columns: int)
     drawn = terminal.shown.rpartition("\x1b[K")[2]
     assert re.fullmatch(r"\[-+\] 2 files \(5 B\) left", drawn)
     assert len(drawn) < columns
-    terminal.press("\x03")
-    assert terminal.leave() == 130
+    assert terminal.interrupt() == 130
     assert terminal.is_as_before()
     assert terminal.shown.rpartition("\r\x1b[K")[2].strip() == ""
 

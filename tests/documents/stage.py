@@ -197,29 +197,36 @@ class Stage:
             cwd=self.home, start_new_session=True, preexec_fn=_make_controlling,
         )  # fmt: skip
         os.close(theirs)
-        shown, answered, interrupted = "", 0, 0.0
-        end = time.monotonic() + SECONDS
         try:
-            while time.monotonic() < end:
-                data = _read(ours)
-                if data is None:
-                    break
-                shown += data.decode("utf-8", "replace").replace("\r\n", "\n")
-                if sign and sign in shown and time.monotonic() - interrupted > REPEAT_SECONDS:
-                    interrupted = time.monotonic()
-                    os.write(ours, b"\x03")
-                answer = _answer(shown[answered:])
-                if answer is not None:
-                    answered = len(shown)
-                    os.write(ours, answer.encode() + b"\n")
-            else:
+            shown, interrupted, ended = _talk(ours, sign)
+            if not ended:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(SECONDS)
-                return Shown(-1, f"{shown}\n(no end after {SECONDS:.0f} s)")
+                shown += f"\n(no end after {SECONDS:.0f} s)"
+            # Before the terminal goes: programs such as cp have left it a moment before they end,
+            # and would die of its end.
+            code = process.wait(SECONDS)
         finally:
             os.close(ours)
-        code = process.wait(SECONDS)
-        return Shown(0 if interrupted and code in (130, -2) else code, shown)
+        return Shown(0 if interrupted and code in (130, -signal.SIGINT) else code, shown)
+
+
+def _talk(ours: int, sign: str) -> tuple[str, bool, bool]:
+    """What a terminal shows, whether Ctrl-C was pressed at the `sign`, whether it ended."""
+    shown, answered, interrupted = "", 0, 0.0
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        data = _read(ours)
+        if data is None:
+            return shown, bool(interrupted), True
+        shown += data.decode("utf-8", "replace").replace("\r\n", "\n")
+        if sign and sign in shown and time.monotonic() - interrupted > REPEAT_SECONDS:
+            interrupted = time.monotonic()
+            os.write(ours, b"\x03")
+        answer = _answer(shown[answered:])
+        if answer is not None:
+            answered = len(shown)
+            os.write(ours, answer.encode() + b"\n")
+    return shown, bool(interrupted), False
 
 
 def _make_controlling() -> None:

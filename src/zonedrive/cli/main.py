@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import re
+import shutil
 import sys
 import tempfile
 import traceback
@@ -67,6 +68,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
 }
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What asks for the help where nothing was given; click 8.1 shows it by itself."""
+
+LEAST_COLUMNS = 52
+"""Below this click writes help that is wider than the terminal."""
 
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
@@ -150,7 +154,9 @@ def _run(given: list[str]) -> int:
 
             found = mount_helper.main(given, prog_name="zonedrive", standalone_mode=False)
         else:
-            found = program.main(given, prog_name="zonedrive", standalone_mode=False)
+            found = program.main(
+                given, prog_name="zonedrive", standalone_mode=False, terminal_width=_narrow()
+            )
         return found if isinstance(found, int) else 0
     except NO_ARGUMENTS as shown:
         click.echo(shown.format_message())
@@ -200,6 +206,12 @@ def _is_of_ours(name: object) -> bool:
     path = Path(os.fsdecode(name))
     kept = (paths.state_dir(), paths.cache_dir(), paths.runtime_dir())
     return any(path.is_relative_to(each) or each.is_relative_to(path) for each in kept)
+
+
+def _narrow() -> int | None:
+    """Columns of a terminal that is narrower than what click thinks is the least."""
+    columns = shutil.get_terminal_size().columns
+    return max(20, columns) if columns < LEAST_COLUMNS else None
 
 
 def _say(line: str, code: int) -> int:

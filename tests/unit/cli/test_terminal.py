@@ -4,8 +4,10 @@ import ast
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from zonedrive.cli import show
+from tests.unit.cli.stand_in import run
+from zonedrive.cli import main, show
 
 FOLDER = Path(show.__file__).parent
 ODD = "ev\x1b]0;pwn\x07il\x9b31m\nsecond\u202eline\rX\u2028Y\t\x85"
@@ -66,3 +68,17 @@ def test_a_name_cannot_fill_the_terminal() -> None:
     """A line stays a line that can be read."""
     assert show.word("alice@acme.example") == "alice@acme.example"
     assert len(show.word("x" * 200_000)) == show.WORD
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_help_fits_a_narrow_terminal(name: str) -> None:
+    """Forty columns are enough for every command's."""
+    told = CliRunner().invoke(main.program, [name, "--help"], terminal_width=40).output
+    long = [line for line in told.splitlines() if len(line) > 40]
+    # Words that have no place to break, and JSON.
+    assert all(len(line.split()) == 1 or '"' in line for line in long), long
+
+
+def test_help_knows_how_narrow_the_terminal_is() -> None:
+    """Of the program as well."""
+    assert max(map(len, run("--help", COLUMNS="40").stdout.splitlines())) <= 40

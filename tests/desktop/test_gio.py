@@ -1,0 +1,70 @@
+"""What the desktop's own library, GIO, makes of a mount: file managers go through it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.desktop.session import Session
+from tests.harness import world
+from tests.harness.machine import Mounted
+
+
+class Gio:
+    """The command of the library."""
+
+    def __init__(self, session: Session) -> None:
+        self._environment = session.environment
+
+    def run(self, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            ["gio", *arguments], env=self._environment, timeout=60,
+            capture_output=True, encoding="utf-8", check=False,
+        )  # fmt: skip
+
+    def done(self, *arguments: str | Path) -> str:
+        ended = self.run(*arguments)
+        assert ended.returncode == 0, (arguments, ended.stderr)
+        return ended.stdout
+
+    def info(self, path: Path, *options: str) -> dict[str, str]:
+        """Attributes by name."""
+        lines = (line.strip() for line in self.done("info", *options, path).splitlines())
+        return dict(line.split(": ", 1) for line in lines if "::" in line and ": " in line)
+
+
+def test_copies_trash_and_room(mounted: Mounted, session: Session) -> None:
+    """It finds the room there is, copies both ways, trashes, lists what it trashed, restores."""
+    gio = Gio(session)
+    room = gio.info(mounted.root, "-f")
+    assert 0 < int(room["filesystem::free"]) <= int(room["filesystem::size"])
+    notes, out = mounted.root / "notes.txt", mounted.machine.folder / "out.txt"
+    about = gio.info(notes)
+    assert about["standard::content-type"] == "text/plain"
+    assert {about[f"access::can-{each}"] for each in ("read", "write", "rename", "trash")} == {
+        "TRUE"
+    }
+    gio.done("copy", notes, out)
+    assert out.read_bytes() == world.SEED["notes.txt"]
+    gio.done("copy", out, mounted.root / "docs")
+    gio.done("trash", notes)
+    mounted.sync()
+    assert mounted.zone.find("notes.txt") is None
+    assert mounted.zone.read("docs/out.txt") == world.SEED["notes.txt"]
+    where = dict(line.split("\t")[::-1] for line in gio.done("trash", "--list").splitlines())
+    gio.done("trash", "--restore", where[str(notes)])
+    assert notes.read_bytes() == world.SEED["notes.txt"]
+    assert mounted.zone.read("notes.txt") == world.SEED["notes.txt"]
+    gio.done("rename", notes, "protocol.txt")
+    gio.done("remove", mounted.root / "protocol.txt")  # for good, as far as it is asked
+    mounted.sync()
+    assert not {"notes.txt", "protocol.txt"} & set(mounted.zone.listing())
+
+
+@pytest.mark.mount(profile="published")
+def test_a_trash_that_there_is_not(mounted: Mounted, session: Session) -> None:
+    """Without deletion in the profile it says at once that there is no trash."""
+    refused = Gio(session).run("trash", mounted.root / "notes.txt")
+    assert refused.returncode != 0
+    assert "rash" in refused.stderr and len(refused.stderr.splitlines()) == 1
+    assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]

@@ -6,8 +6,10 @@ the XDG specification wants it: it would be another folder for each program that
 """
 
 import contextlib
+import errno
 import os
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,6 +168,20 @@ def private_dir(path: Path) -> Path:
     if path.stat().st_mode & 0o077:
         path.chmod(0o700)
     return path
+
+
+def require_room(folder: Path, size: int = 65_536) -> None:
+    """Raise OSError, with `folder` in it, where `size` bytes cannot be kept there.
+
+    A folder that is not there yet is not made: it is tried in the one that it would be made in.
+    """
+    above = next(each for each in (folder, *folder.parents) if each.exists())
+    try:
+        with tempfile.TemporaryFile(dir=above, buffering=0) as file:
+            if file.write(bytes(size)) < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as wrong:
+        raise OSError(wrong.errno, wrong.strerror, os.fspath(folder)) from wrong
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from zonedrive.errors import AlreadyRunning
+from zonedrive.errors import AlreadyRunning, MountError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import private_dir
 
@@ -38,7 +38,8 @@ class Lock:
         """Take it, for a mount at `folder`.
 
         A daemon that is just leaving (its mount is gone) is waited for, `patience` seconds.
-        Raises AlreadyRunning, which names process and mounting point.
+        Raises AlreadyRunning, which names process and mounting point; MountError where files
+        there cannot be locked.
         """
         private_dir(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -55,6 +56,12 @@ class Lock:
                     continue
                 os.close(descriptor)
                 raise self._refusal(who) from held
+            except OSError as wrong:  # a network file system without locks
+                os.close(descriptor)
+                raise MountError(
+                    f"{self._path} cannot be locked ({wrong.strerror})",
+                    remedy="set XDG_STATE_HOME to a folder on a disk of this machine",
+                ) from wrong
         self._descriptor = descriptor
         text = json.dumps({"pid": os.getpid(), "mountpoint": os.fspath(folder)})
         os.ftruncate(descriptor, 0)

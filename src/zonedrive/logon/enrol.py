@@ -55,7 +55,7 @@ from zonedrive.logon.secrets import (
 )
 from zonedrive.logon.session import Bearer
 from zonedrive.logon.wire import Requirements
-from zonedrive.paths import AccountPaths, expanded, write_private
+from zonedrive.paths import AccountPaths, expanded, require_room, write_private
 from zonedrive.remote.address import base_url
 from zonedrive.remote.profile import load_profile
 
@@ -112,6 +112,7 @@ class Enrolment:
         if former is not None and not alike:
             self._refuse_takeover(former)
         store = self._usable_store()
+        require_room(self._paths.state)  # or the service would give a token for nothing
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base, ca_file)
             signed_on = await Flow(

@@ -1,0 +1,262 @@
+"""Whatever a machine gives its users: one line that says what to do, or it works."""
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+from tests.harness.surroundings import NAMELESS, Person
+
+XDG = {f"XDG_{name}_{kind}": None for name, kind in [
+    ("STATE", "HOME"), ("CACHE", "HOME"), ("CONFIG", "HOME"), ("DATA", "HOME"), ("RUNTIME", "DIR"),
+]}  # fmt: skip
+# Python leaves these at ASCII; a locale of another encoding than UTF-8 need not be there.
+ASCII = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+SMALL = "mount -t tmpfs -o size={},mode=755 none {}\nchown 65534 {}\n"
+FILL = "head -c 8m /dev/zero >{}/fill 2>&- || :\n"
+
+
+@pytest.fixture
+def person(shell: Machine) -> Iterator[Person]:
+    """Somebody who is logged on, whose mounts end with the test."""
+    yield Person(shell)
+    for line in Path("/proc/self/mounts").read_bytes().splitlines():
+        path = line.split(b" ")[1].decode("unicode_escape", "surrogateescape")
+        if path.startswith(f"{shell.folder}/"):
+            subprocess.run(["fusermount3", "-uz", path], check=False)
+
+
+@pytest.fixture
+def stranger(machine: Machine) -> Person:
+    """Somebody who is not."""
+    return Person(machine)
+
+
+def refused(person: Person, *arguments: str | Path, code: int = 1, **how: Any) -> str:
+    """The one line that a command fails with."""
+    ended = person.run(*arguments, **how)
+    assert (ended.returncode, ended.stdout) == (code, ""), (arguments, ended)
+    assert ended.stderr.startswith("zonedrive: ") and ended.stderr.count("\n") == 1, ended.stderr
+    assert "should not have happened" not in ended.stderr
+    return ended.stderr
+
+
+def done(person: Person, *arguments: str | Path, **how: Any) -> str:
+    """What a command says that succeeds."""
+    ended = person.run(*arguments, **how)
+    assert (ended.returncode, ended.stderr) == (0, ""), (arguments, ended)
+    return ended.stdout
+
+
+def logon(deployment: Deployment, machine: Machine) -> list[str | Path]:
+    """The words of a logon with a password on the standard input."""
+    authority = machine.folder / "ca.pem"
+    shutil.copy(deployment.ca_file, authority)
+    user = ["--username", f"alice@{world.DOMAIN}", "--password-stdin"]
+    return ["logon", deployment.base_url, *user, "--ca-file", authority]
+
+
+PASSWORD = world.PASSWORDS["alice"] + "\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "sync", "zones", "conflicts", "mount .", "unmount .", "logoff", "trash",
+                "pin x", "versions x", "tokens list", "logon https://service.example"]
+)  # fmt: skip
+def test_no_home(machine: Machine, command: str) -> None:
+    """Neither HOME nor an entry of the user: where should things be kept?"""
+    nameless = Person(machine, NAMELESS)
+    said = refused(nameless, *command.split(), environment=XDG | {"HOME": None}, text="x\n")
+    assert "set HOME" in said
+
+
+def test_no_home_for_the_doctor(machine: Machine) -> None:
+    """It looks at what there is, and names that, too."""
+    nameless = Person(machine, NAMELESS)
+    ended = nameless.run("doctor", environment=XDG | {"HOME": None})
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "BAD  user: your user number has no name" in ended.stdout
+    assert "set HOME to a folder of yours" in ended.stdout
+    assert "ok   fuse device" in ended.stdout
+
+
+def test_xdg_variables_that_are_no_paths(person: Person) -> None:
+    """Empty or relative, they count for nothing: what they would name depends on who reads them."""
+    home = person.machine.folder / "home"
+    shutil.copytree(person.machine.folders["STATE_HOME"], home / ".local/state")
+    person.give(home)
+    odd = dict.fromkeys(XDG, "relative") | {"XDG_CACHE_HOME": "", "HOME": str(home)}
+    folder = home / "Zones"
+    folder.mkdir()
+    person.give(folder)
+    done(person, "mount", folder, environment=odd)
+    assert f"mounted at {folder}" in done(person, "status", environment=odd)
+    assert (home / ".cache/zonedrive/default").is_dir()
+    done(person, "unmount", folder, environment=odd)
+    assert not (person.machine.folder / "relative").exists()
+
+
+def test_a_locale_without_utf_8(person: Person, deployment: Deployment) -> None:
+    """Names with umlauts are found by command and mount, and bytes that are no text are told."""
+    folder = person.machine.folder / "Zönes"
+    folder.mkdir()
+    person.give(folder)
+    done(person, "mount", folder, environment=ASCII)
+    file = os.fsencode(folder) + os.fsencode(f"/{deployment.fresh_zone()}/Grüße.txt")
+    shown = person.run("status", os.fsdecode(file), environment=ASCII)
+    assert "does not exist" in shown.stderr and shown.stderr.isascii()
+    write = f"umask 22; echo x >'{os.fsdecode(file)}'; exec \"$@\""
+    done(person, "sync", os.fsdecode(file), shell=write, environment=ASCII)
+    assert "online" in done(person, "status", os.fsdecode(file))  # another locale, the same file
+    assert "Z?nes" in done(person, "status", environment=ASCII)
+    raw = os.fsdecode(file.replace("ü".encode(), b"\xfc"))
+    assert "Gr\\udcfc" in refused(person, "status", raw, environment=ASCII)
+    done(person, "unmount", folder, environment=ASCII)
+
+
+def test_a_full_disk_below_the_home_folder(person: Person, deployment: Deployment) -> None:
+    """Each command says what is full, and the doctor which folder it is."""
+    state = person.machine.folders["STATE_HOME"]
+    full = f"cp -a {state} kept\n" + SMALL.format("1m", state, state) + f"cp -a kept/. {state}\n"
+    full += FILL.format(state)
+    folder = person.machine.folder / "Zones"
+    folder.mkdir()
+    person.give(folder)
+    for command in (["mount", "Zones"], ["status"], ["zones"]):
+        said = refused(person, *command, lacking=full)
+        assert "full" in said or "No space left" in said
+        assert "make room" in said or "cannot be written" in said
+    words = logon(deployment, person.machine)
+    assert "No space left" in refused(person, *words, lacking=full, text=PASSWORD)
+    said = person.run("doctor", lacking=full).stdout
+    assert f"make room on the disk of {state}/zonedrive/default" in said
+
+
+def test_a_home_folder_that_cannot_be_written(stranger: Person, deployment: Deployment) -> None:
+    """The folder is named, and what to set instead; a logon for nothing leaves no token behind."""
+    home = stranger.machine.folder / "home"
+    home.mkdir()
+    read_only = f"mount --bind {home} {home}\nmount -o remount,bind,ro {home}\n"
+    none = XDG | {"HOME": str(home)}
+    words = logon(deployment, stranger.machine)
+    said = refused(stranger, *words, lacking=read_only, text=PASSWORD, environment=none)
+    state = home / ".local/state/zonedrive/default"
+    assert f"{state}: Read-only file system; make it writable, or set XDG_STATE_HOME" in said
+    said = stranger.run("doctor", lacking=read_only, environment=none).stdout
+    assert "BAD  state folder: it cannot be made" in said
+    assert f"make {home} writable, or set XDG_STATE_HOME" in said
+
+
+# What breaks in a home folder on NFS: locks, where the server or its helper does none, and sockets,
+# where the server takes no other kinds of files.
+SHIM = """
+#include <errno.h>
+int flock(int fd, int how) { errno = ENOLCK; return -1; }
+int bind(int fd, const void *address, unsigned length) { errno = EPERM; return -1; }
+"""
+
+
+def test_a_home_folder_without_locks_and_sockets(person: Person) -> None:
+    """As on some network file systems: no mount that a second one could spoil."""
+    machine = person.machine
+    (machine.folder / "shim.c").write_text(SHIM)
+    library = machine.folder / "shim.so"
+    subprocess.run(["gcc", "-shared", "-o", library, machine.folder / "shim.c"], check=True)
+    library.chmod(0o755)
+    folder = machine.folder / "Zones"
+    folder.mkdir()
+    person.give(folder)
+    nfs = {"LD_PRELOAD": str(library)}
+    said = refused(person, "mount", folder, environment=nfs)
+    assert "cannot be locked (No locks available); set XDG_STATE_HOME to a folder on a" in said
+    assert f" {folder} " not in Path("/proc/self/mounts").read_text("utf-8", "replace")
+    shown = person.run("doctor", environment=nfs).stdout
+    assert "BAD  state folder: files there cannot be locked (No locks available)" in shown
+    assert "BAD  runtime folder: no socket can be made there" in shown
+    for command in ("zones", "users list"):  # what needs neither goes on
+        done(person, *command.split(), environment=nfs)
+
+
+@pytest.mark.parametrize("umask", ["0", "777"])
+def test_any_umask(stranger: Person, deployment: Deployment, umask: str) -> None:
+    """With one that hides nothing others see nothing; one that hides all hides it not from us."""
+    machine = stranger.machine
+    shell = f'umask {umask}; exec "$@"'
+    folder = machine.folder / "Zones"
+    folder.mkdir()
+    stranger.give(folder)
+    ended = stranger.run(*logon(deployment, machine), text=PASSWORD, shell=shell)
+    assert ended.returncode == 0, ended.stderr
+    done(stranger, "mount", folder, shell=shell)
+    done(stranger, "zones", shell=shell)
+    done(stranger, "unmount", folder, shell=shell)
+    kept = [path for name in ("state", "cache") for path in (machine.folder / name).rglob("*")]
+    assert len(kept) > 5
+    assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o700, 0o600}
+    assert "could be read" not in stranger.run("doctor").stdout
+
+
+def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
+    """As `su` leaves it; commands and daemon meet in the state folder."""
+    theirs = {"XDG_RUNTIME_DIR": "/root"}
+    folder = person.machine.folder / "Zones"
+    folder.mkdir()
+    person.give(folder)
+    done(person, "mount", folder, environment=theirs)
+    assert "online" in done(person, "status", environment=theirs | {"XDG_RUNTIME_DIR": None})
+    # Who looks for the daemon elsewhere is told how to find it, or to end it.
+    said = refused(person, "sync")
+    assert "XDG_RUNTIME_DIR" in said and "kill" in said
+    assert "XDG_RUNTIME_DIR" in person.run("doctor").stdout
+    done(person, "unmount", folder, environment=theirs)
+
+
+def test_no_place_for_the_socket_leaves_no_mount(person: Person) -> None:
+    """A daemon that nobody could talk to is none."""
+    (person.machine.folders["RUNTIME_DIR"] / "zonedrive").touch()
+    folder = person.machine.folder / "Zones"
+    folder.mkdir()
+    person.give(folder)
+    assert "zonedrive" in refused(person, "mount", folder)
+    assert f" {folder} " not in Path("/proc/self/mounts").read_text("utf-8", "replace")
+
+
+@pytest.mark.parametrize("command", ["status", "status --json", "zones", "--help", "doctor"])
+def test_output_that_cannot_be_written(person: Person, command: str) -> None:
+    """A full disk below a redirection is an error, which is said."""
+    ended = person.run(*command.split(), shell='exec "$@" >/dev/full')
+    assert ended.returncode == 1
+    assert ended.stderr == ("zonedrive: the output cannot be written (No space left on device)\n")
+
+
+def test_a_path_without_anything(person: Person) -> None:
+    """The programs of the system are found nevertheless."""
+    nothing = {"PATH": "/nowhere"}
+    folder = person.machine.folder / "Zones"
+    folder.mkdir()
+    person.give(folder)
+    done(person, "mount", folder, environment=nothing)
+    done(person, "unmount", folder, environment=nothing)
+    assert done(person, "doctor", environment=nothing).endswith("everything is in order\n")
+
+
+@pytest.mark.parametrize("bus", ["unix:path=/nowhere", "nonsense", ""])
+def test_a_session_bus_that_is_not_there(
+    stranger: Person, deployment: Deployment, bus: str
+) -> None:
+    """The secrets go into a file, which is said, and everything else works."""
+    broken = {"DBUS_SESSION_BUS_ADDRESS": bus}
+    words = logon(deployment, stranger.machine)
+    ended = stranger.run(*words, text=PASSWORD, environment=broken)
+    assert ended.returncode == 0
+    assert ended.stderr.startswith("zonedrive: no keyring is in use: ")
+    assert ended.stderr.count("\n") == 1
+    assert done(stranger, "doctor", environment=broken).endswith("everything is in order\n")

@@ -1,6 +1,8 @@
 """Secrets in a real keyring: a gnome-keyring on a session bus of its own."""
 
 import json
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -8,7 +10,7 @@ import pytest
 
 from tests.harness import world
 from tests.harness.bus import Bus, Ring
-from tests.harness.deployment import Deployment
+from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine, Mounted
 
 EVERY = {"default/bearer", "default/key"}
@@ -96,6 +98,36 @@ def test_a_locked_keyring_is_said_at_once(desk: Mounted, ring: Ring) -> None:
     ring.start()  # unlocked again
     desk.mount()
     assert (desk.root / "new.txt").read_bytes() == b"from before"
+
+
+def test_a_unit_waits_for_a_keyring_without_asking_again(desk: Mounted, ring: Ring) -> None:
+    """Started before anybody unlocks it: the manager hears why, and then of the mount."""
+    ring.lock()
+    desk.path.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(desk.machine.folder / "notify"))
+        manager.settimeout(60)
+        unit = subprocess.Popen(
+            [COMMAND, "mount", "--foreground", desk.path],
+            env=desk.machine.environment | {"NOTIFY_SOCKET": manager.getsockname()},
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8",
+        )  # fmt: skip
+        try:
+            for _ in range(2):
+                said = manager.recv(4096).decode()
+                assert "EXTEND_TIMEOUT_USEC=" in said
+                assert "STATUS=waiting: the keyring is locked; unlock it" in said
+            assert "the keyring is locked" in desk.machine.run("status").stderr  # not: is mounted
+            ring.stop()
+            ring.start()  # unlocked again
+            while not (said := manager.recv(4096).decode()).startswith("READY=1"):
+                assert said.startswith("EXTEND_TIMEOUT_USEC="), said
+            assert (desk.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+        finally:
+            unit.terminate()
+            log = unit.communicate(timeout=60)[1]
+    assert unit.returncode == 0, log
+    assert log.count("waiting: the keyring is locked") == 1
 
 
 def test_a_mount_outlives_its_keyring(desk: Mounted, ring: Ring) -> None:

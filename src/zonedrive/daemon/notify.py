@@ -31,6 +31,10 @@ class Notifier:
         """The mount answers."""
         self._send(f"READY=1\nSTATUS={status}")
 
+    def waiting(self, status: str, seconds: float) -> None:
+        """The start takes longer: `seconds` more from now."""
+        self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}\nSTATUS={status}")
+
     def status(self, status: str) -> None:
         """One line for `systemctl status`."""
         self._send(f"STATUS={status}")

@@ -11,13 +11,14 @@ import errno
 import logging
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import trio
 
 from zonedrive import config, harden
-from zonedrive.daemon import logs
+from zonedrive.daemon import logs, opening
 from zonedrive.daemon.build import Parts, build
 from zonedrive.daemon.bulletin import Bulletin
 from zonedrive.daemon.commands import ENDING, Commands
@@ -34,6 +35,7 @@ from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.fuse.options import Options, parse
 from zonedrive.logon.account import Account
+from zonedrive.logon.secrets import Shut
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.tree.inode import ROOT
 
@@ -72,9 +74,7 @@ def run(start: Start, ready: Pipe) -> None:
         harden.no_dumps()
         account = Account.load(start.paths)
         settings = config.load(config_file(), start.paths.account, options.settings)
-        folder = mountpoint.check(start.folder)
-        lock.take(folder)
-        parts = build(account, settings, start.paths)
+        folder, parts = _opened(start, lock, lambda: build(account, settings, start.paths))
         trio.run(Daemon(start, folder, options, parts, lock, ready).main)
     except Exception as raised:
         error = _first(raised)
@@ -91,6 +91,25 @@ def run(start: Start, ready: Pipe) -> None:
         if parts is not None:
             parts.close()
         lock.release()
+
+
+def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, Parts]:
+    """The folder, fit to be mounted on, and the parts, with the lock taken.
+
+    Where a service manager listens, a keyring that is shut is waited for; the account is free
+    meanwhile.
+    """
+    notifier = Notifier()
+    while True:
+        folder = mountpoint.check(start.folder)
+        lock.take(folder)
+        try:
+            return folder, make()
+        except Shut as shut:
+            if not (start.foreground and notifier.is_heard):
+                raise
+            lock.release()
+            opening.wait(notifier, shut.line())
 
 
 def _first(error: Exception) -> Exception:

@@ -58,7 +58,11 @@ class Secret:
         return hash(self._text)
 
 
-class Locked(StoreError):
+class Shut(StoreError):
+    """The keyring that holds the secrets is locked or not there: a person has to open it."""
+
+
+class Locked(Shut):
     """The keyring does not answer yet, most often because it waits for its password."""
 
 
@@ -279,8 +283,8 @@ class MissingKeyring:
         """See SecretStore."""
         raise self._missing()
 
-    def _missing(self) -> StoreError:
-        return StoreError(
+    def _missing(self) -> Shut:
+        return Shut(
             "the keyring that holds this account's secrets is not there",
             remedy="run this in your desktop session, with its keyring running",
         )
@@ -313,8 +317,9 @@ class Call(threading.Thread, Generic[RESULT]):
             return self._results[0]
         if self._failures:
             kind = type(self._failures[0]).__name__
-            why = "is locked" if kind in LOCKED else f"refuses ({kind})"
-            raise StoreError(f"the keyring {why}", remedy="unlock it and try again")
+            if kind in LOCKED:
+                raise Shut("the keyring is locked", remedy="unlock it and try again")
+            raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
         raise Locked("the keyring does not answer", remedy="unlock it and try again")
 
 

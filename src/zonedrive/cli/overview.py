@@ -85,20 +85,20 @@ def _outbox(outbox: dict[str, int]) -> str:
 
 
 def _uploads(found: dict[str, Any], waiting: int, rows: int) -> list["RenderableType"]:
-    """What waits, the most urgent first, and how much more there is."""
+    """How many of them are shown, and those, the most urgent first."""
     order = ("failed", "uploading", "conflict", "pending")
     every = sorted(found["uploads"], key=lambda one: order.index(one["state"]))[:rows]
     failed = [one for one in every if one["state"] == "failed"]
     shown: list[RenderableType] = []
+    if len(every) < waiting:  # above them: a live view is cut off at the end of the terminal
+        all_of_them = _command("status --json", found)
+        shown += [words(""), words(f"{len(every)} of {waiting} are shown; all: {all_of_them}")]
     if failed:
         shown += [words(""), words("failed, and tried again by themselves:", "bold")]
         shown += [words(f"  {one['path']}: {one['error']}", "red") for one in failed]
     if others := [one for one in every if one["state"] != "failed"]:
         shown.append(words(""))
         shown += [_table(others)] if width() >= NARROW else [_line(one) for one in others]
-    if more := waiting - len(every):
-        every_one = _command("status --json", found)
-        shown.append(words(f"and {more} more; all of them: {every_one}"))
     return shown
 
 

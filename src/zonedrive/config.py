@@ -5,6 +5,7 @@ file override the top level for one account.
 """
 
 import difflib
+import stat
 import types
 import typing
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from zonedrive.errors import ConfigError
 from zonedrive.paths import expanded
 
 GIB = 1 << 30
+LONGEST = 1 << 20  # bytes of a settings file
 
 # What editors, office suites and desktops keep beside a file while they work on it.
 LOCAL_ONLY = (
@@ -116,14 +118,16 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
     """
     values: dict[str, object] = {}
     try:
-        found = document.parse(path.read_text("utf-8-sig"))
+        found = document.parse(_text(path))
     except FileNotFoundError:
         found = {}
     except document.WrongDocument as wrong:
         at = f", line {wrong.line}" if wrong.line else ""
         raise ConfigError(f"{path}{at} cannot be read ({wrong})", remedy="mend the file") from wrong
-    except (OSError, UnicodeDecodeError) as wrong:
-        raise ConfigError(f"{path} cannot be read ({wrong})", remedy="mend the file") from wrong
+    except OSError as wrong:
+        raise ConfigError(
+            f"{path} cannot be read ({wrong.strerror})", remedy="make it readable, or move it away"
+        ) from wrong
     accounts = found.pop("account", {})
     if not isinstance(accounts, dict) or not isinstance(accounts.get(account, {}), dict):
         raise ConfigError(f"{path}: account must be tables such as [account.default]")
@@ -136,6 +140,21 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
         _known(name, "-o")
         values[name] = _placed(name, _checked(name, _from_text(name, text), "-o"), Path.cwd())
     return Settings(**values)  # type: ignore[arg-type]
+
+
+def _text(path: Path) -> str:
+    """What a settings file holds.  Raises ConfigError, or OSError where it cannot be read."""
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
+        raise ConfigError(f"{path} is not a file", remedy="move it away")
+    with path.open("rb") as file:
+        data = file.read(LONGEST + 1)
+    if len(data) > LONGEST:
+        raise ConfigError(f"{path} is longer than {LONGEST} bytes", remedy="shorten it")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as wrong:
+        line = data[: wrong.start].count(b"\n") + 1
+        raise ConfigError(f"{path}:{line}: this is not UTF-8", remedy="mend the file") from wrong
 
 
 def profile_at(name_or_path: str, folder: Path) -> str:
@@ -166,7 +185,7 @@ def _checked(name: str, value: object, where: str) -> object:
 
 def _line(path: Path, name: str) -> str:
     """The line that sets `name`, as `:12`; nothing where it cannot be found."""
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(_text(path).splitlines(), 1):
         if line.split("=", 1)[0].strip().strip("\"'") == name:
             return f":{number}"
     return ""

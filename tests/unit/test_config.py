@@ -1,5 +1,6 @@
 """The settings: what is wrong is refused in one line that names place, setting and remedy."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,22 @@ def test_a_mistake_in_the_file_is_named_with_its_line(file: Path, text: str, sai
     with pytest.raises(ConfigError) as refused:
         config.load(file, "default")
     assert said in refused.value.line()
+
+
+def test_what_is_no_text_is_refused(file: Path) -> None:
+    """With one line; and a pipe or a device, which may never end, is not waited for."""
+    for make, said in (
+        (lambda: file.write_bytes(b"settle = 1\nprofile = '\xff'\n"), "config.toml:2: this is not"),
+        (lambda: file.write_bytes(b"#" * (config.LONGEST + 1)), "is longer than"),
+        (lambda: file.mkdir(), "is not a file"),
+        (lambda: os.mkfifo(file), "is not a file"),
+        (lambda: file.symlink_to("/dev/zero"), "is not a file"),
+    ):
+        make()
+        with pytest.raises(ConfigError) as refused:
+            config.load(file, "default")
+        assert said in refused.value.line() and "\n" not in refused.value.line()
+        file.rmdir() if file.is_dir() else file.unlink()
 
 
 def test_a_profile_is_relative_to_where_it_is_named(

@@ -1,0 +1,61 @@
+"""A person who looks on while the daemon dies: what is said, and what is seen when it is back."""
+
+import json
+
+from tests.harness import world
+from tests.harness.machine import Machine, Mounted
+from tests.harness.terminal import Terminal
+from tests.harness.waiting import eventually
+
+
+def test_a_daemon_that_dies_is_told_with_what_it_left(mounted: Mounted) -> None:
+    """`sync` ends with a line and 1; `status --watch` waits for the mount to come back."""
+    assert (mounted.root / "notes.txt").read_bytes()
+    with mounted.deployment.faulty(status=500, method="POST", path="^/api/zones/"):
+        (mounted.root / "notes.txt").write_bytes(b"mine\n")
+        watching = Terminal(mounted.machine, "status", "--watch", size=(80, 24))
+        watching.until("1 file (5 B) is only on this machine")
+        waiting = Terminal(mounted.machine, "sync", size=(40, 24))
+        waiting.until("1 file (5 B) left")
+        mounted.kill()
+        assert waiting.leave() == 1
+        assert waiting.is_as_before()
+        said = waiting.text().rpartition("left")[2].strip()
+        assert said == (
+            "zonedrive: the mount has ended: 1 file (5 B) not on the service yet; kept here,"
+            " uploads go on at the next mount"
+        )
+        watching.until("nothing is sent while it is not mounted")
+        refused = mounted.machine.run("sync")
+        assert refused.returncode == 1
+        assert "1 file (5 B) not on the service yet; run 'zonedrive mount DIR'" in refused.stderr
+    mounted.mount()
+    watching.until("mounted at")
+    mounted.sync()
+    watching.until("everything is on the service")
+    assert watching.interrupt() == 130
+    assert watching.is_as_before()
+    assert mounted.zone.read("notes.txt") == b"mine\n"
+
+
+def test_status_says_why_a_logon_is_needed_and_how_it_was_made(
+    mounted: Mounted, machine: Machine
+) -> None:
+    """The service's reason, and the command with the options of the last logon."""
+    mounted.unmount()
+    machine.log_on(mounted.deployment, profile="sandbox", options=["--session-only"])
+    mounted.mount()
+    assert (mounted.root / "notes.txt").read_bytes()
+    mounted.deployment.tell({"expire_sessions": True})
+    mounted.zone = mounted.deployment.fresh_person("bob").zone(mounted.root.name)
+    (mounted.root / "notes.txt").write_bytes(b"mine\n")
+    eventually(lambda: mounted.status()["state"] == "logon-required", 30)
+    lines = machine.done("status").splitlines()
+    command = f"zonedrive logon {mounted.deployment.base_url} --username alice@{world.DOMAIN}"
+    assert f"run: {command} --session-only" in lines
+    assert any(line.startswith("why: ") for line in lines)
+    found = json.loads(machine.done("status", "--json"))
+    assert found["remedy"] == f"{command} --session-only"
+    machine.log_on(mounted.deployment, profile="sandbox")
+    mounted.sync()
+    assert "remedy" not in mounted.status()

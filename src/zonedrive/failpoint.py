@@ -28,6 +28,7 @@ class Place(StrEnum):
     FILE_NAMED = "file-named"  # a new file's inode, without bytes: the next start forgets it
     FOLDER_NAMED = "folder-named"  # a new folder's inode and its intent
     NAME_REMOVED = "name-removed"  # the removal and its intent; the bytes are still there
+    TRASHED = "trashed"  # the removal of a whole folder and its intent, and rows of what is in it
     RENAME_INSIDE = "rename-inside"  # the state before the rename, in full
     RENAMED = "renamed"  # the rename, what it replaced, and their intents
     EXCHANGED = "exchanged"  # both names, and their intents
@@ -69,6 +70,7 @@ class Place(StrEnum):
     ASIDE_NOTED = "aside-noted"  # the same, and here it is known
     DELETE_ASKED = "delete-asked"  # the intent
     DELETE_DONE = "delete-done"  # the same; the service has deleted it
+    FOLDER_EMPTIED = "folder-emptied"  # of what went with its folder some rows are gone
     DELETE_NOTED = "delete-noted"  # the intent is over; the bytes are unnamed
     # Two versions of one file
     COPY_LINKED = "copy-linked"  # the state before; the bytes have a second name in the spool

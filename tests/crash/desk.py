@@ -89,6 +89,17 @@ class Desk:
         with self.ledger.change({**self.ledger.now, name: File(None)}):
             (self.path / name).mkdir()
 
+    def trash(self, name: str) -> None:
+        """What a file manager does with a folder that is to go."""
+        left = {
+            path: file
+            for path, file in self.ledger.now.items()
+            if path != name and not path.startswith(f"{name}/")
+        }
+        with self.ledger.change(left):
+            trash = self.mount.path / f".Trash-{os.getuid()}/files"
+            (self.path / name).rename(trash / f"{self.name}-{name}")
+
     def collide(self, name: str, data: bytes, end: State) -> None:
         """Write a file that a coworker has changed meanwhile: the conflict ends as `end`."""
         before = self.ledger.now.get(name, File(b""))

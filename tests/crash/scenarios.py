@@ -101,6 +101,13 @@ def delete(desk: Desk) -> None:
     desk.save("a.txt", NEW)
 
 
+def trash(desk: Desk) -> None:
+    """A folder of the service is moved into the trash of the desktop, with what is in it."""
+    desk.mkdir("folder")
+    desk.save("folder/inside.txt", NEW)
+    desk.trash("folder")
+
+
 def unlink_waiting(desk: Desk) -> None:
     """A new file that was not sent yet is deleted."""
     desk.save("new.txt", NEW)
@@ -163,6 +170,7 @@ SCENARIOS: Mapping[Place, Scenario] = {
     Place.FILE_NAMED: Scenario(new_file),
     Place.FOLDER_NAMED: Scenario(folder),
     Place.NAME_REMOVED: Scenario(unlink_waiting, refusing=True),
+    Place.TRASHED: Scenario(trash),
     Place.RENAME_INSIDE: Scenario(rename_over_waiting, refusing=True),
     Place.RENAMED: Scenario(rename_over, refusing=True),
     Place.EXCHANGED: Scenario(exchange),
@@ -201,6 +209,7 @@ SCENARIOS: Mapping[Place, Scenario] = {
     Place.ASIDE_NOTED: Scenario(exchange),
     Place.DELETE_ASKED: Scenario(delete),
     Place.DELETE_DONE: Scenario(delete),
+    Place.FOLDER_EMPTIED: Scenario(trash),
     Place.DELETE_NOTED: Scenario(delete),
     Place.COPY_LINKED: Scenario(collision, allowed=CONFLICT),
     Place.COPY_RECORDED: Scenario(collision, allowed=CONFLICT),

@@ -216,7 +216,8 @@ class Placement:
             await core.service.delete(inode.zone, inode.remote_id or "", folder=inode.is_folder)
         reached(Place.DELETE_DONE)
         core.tree.settled.add(inode.zone, inode.remote_id or "")
-        await let_go(core, inode)
+        if inode.is_folder:
+            await let_go(core, inode)
         with core.transaction():
             core.tree.unlink(inode)
             core.journal.drop(inode.ino)

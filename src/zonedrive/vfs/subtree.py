@@ -8,6 +8,7 @@ from itertools import islice
 
 import trio
 
+from zonedrive.failpoint import Place, reached
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.core import Core
@@ -39,6 +40,7 @@ async def let_go(core: Core, folder: Inode) -> None:
                 core.journal.drop_conflict(inode.ino)
                 core.discard_bytes(inode)
                 core.tree.unlink(inode)
+        reached(Place.FOLDER_EMPTIED)
         for inode in gone:
             core.reap(inode)
         await trio.lowlevel.checkpoint()

@@ -95,7 +95,7 @@ class Trashing:
             core.tree.unlink(folder, tombstone=True)
             core.journal.gone(folder.ino, time.time_ns())
             self._names.touch(parent)
-        reached(Place.NAME_REMOVED)
+        reached(Place.TRASHED)
 
     async def _all_sent(self, inode: Inode) -> None:
         """Wait until the service has everything of it."""

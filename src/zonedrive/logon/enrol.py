@@ -59,6 +59,7 @@ from zonedrive.paths import AccountPaths, expanded, require_room, write_private
 from zonedrive.remote.address import base_url
 from zonedrive.remote.profile import load_profile
 
+LONGEST = 4 << 20  # bytes of a file of certificates; a system has 200 KB of them
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
 
 
@@ -358,7 +359,8 @@ def _described(bearer: Bearer) -> str:
 def _certificates(path: Path) -> bytes:
     """The certificates in a PEM file, without anything else that may stand there (a key)."""
     try:
-        found = _CERTIFICATE.findall(path.read_bytes())
+        with path.open("rb") as file:
+            found = _CERTIFICATE.findall(file.read(LONGEST))
     except OSError as wrong:
         raise ConfigError(f"{path} cannot be read ({wrong.strerror})") from wrong
     if not found:

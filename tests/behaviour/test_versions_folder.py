@@ -66,6 +66,20 @@ def test_every_version_is_a_file(mounted: Mounted) -> None:
     assert os.getxattr(path, "user.zonedrive.version") == b"3"
 
 
+@pytest.mark.mount("settle=60")
+def test_the_newest_one_is_not_fetched_twice(mounted: Mounted) -> None:
+    """Its bytes are those that the file has here, also after an edit that is not uploaded yet."""
+    path = mounted.root / "big.bin"
+    assert path.read_bytes() == BIG
+    newest = versions(path)[-1]
+    with path.open("ab") as file:
+        file.write(b"more")
+    with mounted.deployment.faulty(down=True):
+        assert os.getxattr(newest, "user.zonedrive.state") == b"cached"
+        assert newest.read_bytes() == BIG
+    assert path.read_bytes() == BIG + b"more"
+
+
 def test_an_old_version_is_copied_back(mounted: Mounted) -> None:
     """That makes a new version of the same file, and no conflict with oneself."""
     path = mounted.root / "notes.txt"

@@ -256,7 +256,7 @@ class _FormerVersion(File):
         core, version = self._core, self._version
         file = self._whole_file()
         if file is not None:
-            return core.cache.open(file.ino, file.revision, file.size, core.source(file))
+            return core.cache.open(file.ino, file.revision, version.size, core.source(file))
         source = VersionSource(core.service.transfer, self._zone, self._file_id, version.version)
         return core.cache.open(self.ino, version.id, version.size, source)
 

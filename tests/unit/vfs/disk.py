@@ -23,13 +23,13 @@ class Disk:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.databases: list[Database] = []
+        self._databases: list[Database] = []
+        self._caches: list[Cache] = []
 
     def start(self) -> Core:
         """As a daemon does, without a service: recovery needs none."""
         database = Database(self.path / "tree.db", SCHEMAS)
-        self.databases.append(database)
-        return Core(
+        core = Core(
             database=database,
             tree=Tree(database, Clear()),
             journal=Journal(database),
@@ -41,6 +41,16 @@ class Disk:
             user="alice",
             owner=Owner(0, 0),
         )
+        self._caches.append(core.cache)
+        self._databases.append(database)
+        return core
+
+    def close(self) -> None:
+        """Close every file; without a daemon nobody else does."""
+        for cache in self._caches:
+            cache._shelf.index.close()
+        for database in self._databases:
+            database.close()
 
 
 def zone_of(core: Core) -> Inode:

@@ -88,8 +88,7 @@ def _office(path: Path) -> Iterator[Office]:
         yield Office(core)
     finally:
         core.cache = cache
-        for database in disk.databases:
-            database.close()
+        disk.close()
 
 
 @pytest.fixture

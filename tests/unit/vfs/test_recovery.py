@@ -18,8 +18,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     (tmp_path / "cache").mkdir()
     found = Disk(tmp_path)
     yield found
-    for database in found.databases:
-        database.close()
+    found.close()
 
 
 def saved(core: Core, name: str, content: bytes, *, held: bool = False) -> Inode:

@@ -54,5 +54,4 @@ async def test_what_is_appended_for_hours_survives_without_a_close(
     found.close()
     intent = core.journal.get(inode.ino)
     assert (intent is not None and intent.held) == (kept == b"oldnew")
-    for database in disk.databases:
-        database.close()
+    disk.close()

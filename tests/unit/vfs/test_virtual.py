@@ -74,8 +74,7 @@ def core(tmp_path: Path) -> Iterator[Core]:
     """Stores with a zone."""
     disk = Disk(tmp_path)
     yield disk.start()
-    for database in disk.databases:
-        database.close()
+    disk.close()
 
 
 async def test_a_door_leads_to_what_no_listing_has(core: Core) -> None:

@@ -81,8 +81,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     yield World(core.tree, zone_of(core), clock)
-    for database in disk.databases:
-        database.close()
+    disk.close()
 
 
 def names(prefix: str, count: int) -> list[str]:

@@ -130,6 +130,20 @@ def test_a_mount_of_somebody_else_is_not_ours(mounted: Mounted) -> None:
     assert bad(Person(other)) == {}
 
 
+def test_a_folder_to_mount_on(person: Person) -> None:
+    """What `mount` would refuse is said before, and nothing is named to others."""
+    folder = person.machine.folder / "Zones"
+    assert "does not exist; run 'mkdir -p" in person.run("doctor", folder).stdout
+    folder.mkdir()
+    person.give(folder)
+    assert "ok   mount point: yours, and empty\n" in person.run("doctor", folder).stdout
+    (folder / "secret").touch()
+    assert f"{folder} is not empty" in person.run("doctor", folder).stdout
+    said = person.run("doctor", "--json", folder)
+    assert said.returncode == 1
+    assert "Zones" not in said.stdout and "secret" not in said.stdout
+
+
 def test_a_clock_that_is_wrong(meddler: Meddler, machine: Machine) -> None:
     """By the date in the service's answers, in both directions."""
     machine.log_on(meddler, profile="published")

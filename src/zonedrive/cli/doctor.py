@@ -11,6 +11,7 @@ import click
 from zonedrive.cli import control, show
 from zonedrive.cli.options import account_option, json_option
 from zonedrive.daemon.protocol import Message
+from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ PUBLIC = ("name", "ok", "detail", "remedy")
 
 
 @click.command()
+@click.argument("folder", metavar="[DIR]", required=False)
 @account_option
 @click.option(
     "--profile",
@@ -33,8 +35,12 @@ PUBLIC = ("name", "ok", "detail", "remedy")
     help="Write a report to attach to a bug: no secrets, no names. '-' shows it.",
 )
 @json_option
-def doctor(account: str, profile: str | None, report: str | None, as_json: bool) -> None:
+def doctor(
+    folder: str | None, account: str, profile: str | None, report: str | None, as_json: bool
+) -> None:
     """Check the machine, the account, the service and the mount.
+
+    With DIR: whether that folder can take a mount, too.
 
     With --profile: whether the service has what a deployment profile says.  Nothing is changed
     there: lists are read, and of all else only the address is asked for.
@@ -53,9 +59,10 @@ def doctor(account: str, profile: str | None, report: str | None, as_json: bool)
     def ask() -> Message:
         return control.ask(paths, {"command": "vitals"}, timeout=ASK_SECONDS)
 
+    wanted = mountpoint.absolute(folder) if folder else None
     checks = []
     with show.Progress() as progress:
-        patient = Patient(paths, ask)
+        patient = Patient(paths, ask, wanted)
         for check in examine_profile(patient, profile) if profile else examine(patient):
             checks.append(check)
             progress.show(f"{check['name']} …")

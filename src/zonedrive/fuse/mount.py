@@ -59,7 +59,10 @@ class Session:
                     self._operations, os.fspath(self.folder), for_session(options, self._source)
                 )
         except RuntimeError as wrong:
-            raise MountError(_reason(said, str(wrong), self.folder)) from wrong
+            raise MountError(
+                _reason(said, str(wrong), self.folder),
+                remedy=f"run 'zonedrive doctor {self.folder}'",
+            ) from wrong
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer the kernel until `stop`, cancellation, or an unmount from outside; sets `ended`.

@@ -58,7 +58,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def patient(folder: str = "/home/alice/Zones") -> Any:
     """Who was mounted at `folder`."""
     account = SimpleNamespace(base_url="https://service.example", name="default")
-    return SimpleNamespace(holder=Holder(1, Path(folder)), account=account)
+    return SimpleNamespace(holder=Holder(1, Path(folder)), folder=None, account=account)
 
 
 def apparmor(folder: str) -> Finding:
@@ -89,6 +89,17 @@ def test_a_folder_is_held_against_the_profile(system: Path, folder: str, ok: boo
     if not ok:
         assert folder not in found.detail + found.remedy
         assert f"mount fstype=fuse.* -> {folder}/," in found.here
+
+
+def test_the_folder_that_a_person_names_is_what_counts(system: Path) -> None:
+    """Before the first mount, or after one that failed."""
+    wants = patient()
+    wants.folder = Path("/data/zones")
+    found = confinement.apparmor(wants)
+    assert found is not None and not found.ok
+    wants.folder = wants.holder = None
+    found = confinement.apparmor(wants)
+    assert found is not None and found.ok
 
 
 def test_what_root_has_allowed_counts(system: Path) -> None:

@@ -153,7 +153,7 @@ def test_the_kernels_refusal_is_the_reason_in_the_line(tmp_path: Path) -> None:
     )  # fmt: skip
     assert said.stdout == (
         f"{tmp_path}/gone cannot be mounted: failed to access mountpoint {tmp_path}/gone: "
-        "No such file or directory\n"
+        f"No such file or directory; run 'zonedrive doctor {tmp_path}/gone'\n"
     )
     assert said.stderr == ""
 

@@ -51,6 +51,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("certificate", service.certificate),
     ("clock", service.clock),
     ("token", service.token),
+    ("mount point", mount.point),
     ("mount", mount.mounted),
     ("daemon", mount.answering),
     ("outbox", mount.outbox),

@@ -43,7 +43,7 @@ def apparmor(patient: Patient) -> Finding | None:
         if not any(re.fullmatch(glob, f"{folder}/") for glob in allowed):
             return Finding(
                 False,
-                "the profile of fusermount3 does not allow mounts where this account's was",
+                "the profile of fusermount3 does not allow mounts in this account's folder",
                 "mount on a folder in your home folder, or let root allow the place in"
                 f" {PROFILE.parent}/local/{PROFILE.name}",
                 here=f"mount on a folder in your home folder; to allow {folder}, put"
@@ -102,10 +102,11 @@ def _expression(glob: str) -> str:
 
 
 def _folders(patient: Patient) -> Iterator[Path]:
-    """Where the account was mounted last, and where it is to be mounted by /etc/fstab."""
-    who = patient.holder
-    if who is not None:
-        yield who.mountpoint
+    """Where the account is to be mounted, or is, and where /etc/fstab wants it."""
+    if patient.folder is not None:
+        yield patient.folder
+    elif patient.holder is not None:
+        yield patient.holder.mountpoint
     account = patient.account
     if account is not None:
         yield from (Path(fields[1]) for fields in _fstab() if fields[0] == account.base_url)

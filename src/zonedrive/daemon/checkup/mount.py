@@ -21,6 +21,19 @@ LONG = 86_400.0  # seconds that something may wait before it is a problem
 SHOWN = "findmnt -t fuse.zonedrive shows where"
 
 
+def point(patient: Patient) -> Finding | None:
+    """Whether the folder that was named can take a mount."""
+    if patient.folder is None or mountpoint.at(patient.folder) is not None:
+        return None  # `mounted` looks at mounts
+    try:
+        mountpoint.check(os.fspath(patient.folder))
+    except MountError as wrong:
+        return Finding(False, "nothing can be mounted on that folder",
+                       "name a folder of yours that is there and empty",
+                       here=wrong.line())  # fmt: skip
+    return Finding(True, "yours, and empty")
+
+
 def mounted(patient: Patient) -> Finding | None:
     """Mounts of this account and user in the kernel's table."""
     account = patient.account

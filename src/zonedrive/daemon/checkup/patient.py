@@ -5,6 +5,7 @@ Must not judge anything.
 
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 
 from zonedrive import config
 from zonedrive.config import Settings
@@ -24,9 +25,14 @@ from zonedrive.remote.glance import Glance
 class Patient:
     """One account on this machine."""
 
-    def __init__(self, paths: AccountPaths, ask: Callable[[], Message]) -> None:
-        """`ask` gives the daemon's vital signs, or raises where it does not answer."""
-        self.paths = paths
+    def __init__(
+        self, paths: AccountPaths, ask: Callable[[], Message], folder: Path | None = None
+    ) -> None:
+        """`ask` gives the daemon's vital signs, or raises where it does not answer.
+
+        `folder` (absolute) is where a person wants to mount, if that is said.
+        """
+        self.paths, self.folder = paths, folder
         self._ask = ask
 
     @cached_property

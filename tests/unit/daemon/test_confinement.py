@@ -119,6 +119,14 @@ def test_a_denial_in_the_log_is_said(system: Path) -> None:
     assert apparmor("/home/alice/Zones").ok
 
 
+def test_what_is_loaded_may_be_closed_to_users(system: Path) -> None:
+    """Then a profile that lies there counts as loaded."""
+    (system / "loaded").unlink()
+    assert not apparmor("/data/zones").ok
+    (system / "apparmor.d/fusermount3").unlink()
+    assert confinement.apparmor(patient("/data/zones")) is None
+
+
 def test_machines_without_it_are_not_told_of_it(system: Path) -> None:
     """Off, not there, without that profile, or not enforced."""
     (system / "loaded").write_text("fusermount3 (complain)\n")

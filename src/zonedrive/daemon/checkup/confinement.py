@@ -68,7 +68,7 @@ def _is_on() -> bool:
     with contextlib.suppress(OSError):
         if ENABLED.read_text().strip() != "Y":
             return False
-        with contextlib.suppress(PermissionError):  # only root may read what is loaded
+        with contextlib.suppress(OSError):  # only root may read what is loaded
             return "fusermount3 (enforce)" in LOADED.read_text()
         return PROFILE.exists()
     return False

@@ -63,7 +63,7 @@ def lines_of(block: Block) -> list[Line]:
     found: list[Line] = []
     held = ""
     for offset, raw in enumerate(block.text.splitlines()):
-        text = held + _without_remark(raw)
+        text = held + (_without_remark(raw).lstrip() if held else _without_remark(raw))
         if text.endswith("\\"):
             held = text[:-1].rstrip() + " "
             continue

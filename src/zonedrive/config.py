@@ -45,7 +45,8 @@ LOCAL_ONLY = (
 )
 
 # Desktop programs that read every file they see, to draw or index it: names of programs, of
-# scripts, or of what kioslave5 and kioworker (which also copy for people) are to run.
+# scripts, or of what kioslave5 and kioworker (which also copy for people) are to run; where a
+# program does it itself, beside other work, the thread's name follows after a slash.
 GUARD = (
     "tumblerd",
     "gdk-pixbuf-thumbnailer",
@@ -58,6 +59,8 @@ GUARD = (
     "gsf-office-thumbnailer",
     "gnome-epub-thumbnailer",
     "gnome-thumbnail-font",
+    "mate-thumbnail-font",
+    "glycin-thumbnailer",
     "raw-thumbnailer",
     "tracker-extract",
     "tracker-extract-3",
@@ -68,6 +71,7 @@ GUARD = (
     "baloo_file",
     "baloo_file_extractor",
     "thumbnail.so",  # KDE's
+    "pcmanfm/loader",
     "recollindex",
     "updatedb",
 )

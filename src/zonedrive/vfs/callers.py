@@ -24,9 +24,13 @@ class Callers:
     """Tells guarded programs from others."""
 
     def __init__(self, guard: Iterable[str], proc: Path = Path("/proc")) -> None:
-        """`guard`: names of programs, without their folders."""
-        self._guard = frozenset(guard)
-        self._cut = frozenset(name.encode()[:CUT].decode("utf-8", "replace") for name in guard)
+        """`guard`: names of programs, without their folders; or PROGRAM/THREAD for one thread."""
+        guard = frozenset(guard)
+        self._threads = frozenset(name for name in guard if "/" in name)
+        self._guard = guard - self._threads
+        self._cut = frozenset(
+            name.encode()[:CUT].decode("utf-8", "replace") for name in self._guard
+        )
         self._proc = proc
 
     def guarded(self, pid: int) -> bool:
@@ -34,10 +38,21 @@ class Callers:
 
         `pid` 0 is a process of which this one is told nothing; one that is gone is none either.
         """
-        if not self._guard or pid <= 0:
+        if not (self._guard or self._threads) or pid <= 0:
             return False
         names = set(self._names(pid))
-        return not self._guard.isdisjoint(names) or self._by_cut(pid, names)
+        if self._guard.isdisjoint(names) and not self._by_cut(pid, names):
+            return bool(self._threads) and self._by_thread(pid, names)
+        return True
+
+    def _by_thread(self, pid: int, names: set[str]) -> bool:
+        """Whether it is one thread of a program, on the list together with that."""
+        try:
+            thread = (self._proc / str(pid) / "comm").read_bytes().rstrip(b"\n")
+        except OSError:
+            return False
+        said = thread.decode("utf-8", "replace")
+        return any(f"{name}/{said}" in self._threads for name in names)
 
     def _names(self, pid: int) -> Iterator[str]:
         """What the program is called: as a file, by itself, and the script it runs."""

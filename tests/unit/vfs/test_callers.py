@@ -153,3 +153,29 @@ def test_another_users_process_is_known_by_what_everybody_may_see(tmp_path: Path
 def test_an_empty_list_guards_nobody(tmp_path: Path) -> None:
     """And asks nothing of the kernel."""
     assert not Callers([], proc=tmp_path / "nowhere").guarded(os.getpid())
+
+
+def test_one_thread_of_a_program_is_known_by_its_name() -> None:
+    """Where a file manager draws its pictures itself, it goes on copying for its user."""
+    named, over = threading.Event(), threading.Event()
+    numbers: list[int] = []
+
+    def draw() -> None:
+        number = threading.get_native_id()
+        Path(f"/proc/self/task/{number}/comm").write_text("loader")
+        numbers.append(number)
+        named.set()
+        over.wait(60)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        assert named.wait(60)
+        program = Path("/proc/self/exe").readlink().name
+        callers = Callers([f"{program}/loader"])
+        assert callers.guarded(numbers[0])
+        assert not callers.guarded(os.getpid())
+        assert not Callers(["pcmanfm/loader", f"{program}/load", "loader"]).guarded(numbers[0])
+    finally:
+        over.set()
+        thread.join()

@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "packaging", "systemd", "tests")
 NOT_OURS = "src/zonedrive/sandbox/world/"
 
+# Code within a sentence: between backquotes, also over the end of a line, not of a paragraph.
+CODE = re.compile(r"(?<!`)`(?!`)((?:[^`\n]|\n(?!\s*\n))+)`(?!`)")
+
 
 @dataclass(frozen=True)
 class Block:
@@ -177,14 +180,14 @@ def page(name: str, text: str) -> Page:
 
 
 def _spans(name: str, text: str, sections: list[str]) -> Iterator[Span]:
-    """Between backquotes, also over the end of a line, but not over that of a paragraph."""
-    for found in re.finditer(r"(?<!`)`(?!`)((?:[^`\n]|\n(?!\s*\n))+)`(?!`)", text):
+    """What stands between backquotes."""
+    for found in CODE.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
         yield Span(name, line, sections[line - 1], " ".join(found[1].split()))
 
 
 def _links(text: str) -> Iterator[tuple[int, str]]:
     """Targets, those of pictures included."""
-    bare = re.sub(r"`[^`\n]*`", lambda code: "`" + " " * (len(code[0]) - 2) + "`", text)
+    bare = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
     for found in re.finditer(r"\]\(([^()\s]+)\)", bare):
         yield bare.count("\n", 0, found.start()) + 1, found[1]

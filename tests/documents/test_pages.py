@@ -19,6 +19,11 @@ from zonedrive.cli.main import COMMANDS
 from zonedrive.cli.reference.manual import EXITS
 from zonedrive.config import Settings
 from zonedrive.content import room, spool
+from zonedrive.outbox.dispatch import OVERDUE_NS
+from zonedrive.remote.calls import READ_SECONDS
+from zonedrive.remote.link import ASKED_SECONDS, PROBING
+from zonedrive.vfs.core import NAMES_SETTLE_S
+from zonedrive.vfs.pins import PASS_S
 
 SOURCES = ROOT / "src" / "zonedrive"
 PAGES = {page.name: page for page in written()}
@@ -136,6 +141,35 @@ def test_sentences_have_the_same_defaults(name: str) -> None:
         for form in forms:
             for found in re.finditer(form, text):
                 assert int(found[1]) == wanted, f"{name}: {found[0]}"
+
+
+# Page, sentence, the number in it, and the one of the code.
+SENTENCES = (
+    (
+        "src/zonedrive/vfs/SEMANTICS.md",
+        "of what the service has wait (\\d+) seconds",
+        NAMES_SETTLE_S,
+    ),
+    (
+        "src/zonedrive/vfs/SEMANTICS.md",
+        "waits for a moment of quiet, at most (\\d+) seconds",
+        OVERDUE_NS / 1e9,
+    ),
+    ("src/zonedrive/vfs/SEMANTICS.md", "else within (\\d+) seconds", READ_SECONDS),
+    ("src/zonedrive/vfs/SEMANTICS.md", "looks for it every (\\d+) seconds at least", PROBING.cap),
+    ("src/zonedrive/vfs/SEMANTICS.md", "within (\\d+) when a program asks", ASKED_SECONDS),
+    ("src/zonedrive/vfs/SEMANTICS.md", "folder is listed every (\\d+) minutes", PASS_S / 60),
+    ("src/zonedrive/TROUBLESHOOTING.md", "service ends within (\\d+) seconds", READ_SECONDS),
+    ("src/zonedrive/TROUBLESHOOTING.md", "is looked for every (\\d+) seconds", PROBING.cap),
+)
+
+
+@pytest.mark.parametrize(("name", "sentence", "wanted"), SENTENCES)
+def test_deadlines_are_those_of_the_code(name: str, sentence: str, wanted: float) -> None:
+    """How long something takes at most is what a person reads."""
+    found = re.search(sentence, " ".join(PAGES[name].text.split()))
+    assert found, f"{name} says nothing of it any more: {sentence}"
+    assert float(found[1]) == wanted, f"{name}: {found[0]}"
 
 
 def option_default(command: click.Command, name: str) -> object:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.harness import world
-from tests.harness.deployment import Deployment
+from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -37,9 +37,12 @@ ENVIRONMENT = {
 
 # The cgroup is all that outlives the name spaces.  It can be removed when the last process is gone.
 SWEEP = """
-mount --make-rprivate / && mount -t cgroup2 cgroup2 /sys/fs/cgroup && cd /sys/fs/cgroup || exit
+mount --make-rprivate / 2>/dev/null; mount -t cgroup2 cgroup2 /mnt && cd /mnt || exit
 [ ! -d "$0" ] || find "$0" -depth -type d -exec rmdir {} +
 """
+
+# Within a chroot the propagation cannot be changed; none that matters comes from there.
+UNSHARE = ["unshare", "--mount", "--propagation", "unchanged"]
 
 Ended = subprocess.CompletedProcess[str]
 
@@ -52,7 +55,7 @@ class House:
         self._pid, self._log = pid, log
 
     def _inside(self, command: Sequence[str], text: str, *, uid: int) -> Ended:
-        enter = ["nsenter", "--target", str(self._pid), "--mount", "--pid", "--wdns=/"]
+        enter = ["nsenter", "--target", str(self._pid), "--mount", "--pid", "--root", "--wdns=/"]
         identity = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
         environment = ENVIRONMENT if uid else ENVIRONMENT | {"HOME": "/root", "USER": "root"}
         return subprocess.run(
@@ -135,10 +138,13 @@ def house() -> Iterator[House]:
     folder = Path(tempfile.mkdtemp(prefix="zdhouse"))
     (folder / "root").mkdir()
     log = folder / "log"
-    name_spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    name_spaces = [*UNSHARE, "--pid", "--fork", "--kill-child"]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*name_spaces, "sh", SCRIPT, folder / "root", ROOT, sys.base_prefix, folder.name],
+            [
+                *name_spaces, "sh", SCRIPT,
+                folder / "root", ROOT, sys.base_prefix, folder.name, COMMAND,
+            ],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )  # fmt: skip
     try:
@@ -153,7 +159,7 @@ def house() -> Iterator[House]:
 
 
 def _is_swept(group: str) -> bool:
-    sweeping = ["unshare", "--mount", "sh", "-c", SWEEP, group]
+    sweeping = [*UNSHARE, "sh", "-c", SWEEP, group]
     return subprocess.run(sweeping, capture_output=True, check=False).returncode == 0
 
 

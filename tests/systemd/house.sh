@@ -1,6 +1,6 @@
 #!/bin/sh
 # A machine of its own for one unprivileged user, made of this one:
-# house.sh ROOT CHECKOUT PREFIX-OF-PYTHON NAME-OF-CGROUP
+# house.sh ROOT CHECKOUT PREFIX-OF-PYTHON NAME-OF-CGROUP COMMAND
 #
 # Runs as the first process of new name spaces for mounts and processes, which end with it; nothing
 # outside is changed but a cgroup, which its maker removes.  zonedrive is where the package puts it:
@@ -8,7 +8,7 @@
 
 set -eu
 
-root=$1 checkout=$2 prefix=$3
+root=$1 checkout=$2 prefix=$3 command=$5
 uid=4711
 group=/sys/fs/cgroup/$4
 
@@ -20,7 +20,8 @@ share() {
     done
 }
 
-mount --make-rprivate /
+# Within a chroot this cannot be asked for; whoever made that has seen to it.
+mount --make-rprivate / 2>/dev/null || true
 mount -t tmpfs -o mode=755 house "$root"
 cd "$root"
 for name in bin lib lib32 lib64 libx32; do
@@ -46,7 +47,7 @@ for folder in home/person run/user/$uid; do install -d -m 700 -o $uid -g $uid "$
 
 # Installed.
 mkdir stage stage/bin stage/units stage/none sbin
-ln -s "$checkout/.venv/bin/zonedrive" stage/bin/zonedrive
+ln -s "$command" stage/bin/zonedrive
 mount --bind stage/bin usr/local/bin
 for path in /usr/sbin/*; do ln -s "$path" sbin/; done
 ln -s "$checkout/packaging/mount.fuse.zonedrive" sbin/
@@ -61,20 +62,28 @@ cp "$checkout/systemd/zonedrive@.service" stage/units/
 mount --bind stage/units usr/lib/systemd/user
 mount --bind stage/none usr/lib/systemd/user-generators
 
-pivot_root . mnt
-cd /
-umount -l /mnt
-
-mkdir "$group"
-chown $uid:$uid "$group" "$group/cgroup.procs" "$group/cgroup.subtree_control" \
-    "$group/cgroup.threads"
+# The manager ends with `systemctl exit`; where another one shall follow, /run/again says so.
+cat >stage/manager <<'MANAGER'
+mkdir "$1"
+chown "$2:$2" "$1" "$1/cgroup.procs" "$1/cgroup.subtree_control" "$1/cgroup.threads"
 while :; do
-    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" \
+    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$1" \
         env -i HOME=/home/person USER=person PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 \
-        XDG_RUNTIME_DIR=/run/user/$uid \
-        setpriv --reuid $uid --regid $uid --clear-groups \
+        XDG_RUNTIME_DIR="/run/user/$2" setpriv --reuid "$2" --regid "$2" --clear-groups \
         /lib/systemd/systemd --user --log-target=console &
     wait $! || true
     [ -e /run/again ] || exit
     rm /run/again
 done
+MANAGER
+
+# No mount of others is held here, or its daemon could not end.
+if pivot_root . mnt 2>/dev/null; then
+    cd /
+    umount -l /mnt
+else # within a chroot
+    awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | while read -r path; do
+        umount -l "$(printf %b "$path")" || true
+    done
+fi
+exec chroot . sh -eu /stage/manager "$group" "$uid"

@@ -26,6 +26,16 @@ def ensure() -> None:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
 
 
+def typed(word: str) -> str:
+    """A word of the command line, where it was typed in the encoding of the locale.
+
+    What is UTF-8, or a file that is there under just these bytes, stays as it is.
+    """
+    if word.isprintable() or "utf8" not in sys._xoptions or os.path.lexists(word):
+        return word
+    return os.fsencode(word).decode(locale.getencoding(), "surrogateescape")
+
+
 def adapt_output() -> None:
     """Show texts in the encoding of the locale, what it lacks as `?` or in ASCII.
 

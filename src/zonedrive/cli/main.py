@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ["PATH"] = ":".join(filter(None, [os.environ.get("PATH", ""), os.defpath]))
     # Warnings are for a daemon's log; Python would print them between a command's lines.
     logging.getLogger("zonedrive").addHandler(logging.NullHandler())
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = [encoding.typed(word) for word in sys.argv[1:]] if arguments is None else [*arguments]
     code = _run(given)
     sys.exit(_flushed() or code)
 

@@ -93,7 +93,8 @@ class Seat:
                 "address bar and paste it here (it is not shown), then press Enter.",
             ):
                 say(text, err=True)
-            while (line := await _line(descriptor)) is not None:
+            lines = Lines(descriptor)
+            while (line := await lines.next()) is not None:
                 wrong = take(line)
                 if not wrong:
                     return
@@ -170,30 +171,41 @@ def _or(ways: Sequence[str]) -> str:
     return ", ".join(ways[:-1]) + f" or {ways[-1]}"
 
 
-async def _line(descriptor: int) -> str | None:
-    """A line, however long; None at the end of input."""
-    import trio
+class Lines:
+    """What comes line by line, however long, with the keys that take back."""
 
-    text = bytearray()
-    while len(text) < LONGEST and b"\n" not in text:
-        # A file cannot be waited for, and need not be.
-        with contextlib.suppress(OSError):
-            await trio.lowlevel.wait_readable(descriptor)
-        piece = os.read(descriptor, PIECE)
-        if not piece and not text:
-            return None
-        for byte in piece:
-            if byte in b"\x7f\x08":
-                del text[-1:]
-            elif byte == 0x15:  # Ctrl-U
-                text.clear()
-            elif byte == 0x04 and not text:  # Ctrl-D
+    def __init__(self, descriptor: int) -> None:
+        """Of a terminal (see `_unseen`), a pipe or a file."""
+        self._descriptor = descriptor
+        self._rest = b""  # came with the line before
+
+    async def next(self) -> str | None:
+        """A line; None at the end of input."""
+        import trio
+
+        text = bytearray()
+        while len(text) < LONGEST:
+            piece, self._rest = self._rest, b""
+            if not piece:
+                # A file cannot be waited for, and need not be.
+                with contextlib.suppress(OSError):
+                    await trio.lowlevel.wait_readable(self._descriptor)
+                piece = os.read(self._descriptor, PIECE)
+            if not piece and not text:
                 return None
-            else:
-                text.append(byte)
-        if not piece:
-            break
-    return text.partition(b"\n")[0].decode("utf-8", "replace").strip()
+            piece, end, self._rest = piece.partition(b"\n")
+            for byte in piece:
+                if byte in b"\x7f\x08":
+                    del text[-1:]
+                elif byte == 0x15:  # Ctrl-U
+                    text.clear()
+                elif byte == 0x04 and not text:  # Ctrl-D
+                    return None
+                else:
+                    text.append(byte)
+            if end or not piece:
+                break
+        return text.decode("utf-8", "replace").strip()
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ GROUND = frozenset(
     }
 )
 
-# What each package may import of zonedrive, beside itself.  Downward only, see the README's map.
+# What each package may import of zonedrive.  Downward only: the map in CONTRIBUTING.md.
 BELOW: dict[str, frozenset[str]] = {
     "ground": frozenset(),
     "remote": GROUND,

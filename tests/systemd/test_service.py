@@ -4,7 +4,7 @@ from tests.harness import world
 from tests.harness.deployment import Deployment, RemoteZone
 from tests.harness.waiting import eventually
 from tests.systemd.conftest import DROP_IN, Unit
-from tests.systemd.house import SECONDS
+from tests.systemd.house import HOME, SECONDS
 
 DONE = "everything is on the service"
 
@@ -143,6 +143,20 @@ def test_without_a_logon_the_unit_fails_once_and_says_why(
     assert f"the account '{unit.account}' is not logged on; run zonedrive logon" in said
     assert "Traceback" not in said
     unit.house.log_on(deployment, unit.account)
+    unit.start()
+
+
+def test_a_start_waits_for_its_keyring_and_can_be_given_up(unit: Unit) -> None:
+    """Secrets in a keyring that is not there yet: neither a failure nor a restart, and said."""
+    state = f"{HOME}/.local/state/zonedrive/{unit.account}"
+    unit.house.done("mv", f"{state}/secrets.json", f"{state}/in-keyring")
+    unit.done("enable")
+    unit.done("start", "--no-block")
+    unit.wait_line("waiting: the keyring that holds this account's secrets is not there")
+    assert (unit.show("ActiveState"), unit.show("NRestarts")) == ("activating", "0")
+    unit.done("stop")
+    assert (unit.show("ActiveState"), unit.show("Result")) == ("inactive", "success")
+    unit.house.done("mv", f"{state}/in-keyring", f"{state}/secrets.json")
     unit.start()
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.desktop.session import Session
 from tests.harness import world
 from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
 
 
 class Gio:
@@ -68,3 +69,15 @@ def test_a_trash_that_there_is_not(mounted: Mounted, session: Session) -> None:
     assert refused.returncode != 0
     assert "rash" in refused.stderr and len(refused.stderr.splitlines()) == 1
     assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+
+
+def test_ejecting_loses_nothing(mounted: Mounted, session: Session) -> None:
+    """The button beside the mount in the side bar ends it; what was saved is sent next time."""
+    daemon = Path(f"/proc/{mounted.pid}")
+    (mounted.root / "notes.txt").write_bytes(b"saved a moment ago\n")
+    Gio(session).done("mount", "--unmount", mounted.path)
+    eventually(lambda: not mounted.is_mounted() and not daemon.exists(), 30, what="it has ended")
+    mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"saved a moment ago\n"
+    assert len(mounted.zone.versions("notes.txt")) == 2

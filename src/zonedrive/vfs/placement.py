@@ -252,5 +252,7 @@ class Placement:
         if any(each not in known or known[each][1] != folder.ino for each in present):
             return True
         tree = self._core.tree
+        if not tree.numbers_in(folder.ino):
+            return False
         pending = (tree.find(each.ino) for each in self._core.journal.all())
         return any(each is not folder and is_below(tree, each, folder) for each in pending)

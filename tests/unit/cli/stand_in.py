@@ -89,14 +89,17 @@ def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
     lock.take(folder)
     scope = trio.CancelScope()
     token: list[trio.lowlevel.TrioToken] = []
+    running = threading.Event()
 
     async def serve() -> None:
         token.append(trio.lowlevel.current_trio_token())
+        running.set()
         with scope:
             await server.serve()
 
     thread = threading.Thread(target=trio.run, args=(serve,))
     thread.start()
+    assert running.wait(60)
     try:
         yield stand_in
     finally:

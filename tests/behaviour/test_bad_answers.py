@@ -12,29 +12,11 @@ from typing import Any
 import pytest
 
 from tests.harness import world
-from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 from tests.harness.meddler import Answer, Meddler
 from tests.harness.waiting import eventually
 
 DAY = 86_400
-
-
-@pytest.fixture
-def mounted(
-    meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
-) -> Iterator[Mounted]:
-    """Alice's zones, by way of the meddler."""
-    machine.log_on(meddler, profile="sandbox")
-    mount = Mounted(machine, deployment, zone, ["settle=0.1", "refresh=0.1"])
-    try:
-        mount.mount()
-        yield mount
-    finally:
-        meddler.mood = lambda answer: None
-        mount.tear_down()
-    complaints = mount.complaints()
-    assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)
 
 
 def seen(root: Path) -> dict[str, tuple[int, bool, bytes]]:
@@ -47,12 +29,12 @@ def seen(root: Path) -> dict[str, tuple[int, bool, bytes]]:
     return found
 
 
-def listed_anew(mounted: Mounted, meddler: Meddler, path: str) -> None:
+def listed_anew(meddled: Mounted, meddler: Meddler, path: str) -> None:
     """A listing that was asked for after now has come, and been looked at."""
     asked = len([each for each in meddler.came if each.path == path])
 
     def again() -> bool:
-        os.listdir(mounted.root)
+        os.listdir(meddled.root)
         return len([each for each in meddler.came if each.path == path]) >= asked + 2
 
     eventually(again, what="the folder is listed again")
@@ -68,12 +50,12 @@ HALF: dict[str, Any] = {
 
 
 def test_a_listing_that_says_little_makes_nothing_vanish(
-    mounted: Mounted, meddler: Meddler
+    meddled: Mounted, meddler: Meddler
 ) -> None:
     """Whatever of an entry is missing or odd, files and folders are there, with their bytes."""
-    mounted.allow("have no id", "does not say what they are")
-    before = seen(mounted.root)
-    path = f"/api/zones/{mounted.zone.id}/folder/{mounted.zone.root_id}"
+    meddled.allow("have no id", "does not say what they are")
+    before = seen(meddled.root)
+    path = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
     change: list[Any] = []
 
     def mood(answer: Answer) -> None:
@@ -85,28 +67,28 @@ def test_a_listing_that_says_little_makes_nothing_vanish(
     for member, values in HALF.items():
         for value in values:
             change[0] = lambda item, odd={member: value}: item | odd
-            listed_anew(mounted, meddler, path)
-            assert seen(mounted.root) == before, (member, value)
+            listed_anew(meddled, meddler, path)
+            assert seen(meddled.root) == before, (member, value)
         change[0] = lambda item, gone=member: {k: v for k, v in item.items() if k != gone}
-        listed_anew(mounted, meddler, path)
-        assert seen(mounted.root) == before, member
+        listed_anew(meddled, meddler, path)
+        assert seen(meddled.root) == before, member
     change[0] = lambda item: None
-    listed_anew(mounted, meddler, path)
-    assert seen(mounted.root) == before
+    listed_anew(meddled, meddler, path)
+    assert seen(meddled.root) == before
 
 
-def test_a_listing_that_is_none_leaves_what_is_known(mounted: Mounted, meddler: Meddler) -> None:
+def test_a_listing_that_is_none_leaves_what_is_known(meddled: Mounted, meddler: Meddler) -> None:
     """Zones and folders stay as they are, and one that was never listed is an error."""
-    before = seen(mounted.root)
-    other = next(each for each in mounted.path.iterdir() if each != mounted.root)
+    before = seen(meddled.root)
+    other = next(each for each in meddled.path.iterdir() if each != meddled.root)
     bodies = [b""]
     meddler.mood = lambda answer: _say(answer, bodies[-1])
     meddler.about = lambda asked: "/folder/" in asked.path or asked.path == "/api/zones"
     for body in (b"", b'{"message":"x"}'):
         bodies.append(body)
-        path = f"/api/zones/{mounted.zone.id}/folder/{mounted.zone.root_id}"
-        listed_anew(mounted, meddler, path)
-        assert seen(mounted.root) == before, body
+        path = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
+        listed_anew(meddled, meddler, path)
+        assert seen(meddled.root) == before, body
         with pytest.raises(OSError, match="Input/output"):
             os.listdir(other)
 
@@ -128,23 +110,23 @@ UPLOADED: dict[str, Callable[[Any], object]] = {
 
 
 def test_an_upload_that_is_answered_oddly_is_one_version(
-    mounted: Mounted, meddler: Meddler
+    meddled: Mounted, meddler: Meddler
 ) -> None:
     """It is on the service once, new files and versions alike, and nobody is in conflict."""
-    mounted.allow("unknown", "is looked for")
+    meddled.allow("unknown", "is looked for")
     current = [UPLOADED["nothing"]]
     meddler.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
     meddler.mood = lambda answer: answer.say(current[0](json.loads(answer.body)))
     for number, current[0] in enumerate(UPLOADED.values(), 1):
-        (mounted.root / f"{number}.txt").write_bytes(b"new\n")
-        (mounted.root / "notes.txt").write_bytes(f"version {number}\n".encode())
-        mounted.sync()
-        assert mounted.zone.read(f"{number}.txt") == b"new\n"
-        assert len(mounted.zone.versions(f"{number}.txt")) == 1
-        assert mounted.zone.read("notes.txt") == f"version {number}\n".encode()
-        assert len(mounted.zone.versions("notes.txt")) == 1 + number
-    assert len(mounted.zone.listing()) == 4 + len(UPLOADED)
-    assert mounted.status()["outbox"]["conflicts"] == 0
+        (meddled.root / f"{number}.txt").write_bytes(b"new\n")
+        (meddled.root / "notes.txt").write_bytes(f"version {number}\n".encode())
+        meddled.sync()
+        assert meddled.zone.read(f"{number}.txt") == b"new\n"
+        assert len(meddled.zone.versions(f"{number}.txt")) == 1
+        assert meddled.zone.read("notes.txt") == f"version {number}\n".encode()
+        assert len(meddled.zone.versions("notes.txt")) == 1 + number
+    assert len(meddled.zone.listing()) == 4 + len(UPLOADED)
+    assert meddled.status()["outbox"]["conflicts"] == 0
 
 
 @pytest.fixture
@@ -199,24 +181,24 @@ def test_a_redirect_is_never_followed(
 
 
 def test_redirects_in_the_middle_of_work(
-    mounted: Mounted, meddler: Meddler, trap: socket.socket
+    meddled: Mounted, meddler: Meddler, trap: socket.socket
 ) -> None:
     """Listings, content and uploads fail with an errno, what was written waits, and arrives."""
-    mounted.allow("redirects", "elsewhere", "is looked for", "unknown")
-    os.listdir(mounted.root)
+    meddled.allow("redirects", "elsewhere", "is looked for", "unknown")
+    os.listdir(meddled.root)
     send_elsewhere(meddler, trap, 307, "http")
     with pytest.raises(OSError, match="Input/output"):
-        (mounted.root / "big.bin").read_bytes()
+        (meddled.root / "big.bin").read_bytes()
     with pytest.raises(OSError, match="Input/output"):
-        os.listdir(mounted.root / "docs")
-    (mounted.root / "new.txt").write_bytes(b"new\n")
-    ended = mounted.machine.run("sync", "--timeout", "2")
+        os.listdir(meddled.root / "docs")
+    (meddled.root / "new.txt").write_bytes(b"new\n")
+    ended = meddled.machine.run("sync", "--timeout", "2")
     assert ended.returncode == 1
-    assert (mounted.root / "new.txt").read_bytes() == b"new\n"
+    assert (meddled.root / "new.txt").read_bytes() == b"new\n"
     meddler.mood = lambda answer: None
-    mounted.sync(seconds=50)
-    assert mounted.zone.read("new.txt") == b"new\n"
-    assert len(mounted.zone.versions("new.txt")) == 1
+    meddled.sync(seconds=50)
+    assert meddled.zone.read("new.txt") == b"new\n"
+    assert len(meddled.zone.versions("new.txt")) == 1
     assert_untouched(trap)
 
 
@@ -248,7 +230,7 @@ def test_codes_of_any_kind_are_one_line(machine: Machine, meddler: Meddler) -> N
             assert current[0][2] in ended.stderr
 
 
-def test_a_clock_that_is_wrong_by_a_day(mounted: Mounted, meddler: Meddler) -> None:
+def test_a_clock_that_is_wrong_by_a_day(meddled: Mounted, meddler: Meddler) -> None:
     """Work goes on as ever, and doctor says whose clock is off and by how much."""
     ahead = [0]
 
@@ -257,28 +239,28 @@ def test_a_clock_that_is_wrong_by_a_day(mounted: Mounted, meddler: Meddler) -> N
 
     meddler.about, meddler.mood = lambda asked: True, mood
     for ahead[0], word in ((-DAY, "ahead of"), (DAY, "behind")):
-        before = mounted.zone.read("notes.txt")
-        assert (mounted.root / "notes.txt").read_bytes() == before
-        (mounted.root / "notes.txt").write_bytes(before + b"more\n")
-        mounted.sync()
-        assert mounted.zone.read("notes.txt") == before + b"more\n"
-        assert mounted.status()["state"] == "online"
-        said = json.loads(mounted.machine.run("doctor", "--json").stdout)
+        before = meddled.zone.read("notes.txt")
+        assert (meddled.root / "notes.txt").read_bytes() == before
+        (meddled.root / "notes.txt").write_bytes(before + b"more\n")
+        meddled.sync()
+        assert meddled.zone.read("notes.txt") == before + b"more\n"
+        assert meddled.status()["state"] == "online"
+        said = json.loads(meddled.machine.run("doctor", "--json").stdout)
         (clock,) = [check for check in said["checks"] if check["name"] == "clock"]
         assert not clock["ok"]
         assert word in clock["detail"]
 
 
-def test_an_endless_refusal_is_not_read_to_its_end(mounted: Mounted, meddler: Meddler) -> None:
+def test_an_endless_refusal_is_not_read_to_its_end(meddled: Mounted, meddler: Meddler) -> None:
     """Megabytes of HTML with an error are one line, too."""
-    mounted.allow("HTTP 500", "cannot do it now")
+    meddled.allow("HTTP 500", "cannot do it now")
 
     def mood(answer: Answer) -> None:
         answer.status = 500
         _say(answer, b"<p>sorry</p>" * 2_000_000)
 
     meddler.about, meddler.mood = lambda asked: asked.path == "/api/zones", mood
-    ended = mounted.machine.run("zones")
+    ended = meddled.machine.run("zones")
     assert ended.returncode == 1
     assert len(ended.stderr) < 300
     assert ended.stderr.count("\n") == 1

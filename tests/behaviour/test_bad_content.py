@@ -3,35 +3,17 @@
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 
-import pytest
-
 from tests.harness import world
-from tests.harness.deployment import Deployment
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Mounted
 from tests.harness.meddler import Answer, Meddler
 from tests.harness.waiting import eventually
 
 BIG = world.SEED["big.bin"]
-
-
-@pytest.fixture
-def mounted(
-    meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
-) -> Iterator[Mounted]:
-    """Alice's zones, by way of the meddler."""
-    machine.log_on(meddler, profile="sandbox")
-    mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
-    try:
-        mount.mount()
-        yield mount
-    finally:
-        meddler.over.set()
-        mount.tear_down()
-    complaints = mount.complaints()
-    assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)
 
 
 def pieces(path: Path, offsets: list[int], size: int = 4096) -> list[bytes]:
@@ -44,12 +26,12 @@ def pieces(path: Path, offsets: list[int], size: int = 4096) -> list[bytes]:
         os.close(descriptor)
 
 
-def test_a_service_that_ignores_ranges(mounted: Mounted, meddler: Meddler) -> None:
+def test_a_service_that_ignores_ranges(meddled: Mounted, meddler: Meddler) -> None:
     """Asked for parts it sends everything: one download serves all reads, in any order."""
     meddler.ranges = False
     offsets = [2_900_000, 1_000_000, 5, 2_000_000, len(BIG) - 10]
-    assert pieces(mounted.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
-    assert (mounted.root / "big.bin").read_bytes() == BIG
+    assert pieces(meddled.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
+    assert (meddled.root / "big.bin").read_bytes() == BIG
     assert len(meddler.asked) <= 3
 
 
@@ -91,37 +73,47 @@ def other_total(answer: Answer) -> None:
         answer.headers["content-range"] = answer.headers["content-range"].split("/")[0] + "/99"
 
 
-@pytest.mark.parametrize(
-    "mood", [shifted, beginning, without_range, too_long, too_short, other_total]
-)
-def test_a_service_that_lies_about_what_it_sends(
-    mounted: Mounted, meddler: Meddler, mood: object
-) -> None:
-    """Wrong ranges and lengths are never taken for the file; told the truth, it is read."""
-    mounted.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
-    assert callable(mood)
-    meddler.mood = mood
-    for at in (1_000_003, 2_500_000, 0):
-        try:
-            (found,) = pieces(mounted.root / "big.bin", [at])
-        except OSError as wrong:
-            assert wrong.errno in (errno.EREMOTEIO, errno.EIO, errno.ESTALE, errno.ENETUNREACH)
-        else:
-            assert found == BIG[at : at + 4096]
-    meddler.mood = lambda _answer: None
+def planted(meddled: Mounted, name: str) -> Path:
+    """Another file with the bytes of `BIG`: what is known of one helps with no other."""
+    meddled.zone.write(name, BIG)
+    path = meddled.root / name
+    eventually(path.exists, what="it shows here")
+    return path
 
-    def whole() -> bool:
+
+def test_a_service_that_lies_about_what_it_sends(meddled: Mounted, meddler: Meddler) -> None:
+    """Wrong ranges and lengths are never taken for the file; told the truth, it is read."""
+    meddled.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
+    for mood in (shifted, beginning, without_range, too_long, too_short, other_total):
+        path = planted(meddled, f"{mood.__name__}.bin")
+        meddler.mood = mood
+        for at in (1_000_003, 2_500_000, 0):
+            try:
+                (found,) = pieces(path, [at])
+            except OSError as wrong:
+                allowed = (errno.EREMOTEIO, errno.EIO, errno.ESTALE, errno.ENETUNREACH)
+                assert wrong.errno in allowed, path
+            else:
+                assert found == BIG[at : at + 4096], path
+        meddler.mood = honest
+        await_content(path, BIG)
+
+
+def await_content(path: Path, content: bytes) -> None:
+    """It can be read, as a whole."""
+
+    def there() -> bool:
         try:
-            return (mounted.root / "big.bin").read_bytes() == BIG
+            return path.read_bytes() == content
         except OSError:
             return False
 
-    eventually(whole, 40, what="the file can be read")
+    eventually(there, 40, what=f"{path.name} can be read")
 
 
-def test_a_service_that_drips(mounted: Mounted, meddler: Meddler) -> None:
+def test_a_service_that_drips(meddled: Mounted, meddler: Meddler) -> None:
     """Who reads a file that comes a byte at a time holds up nobody else, and can be ended."""
-    mounted.allow("in time|reached|broke|in between")
+    meddled.allow("in time|reached|broke|in between")
 
     def drip(answer: Answer) -> None:
         answer.pause = 0.2 if len(answer.body) > 1000 else 0.0
@@ -131,21 +123,25 @@ def test_a_service_that_drips(mounted: Mounted, meddler: Meddler) -> None:
 
     def reader() -> None:
         try:
-            (mounted.root / "big.bin").read_bytes()
+            (meddled.root / "big.bin").read_bytes()
         except OSError as wrong:
             failed.append(wrong)
 
     thread = threading.Thread(target=reader)
     thread.start()
     eventually(lambda: meddler.asked, what="the download has begun")
-    assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
-    assert set(os.listdir(mounted.root / "docs")) == {"report.md", "2026", "Grüße aus Köln.txt"}
-    (mounted.root / "written.txt").write_bytes(b"meanwhile\n")
-    mounted.sync()
-    mounted.unmount("--now")
+    assert (meddled.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+    assert set(os.listdir(meddled.root / "docs")) == {"report.md", "2026", "Grüße aus Köln.txt"}
+    (meddled.root / "written.txt").write_bytes(b"meanwhile\n")
+    meddled.sync()
+    meddled.unmount("--now")
     thread.join(20)
     assert not thread.is_alive()
     assert failed
+
+
+def honest(answer: Answer) -> None:
+    """Everything as it should be."""
 
 
 def anonymous(answer: Answer) -> None:
@@ -154,23 +150,30 @@ def anonymous(answer: Answer) -> None:
         answer.headers.pop(name, None)
 
 
-@pytest.mark.parametrize("validators", [True, False])
-@pytest.mark.parametrize("grown", [0, 5000])
-def test_a_file_that_changes_while_it_is_read(
-    mounted: Mounted, meddler: Meddler, validators: bool, grown: int
-) -> None:
-    """Who has it open reads the old version or ESTALE, never parts of two; a new open the new."""
-    mounted.allow("changed|another version|in between")
-    if not validators:
-        meddler.mood = anonymous
-    new = bytes(byte ^ 0xFF for byte in BIG) + b"x" * grown
+def test_a_file_that_changes_while_it_is_read(meddled: Mounted, meddler: Meddler) -> None:
+    """Who has it open reads the old version or ESTALE, never parts of two; a new open the new.
+
+    Of the same size or longer, with and without anything that tells versions apart.
+    """
+    meddled.allow("changed|another version|in between")
+    for number, (mood, more) in enumerate(product((honest, anonymous), (b"", b"x" * 5000))):
+        path = planted(meddled, f"{number}.bin")
+        meddler.mood = mood
+        new = bytes(byte ^ 0xFF for byte in BIG) + more
+        read_while_it_changes(path, partial(meddled.zone.write, path.name, new))
+        await_content(path, new)
+        assert path.stat().st_size == len(new)
+
+
+def read_while_it_changes(path: Path, change: Callable[[], object]) -> None:
+    """Pieces of one open file, two of them before the change."""
     offsets = [2_900_000, 0, 1_500_000, 600_000, 2_200_000]
-    descriptor = os.open(mounted.root / "big.bin", os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         for number, at in enumerate(offsets):
             if number == 2:
-                mounted.zone.write("big.bin", new)
+                change()
             try:
                 found = os.pread(descriptor, 4096, at)
             except OSError as wrong:
@@ -180,15 +183,13 @@ def test_a_file_that_changes_while_it_is_read(
                 assert found == BIG[at : at + 4096]
     finally:
         os.close(descriptor)
-    eventually(lambda: (mounted.root / "big.bin").stat().st_size == len(new))
-    eventually(lambda: (mounted.root / "big.bin").read_bytes() == new, what="the new version")
 
 
-def test_without_validators_everything_can_be_read(mounted: Mounted, meddler: Meddler) -> None:
+def test_without_validators_everything_can_be_read(meddled: Mounted, meddler: Meddler) -> None:
     """A service that sends neither ETag nor date is served as well."""
     meddler.mood = anonymous
     offsets = [2_900_000, 0, 1_500_000]
-    assert pieces(mounted.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
-    assert (mounted.root / "big.bin").read_bytes() == BIG
-    mounted.restart()
-    assert (mounted.root / "big.bin").read_bytes() == BIG
+    assert pieces(meddled.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
+    assert (meddled.root / "big.bin").read_bytes() == BIG
+    meddled.restart()
+    assert (meddled.root / "big.bin").read_bytes() == BIG

@@ -14,21 +14,22 @@ def test_a_daemon_that_dies_is_told_with_what_it_left(mounted: Mounted) -> None:
     with mounted.deployment.faulty(status=500, method="POST", path="^/api/zones/"):
         (mounted.root / "notes.txt").write_bytes(b"mine\n")
         watching = Terminal(mounted.machine, "status", "--watch", size=(80, 24))
-        watching.until("1 file (5 B) is only on this machine")
+        watching.until("1 file (5 bytes) is only on this machine")
         waiting = Terminal(mounted.machine, "sync", size=(40, 24))
-        waiting.until("1 file (5 B) left")
+        waiting.until("1 file (5 bytes) left")
         mounted.kill()
         assert waiting.leave() == 1
         assert waiting.is_as_before()
         said = waiting.text().rpartition("left")[2].strip()
         assert said == (
-            "zonedrive: the mount has ended: 1 file (5 B) not on the service yet; kept here,"
+            "zonedrive: the mount has ended: 1 file (5 bytes) not on the service yet; kept here,"
             " uploads go on at the next mount"
         )
         watching.until("nothing is sent while it is not mounted")
         refused = mounted.machine.run("sync")
         assert refused.returncode == 1
-        assert "1 file (5 B) not on the service yet; run 'zonedrive mount DIR'" in refused.stderr
+        said = "1 file (5 bytes) not on the service yet; run 'zonedrive mount DIR'"
+        assert said in refused.stderr
     mounted.mount()
     watching.until("mounted at")
     mounted.sync()

@@ -15,6 +15,7 @@ from pathlib import Path
 GROUND = frozenset(
     {
         "model",
+        "amounts",
         "errors",
         "paths",
         "config",

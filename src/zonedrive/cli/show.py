@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 import click
 
+from zonedrive import amounts
+from zonedrive.amounts import count as count
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -47,22 +50,10 @@ def as_json(value: object) -> None:
 
 
 def amount(size: int | None) -> str:
-    """Bytes as a person reads them: `3.4 MiB`."""
+    """Bytes as a person reads them: `3.4 MiB`; a dash where nobody knows."""
     if size is None:
         return "–" if _can_show("–") else "-"
-    if size < 1024:
-        return f"{size} B"
-    value = float(size)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        value /= 1024
-        if value < 1024 or unit == "TiB":
-            break
-    return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
-
-
-def count(number: int, thing: str, things: str = "") -> str:
-    """`1 file`, `2 files`; `things` where the plural is not made with an s."""
-    return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
+    return amounts.amount(size)
 
 
 def when(text: str) -> str:

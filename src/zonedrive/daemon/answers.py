@@ -1,4 +1,4 @@
-"""What more than one place answers: the contract's objects, times and sizes.
+"""What more than one place answers: the contract's objects and times.
 
 Must not know who asks.
 """
@@ -16,15 +16,6 @@ from zonedrive.tree.tree import Tree
 def timestamp(ns: int) -> str:
     """ISO 8601 in UTC."""
     return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
-
-
-def amount(size: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
 
 
 def zone_objects(zones: Iterable[Zone], tree: Tree) -> list[dict[str, Any]]:

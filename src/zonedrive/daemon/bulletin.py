@@ -6,12 +6,14 @@ INVARIANT: without a service manager nothing is looked at, and with one nothing 
 happens.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 import trio
 
+from zonedrive.amounts import amount, count
 from zonedrive.daemon.notify import Notifier
+from zonedrive.daemon.racing import first
 from zonedrive.remote.link import Link
 from zonedrive.vfs.report import Report
 
@@ -44,7 +46,7 @@ class Bulletin:
                 said = line
             await trio.sleep(CALM_SECONDS)
             with trio.move_on_after(PROGRESS_SECONDS if busy else float("inf")):
-                await _first(changed.wait, partial(self._link.wait_other, state))
+                await first(changed.wait, partial(self._link.wait_other, state))
 
     def line(self) -> str:
         """State, and what is not on the service yet."""
@@ -64,8 +66,8 @@ class Bulletin:
         work = self._report.work()
         if not work["files"]:
             return "everything is on the service"
-        files = "1 file" if work["files"] == 1 else f"{work['files']} files"
-        parts = [f"{files} to upload, {_size(work['sent'])} of {_size(work['bytes'])}"]
+        sent = f"{amount(work['sent'])} of {amount(work['bytes'])}"
+        parts = [f"{count(work['files'], 'file')} to upload, {sent}"]
         if work["uploading"]:
             parts.append(f"{work['uploading']} under way")
         if work["failed"]:
@@ -76,28 +78,8 @@ class Bulletin:
         left = self._report.left()
         if not left["files"]:
             return "everything is on the service"
-        files = "1 file is" if left["files"] == 1 else f"{left['files']} files are"
+        files = count(left["files"], "file is", "files are")
         return (
-            f"{files} not on the service yet ({_size(left['bytes'])}); kept here, uploads"
+            f"{files} not on the service yet ({amount(left['bytes'])}); kept here, uploads"
             " go on at the next mount"
         )
-
-
-def _size(amount: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
-
-
-async def _first(*works: Callable[[], Awaitable[object]]) -> None:
-    """Return when one of them does."""
-    async with trio.open_nursery() as nursery:
-
-        async def wait(work: Callable[[], Awaitable[object]]) -> None:
-            await work()
-            nursery.cancel_scope.cancel()
-
-        for work in works:
-            nursery.start_soon(wait, work)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from zonedrive.amounts import amount, count
 from zonedrive.errors import StoreError
 from zonedrive.logon import keys, session
 from zonedrive.logon.secrets import PASSWORD, REFUSED, FileStore, SecretStore
@@ -24,7 +25,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """For a sentence."""
-        return f"{self.files} file{'' if self.files == 1 else 's'} ({self.bytes} bytes)"
+        return f"{count(self.files, 'file')} ({amount(self.bytes)})"
 
 
 FindBacklog = Callable[[AccountPaths], Backlog]

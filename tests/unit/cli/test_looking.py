@@ -57,7 +57,7 @@ def test_status_without_a_daemon_is_the_same_object() -> None:
         (DONE | {"exit": 4, "reason": "it is away", "left": {"files": 2, "bytes": 5000}}, 4,
          "zonedrive: 2 files (4.9 KiB) not on the service yet: it is away\n"),
         (DONE | {"exit": 1, "left": {"files": 1, "bytes": 1}}, 1,
-         "zonedrive: 1 file (1 B) not on the service yet\n"),
+         "zonedrive: 1 file (1 byte) not on the service yet\n"),
         (errors.NotLoggedOn("log on again"), 3, "zonedrive: log on again\n"),
         (errors.Unreachable("gone"), 4, "zonedrive: gone\n"),
     ],

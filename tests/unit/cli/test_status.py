@@ -51,12 +51,12 @@ def waiting(number: int, **every: object) -> dict[str, Any]:
     ("found", "first"),
     [
         (IDLE, "everything is on the service"),
-        (waiting(1), "1 file (1000 B) is only on this machine"),
+        (waiting(1), "1 file (1000 bytes) is only on this machine"),
         (STATUS, "2 files (3.3 MiB) are only on this machine"),
         (waiting(2, state="failed", error="no"),
          "2 files (2.0 KiB) are only on this machine, refused by the service"),
         (waiting(3) | {"outbox": EMPTY | {"pending": 2, "failed": 1, "bytes": 9}},
-         "3 files (9 B) are only on this machine, 1 of them refused"),
+         "3 files (9 bytes) are only on this machine, 1 of them refused"),
         (IDLE | {"mountpoint": None, "state": "offline"}, "everything is on the service"),
     ],
 )  # fmt: skip
@@ -221,9 +221,9 @@ def test_a_sync_shows_how_far_it_is_on_one_line(stand_in: StandIn, columns: int)
     """With a bar; Ctrl-C ends the waiting and takes the line away."""
     stand_in.answers.pop("sync")
     terminal = at_terminal("sync", size=(columns, 20))
-    terminal.until("2 files (5 B) left")
+    terminal.until("2 files (5 bytes) left")
     drawn = terminal.shown.rpartition("\x1b[K")[2]
-    assert re.fullmatch(r"\[-+\] 2 files \(5 B\) left", drawn)
+    assert re.fullmatch(r"\[-+\] 2 files \(5 bytes\) left", drawn)
     assert len(drawn) < columns
     assert terminal.interrupt() == 130
     assert terminal.is_as_before()

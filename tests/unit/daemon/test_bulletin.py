@@ -85,8 +85,8 @@ async def test_uploads_and_the_state_are_in_the_line(
         nursery.cancel_scope.cancel()
     assert mount.manager.lines == [
         f"online; {DONE}",
-        "online; 3 files to upload, 0 bytes of 3 MiB, 2 under way",
-        "online; 3 files to upload, 1 MiB of 3 MiB, 2 under way",
+        "online; 3 files to upload, 0 bytes of 3.0 MiB, 2 under way",
+        "online; 3 files to upload, 1.0 MiB of 3.0 MiB, 2 under way",
         "online; 1 file to upload, 0 bytes of 4 bytes, 1 refused, see zonedrive status",
         "offline (no route to host); 1 file to upload, 0 bytes of 4 bytes, 1 refused, see zonedrive"
         " status",
@@ -119,6 +119,6 @@ async def test_the_last_line_says_what_is_left() -> None:
     assert mount.bulletin.end() == f"unmounted; {DONE}"
     mount.outbox.become(files=2, bytes=2048)
     assert mount.bulletin.end() == (
-        "unmounted; 2 files are not on the service yet (2 KiB); kept here, uploads go on at the"
+        "unmounted; 2 files are not on the service yet (2.0 KiB); kept here, uploads go on at the"
         " next mount"
     )

@@ -94,7 +94,7 @@ def test_a_small_disk_is_said_and_in_order(home: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=2 << 30, total=4 << 30))
     found = folders.cache(home)
     assert found is not None and found.ok
-    assert "the disk leaves 2 GiB" in found.detail
+    assert "the disk leaves 1.8 GiB" in found.detail
 
 
 def test_a_database_on_a_network_file_system_is_not_safe(

@@ -8,6 +8,7 @@ INVARIANT: detail and remedy hold no name of a person, a file, a zone or a host;
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from zonedrive.amounts import count
 from zonedrive.daemon.checkup.patient import Patient
 
 
@@ -28,19 +29,9 @@ class Finding:
 Check = Callable[[Patient], Finding | None]
 
 
-def size(amount: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
-
-
 def age(seconds: float) -> str:
     """A time that has passed as a person reads it."""
     for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
-            number = int(seconds // length)
-            return f"{number} {unit}{'' if number == 1 else 's'}"
+            return count(int(seconds // length), unit)
     return "less than a minute"

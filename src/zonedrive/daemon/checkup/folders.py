@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from zonedrive.amounts import amount
 from zonedrive.content.room import RESERVE
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import protocol
-from zonedrive.daemon.checkup.finding import Finding, size
+from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import runtime_dir
@@ -59,14 +60,14 @@ def state(patient: Patient) -> Finding | None:
     if free < FIT:
         return Finding(
             False,
-            f"there is room for {size(max(free, 0))} of what you save",
+            f"there is room for {amount(max(free, 0))} of what you save",
             "make room on that disk, or set XDG_STATE_HOME to a folder on another one",
             here=f"make room on the disk of {folder}, or set XDG_STATE_HOME to a folder on another"
             " one",
         )
     if folder != patient.paths.state:
         return None  # there is nothing yet, and room for it
-    return Finding(True, f"private, on {kind}; there is room for {size(free)} of what you save")
+    return Finding(True, f"private, on {kind}; there is room for {amount(free)} of what you save")
 
 
 def _locks(folder: Path) -> Finding | None:
@@ -128,10 +129,10 @@ def cache(patient: Patient) -> Finding | None:
     limit = patient.settings.cache_size
     used = sum(each.st_blocks * 512 for each in _files(patient.paths.content))
     room = min(limit - used, free - int(total * RESERVE))
-    detail = f"{size(used)} of at most {size(limit)} used"
+    detail = f"{amount(used)} of at most {amount(limit)} used"
     if used + room < limit:
         fits = max(0, used + room)
-        detail += f"; the disk leaves {size(fits)} for it, as 5 % of it stay free"
+        detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"
         if fits == 0 and limit:
             return Finding(False, detail, "make room on that disk, or set XDG_CACHE_HOME",
                            here=f"make room on the disk of {folder}, or set XDG_CACHE_HOME",
@@ -181,7 +182,7 @@ def database(patient: Patient) -> Finding | None:
             f"sound; {len(aside)} damaged one(s) of former times are kept in the state folder",
             "delete them once nothing is missing, and have the disk checked",
         )
-    return Finding(True, f"sound, {size(path.stat().st_size)}")
+    return Finding(True, f"sound, {amount(path.stat().st_size)}")
 
 
 def _is_main(path: Path) -> bool:

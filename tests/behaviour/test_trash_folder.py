@@ -146,18 +146,54 @@ def test_offline_it_waits(mounted: Mounted) -> None:
     assert not {"notes.txt", "docs"} & set(os.listdir(mounted.root))
 
 
+def test_what_comes_to_its_place_is_no_version_of_it(mounted: Mounted) -> None:
+    """A file that is written anew at once is a new file; the trashed one comes back as it was."""
+    path, other = mounted.root / "notes.txt", mounted.root / "docs" / "old.txt"
+    before, content = mounted.zone.entry_id("notes.txt"), path.read_bytes()
+    with path.open("rb"):  # also if a program still has it open
+        there = trash(mounted, "notes.txt")
+        path.write_bytes(b"anew\n")
+        mounted.sync()
+    assert set(deleted(mounted)) == {"notes.txt"}
+    assert mounted.zone.entry_id("notes.txt") != before
+    assert len(mounted.zone.versions("notes.txt")) == 1
+    refused(errno.EEXIST, lambda: there.rename(other))
+    path.rename(mounted.root / "new.txt")
+    there.rename(other)
+    mounted.sync()
+    assert (other.read_bytes(), mounted.zone.entry_id("docs/old.txt")) == (content, before)
+    assert mounted.zone.read("new.txt") == b"anew\n"
+
+
+def test_what_comes_back_pushes_nothing_aside(mounted: Mounted) -> None:
+    """While its former name is in use, also by what is not sent yet, it stays in the trash."""
+    there, folder = trash(mounted, "notes.txt"), trash(mounted, "docs")
+    mounted.sync()
+    with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE", method="POST", path="/files"):
+        for name in ("notes.txt", "docs"):
+            (mounted.root / name).write_bytes(b"not sent yet\n")
+        refused(errno.EEXIST, lambda: there.rename(mounted.root / "other.txt"))
+        refused(errno.EEXIST, lambda: folder.rename(mounted.root / "others"))
+        assert set(os.listdir(files(mounted))) == {"notes.txt", "docs"}
+    mounted.sync()
+    assert (mounted.root / "notes.txt").read_bytes() == b"not sent yet\n"
+    assert mounted.status()["outbox"]["conflicts"] == 0
+    assert set(deleted(mounted)) == {"notes.txt", "docs"}
+
+
 def test_what_a_coworker_put_in_meanwhile_keeps_the_folder(mounted: Mounted) -> None:
     """Nobody's work vanishes unseen: the folder is back with all that is in it."""
     mounted.allow("holds something new on the service")
-    os.listdir(mounted.root / "docs")
-    with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE", method="DELETE"):
-        trash(mounted, "docs")
-        mounted.zone.write("docs/theirs.txt", b"new\n")
-    mounted.sync()
-    found = eventually(lambda: os.listdir(mounted.root / "docs"), what="it is back")
-    assert "theirs.txt" in found
-    assert (mounted.root / "docs/2026/q1.csv").read_bytes() == b"month,amount\nJanuary,1\n"
-    assert (deleted(mounted), os.listdir(files(mounted))) == ({}, [])
+    for theirs in ("docs/theirs.txt", "docs/2026/theirs.txt", "docs/2026/q1.csv"):
+        os.listdir(mounted.root / "docs/2026")
+        with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE", method="DELETE"):
+            trash(mounted, "docs")
+            mounted.zone.write(theirs, b"new\n")
+        mounted.sync()
+        there = mounted.root / theirs
+        eventually(there.exists, what="it is back")
+        assert there.read_bytes() == b"new\n"
+        assert (deleted(mounted), os.listdir(files(mounted))) == ({}, [])
 
 
 def test_notes_are_short_files_in_memory(mounted: Mounted) -> None:

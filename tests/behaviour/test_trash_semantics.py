@@ -33,6 +33,11 @@ def _while_written(desk: Desk) -> None:
         desk.trash(desk.root / "big.bin")
 
 
+def _out_of_the_way(desk: Desk) -> None:
+    there = desk.trash(desk.new("f.txt"))
+    there.rename(desk.new("f.txt").with_name("g.txt"))
+
+
 ROWS: Mapping[str, Callable[[Desk], object]] = {
     "look for the trash folder": lambda desk: desk.folder.stat(),
     "make a trash folder": lambda desk: desk.folder.mkdir(),
@@ -42,6 +47,7 @@ ROWS: Mapping[str, Callable[[Desk], object]] = {
     "move it out to a name that is taken": lambda desk: renameat2(
         desk.trash(desk.new("c.txt")), desk.root / "empty", NOREPLACE
     ),
+    "move it out while its former name is in use": _out_of_the_way,
     "read what is in the trash": lambda desk: desk.trash(desk.new("d.txt")).read_bytes(),
     "remove what is in the trash": lambda desk: desk.trash(desk.new("e.txt")).unlink(),
     "move a file into the trash while it is being written": _while_written,

@@ -10,6 +10,7 @@ that came and went is nothing.  Two things need a closer look:
   way many editors save.  The new file takes over the old one's identity (ADOPT), so that the
   service sees one new version and the history goes on.  While that new file is still being
   written, the old one's entry stays as it is.
+  One that was deleted as itself (`Intent.final`) has no heir: it goes, and the new file is new.
 * A file of the service that got a name of this machine only (a backup): it is parked.  Its entry
   stays as it is, until somebody takes over the identity, or the file gets another name, or
   something that cannot take over the identity (a folder) wants the place, or the folder that has
@@ -82,6 +83,8 @@ def fold(
         for intent, subject in items
         if subject.origin is not None and _leaves(intent, subject)
     }
+    final = {intent.ino for intent, _ in items if intent.final}
+    inherited = {place: each for place, each in leaving.items() if each.ino not in final}
     wanted = {
         subject.place
         for intent, subject in items
@@ -91,7 +94,7 @@ def fold(
     steps = [
         step
         for intent, subject in items
-        if (step := _step(intent, subject, leaving, wanted)) is not None
+        if (step := _step(intent, subject, inherited, wanted)) is not None
     ]
     taken = {subjects[step.ino].place for step in steps if _takes_a_place(step, subjects[step.ino])}
     deleted = {step.ino for step in steps if step.action is Action.DELETE}
@@ -115,7 +118,7 @@ def _leaves(intent: Intent, subject: Subject) -> bool:
 def _step(
     intent: Intent,
     subject: Subject,
-    leaving: Mapping[Place, Subject],
+    inherited: Mapping[Place, Subject],
     wanted: Collection[Place],
 ) -> Step | None:
     """What is to be done for this intent alone."""
@@ -128,14 +131,15 @@ def _step(
             return Step(Action.MAKE, intent.ino, intent) if intent.place else None
         if not intent.generation or intent.held:
             return None
-        former = leaving.get(subject.place)
+        former = inherited.get(subject.place)
         if former is not None and not former.folder and former.ino != intent.ino:
             return Step(Action.ADOPT, intent.ino, intent, other=former.ino)
         return Step(Action.UPLOAD, intent.ino, intent)
-    if (intent.gone or intent.place) and not subject.folder and subject.origin in wanted:
+    makes_way = not subject.folder and subject.origin in wanted
+    if (intent.gone or intent.place) and makes_way and not intent.final:
         return None  # adopted above, as soon as the new file is complete
     if intent.gone:
-        if intent.held:
+        if intent.held and not makes_way:
             return None  # a program still reads it
         return Step(Action.DELETE, intent.ino, intent)
     if intent.place:

@@ -42,13 +42,18 @@ class Intent(msgspec.Struct, frozen=True):
     size: int = 0  # bytes of that content, as last flushed
     base: Revision | None = None  # the version the change began from; None: a new file, or done
     place: bool = False  # its folder or name differs; for a folder without an id: make it
-    gone: bool = False  # delete it there
+    gone: bool = False  # delete it there; with `place`: nobody takes over its identity
     held: bool = False  # a program still has it open for writing
     due_ns: int = 0  # wall clock, not before
     attempts: int = 0  # failed so far
     failed: bool = False  # refused; a person may have to act
     error: str = ""  # why, in one line
     parked: bool = False  # its name never leaves this machine: nothing is to be told for now
+
+    @property
+    def final(self) -> bool:
+        """Whether it is deleted as what it is, also where something new is at its place."""
+        return self.gone and self.place
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -71,7 +76,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
             size INTEGER NOT NULL,        -- bytes of it
             base TEXT,                    -- revision the edit began from, NULL: a new file; sealed
             place INTEGER NOT NULL,       -- 1: folder or name differ from the service's
-            gone INTEGER NOT NULL,        -- 1: to be deleted
+            gone INTEGER NOT NULL,        -- 1: to be deleted; with place: see `Intent.final`
             held INTEGER NOT NULL,        -- 1: a writer has it open; after a crash: was open
             due_ns INTEGER NOT NULL,      -- not before this time (wall clock)
             attempts INTEGER NOT NULL,    -- failed deliveries so far
@@ -242,18 +247,12 @@ class Journal:
             ino, generation=0, size=0, base=base, place=True, gone=False, held=False, parked=True
         )
 
-    def gone(self, ino: int, due_ns: int) -> Intent:
+    def gone(self, ino: int, due_ns: int, *, final: bool = False) -> Intent:
         """It was deleted here."""
         return self._change(
-            ino,
-            generation=0,
-            size=0,
-            place=False,
-            gone=True,
-            held=False,
-            parked=False,
+            ino, generation=0, size=0, place=final, gone=True, held=False, parked=False,
             due_ns=due_ns,
-        )
+        )  # fmt: skip
 
     def rebase(self, ino: int, base: Revision | None) -> None:
         """The content is to follow another version than the one noted."""

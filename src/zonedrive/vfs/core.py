@@ -96,7 +96,7 @@ class Core:
         found = Local.NOTHING
         if (opened is not None and opened.session) or (intent is not None and intent.generation):
             found |= Local.CONTENT
-        if intent is not None and intent.place:
+        if intent is not None and intent.place and not intent.gone:
             found |= Local.PLACE
         if intent is not None and intent.gone:
             found |= Local.GONE

@@ -230,8 +230,8 @@ class Namespace:
 
     # ---- removing ----
 
-    async def unlink(self, parent: int, name: bytes) -> None:
-        """Remove a file."""
+    async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
+        """Remove a file; a `final` one has no heir, see `Intent.final`."""
         core = self._core
         folder = await self.folder(parent)
         inode = self.named(folder, core.checked_name(name))
@@ -240,12 +240,12 @@ class Namespace:
         require_writable(folder, inode)
         await self.call_back(inode, "delete")
         self.require_removable(inode)
-        heir = None if inode.is_new else self._succession.heir(inode)
+        heir = None if inode.is_new or final else self._succession.heir(inode)
         await self._succession.bring_bytes(heir, inode)
         if self.named(folder, inode.name) is not inode:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
         with core.transaction():
-            self.remove(inode)
+            self.remove(inode, final=final)
             if heir is not None and heir is self._succession.heir(inode):
                 self._succession.succeed(heir)
             self.touch(folder)
@@ -287,7 +287,7 @@ class Namespace:
             self.touch(folder)
         core.reap(inode)
 
-    def remove(self, inode: Inode) -> None:
+    def remove(self, inode: Inode, *, final: bool = False) -> None:
         """Take the name away; what the service has is deleted there later.
 
         Raises OSError (ENOTEMPTY) where something came into a folder meanwhile.
@@ -303,7 +303,7 @@ class Namespace:
         else:
             due = core.due() if inode.is_new else core.due_for_names()
             core.tree.unlink(inode, tombstone=True)
-            core.journal.gone(inode.ino, due)
+            core.journal.gone(inode.ino, due, final=final)
             if self._files.is_open(inode.ino):
                 core.journal.hold(inode.ino, True, due)
         if intent is not None and intent.generation and not self._files.is_open(inode.ino):

@@ -16,7 +16,7 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.identity import claim
 from zonedrive.vfs.resolution import Resolution
-from zonedrive.vfs.subtree import is_below, let_go
+from zonedrive.vfs.subtree import folders_below, is_below, let_go
 
 log = logging.getLogger(__name__)
 
@@ -241,18 +241,35 @@ class Placement:
     async def _others_in(self, folder: Inode) -> bool:
         """Whether there is something in the folder that was not removed here.
 
-        What was in it when it was removed as a whole is still there in the tree, too.
+        What was in it when it was removed as a whole is still there in the tree, too: then folders
+        in it that were looked at here are looked at again, and files of which there is a new
+        version count as well.
         """
-        try:
-            entries = await self._core.service.listing(folder.zone, folder.remote_id or "")
-        except NotFound:
-            return False
-        present = [entry.id for entry in entries if not entry.deleted]
-        known = self._core.tree.by_remotes(folder.zone, present)
-        if any(each not in known or known[each][1] != folder.ino for each in present):
+        core, tree = self._core, self._core.tree
+        if await self._news_in(folder):
             return True
-        tree = self._core.tree
         if not tree.numbers_in(folder.ino):
             return False
-        pending = (tree.find(each.ino) for each in self._core.journal.all())
+        for inner in folders_below(tree, folder):
+            if inner.listed and await self._news_in(inner):
+                return True
+        pending = (tree.find(each.ino) for each in core.journal.all())
         return any(each is not folder and is_below(tree, each, folder) for each in pending)
+
+    async def _news_in(self, folder: Inode) -> bool:
+        """Whether the service has something in that folder that was not seen here."""
+        core = self._core
+        try:
+            entries = await core.service.listing(folder.zone, folder.remote_id or "")
+        except NotFound:
+            return False
+        present = [entry for entry in entries if not entry.deleted]
+        known = core.tree.by_remotes(folder.zone, [entry.id for entry in present])
+        if any(each.id not in known or known[each.id][1] != folder.ino for each in present):
+            return True
+        said = {known[entry.id][0]: entry for entry in present if not entry.folder}
+        return any(
+            said[inode.ino].revision != inode.revision
+            and (said[inode.ino].modified_by != core.user or said[inode.ino].size != inode.size)
+            for inode in core.tree.get_all(said)
+        )

@@ -146,7 +146,7 @@ class Resolution:
             intent = core.journal.get(inode.ino)
             if intent is None or not (intent.place or intent.gone):
                 self.note_place(inode)
-            elif intent.place and not intent.parked and not self._is_elsewhere(inode):
+            elif not (intent.gone or intent.parked or self._is_elsewhere(inode)):
                 core.journal.done(intent, place=True)
 
     async def _find(self, inode: Inode, doubt: Doubt) -> Entry | None:

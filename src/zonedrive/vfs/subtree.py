@@ -23,6 +23,13 @@ def is_below(tree: Tree, inode: Inode | None, folder: Inode) -> bool:
     return inode is folder
 
 
+def folders_below(tree: Tree, folder: Inode) -> Iterator[Inode]:
+    """The folders in a folder, at any depth, that the service has."""
+    for child in tree.get_all(tree.folders_in(folder.ino)):
+        yield child
+        yield from folders_below(tree, child)
+
+
 def innermost_first(tree: Tree, folder: Inode) -> Iterator[Inode]:
     """Everything in a folder, without itself."""
     for child in tree.get_all(tree.numbers_in(folder.ino)):

@@ -23,7 +23,7 @@ class Succession:
     def former(self, folder: Inode, name: str) -> Inode | None:
         """The file that the service still has there, though it is removed or parked here."""
         for intent in self._core.journal.leaving():
-            if not (intent.gone or intent.parked):
+            if intent.final or not (intent.gone or intent.parked):
                 continue
             inode = self._core.tree.find(intent.ino)
             if inode is None or inode.is_folder or inode.remote_name != name:

@@ -6,6 +6,7 @@ keeps its rows below the unlinked one until the service has deleted it: so `plac
 what was there from what others put in meanwhile.
 
 INVARIANT: only what the service has in full is deleted; nothing that is only here goes along.
+INVARIANT: what was deleted stays what it is, with its history, whatever comes to its place.
 """
 
 import errno
@@ -31,8 +32,11 @@ class Gone(msgspec.Struct, frozen=True):
     """What was deleted."""
 
     ino: int
+    name: str
     zone: str
     remote_id: str
+    remote_parent: str
+    remote_name: str
     folder: bool
     size: int
     mtime_ns: int
@@ -79,13 +83,14 @@ class Trashing:
         if names.named(folder, name) is not inode:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
         gone = Gone(
-            inode.ino, inode.zone, inode.remote_id or "",
+            inode.ino, inode.name, inode.zone,
+            inode.remote_id or "", inode.remote_parent or "", inode.remote_name or "",
             inode.is_folder, inode.size, inode.mtime_ns,
         )  # fmt: skip
         if inode.is_folder:
             self._unlink_whole(folder, inode)
         else:
-            await names.unlink(parent, name.encode())
+            await names.unlink(parent, name.encode(), final=True)
         self._dispatcher.hurry([inode.ino])
         return gone
 
@@ -93,7 +98,7 @@ class Trashing:
         core = self._core
         with core.transaction():
             core.tree.unlink(folder, tombstone=True)
-            core.journal.gone(folder.ino, time.time_ns())
+            core.journal.gone(folder.ino, time.time_ns(), final=True)
             self._names.touch(parent)
         reached(Place.TRASHED)
 
@@ -133,8 +138,9 @@ class Trashing:
     async def bring_back(self, gone: Gone, parent: int, name: str) -> None:
         """Restore on the service, to a free place here.
 
-        Raises OSError (EEXIST, EXDEV for another zone, EBUSY, ENETUNREACH), NotSupported and the
-        service's errors.
+        The service brings it back to where it was; if it is to be elsewhere, it is moved from
+        there.  Raises OSError (EEXIST, also where its former name is in use; EXDEV for another
+        zone; EBUSY; ENETUNREACH), NotSupported and the service's errors.
         """
         core, names = self._core, self._names
         folder = await names.folder(parent)
@@ -145,28 +151,38 @@ class Trashing:
         if not core.service.can("restore", folder=gone.folder):
             raise NotSupported("the deployment's profile cannot restore")
         await self._told(gone)
+        above = core.tree.by_remote(gone.zone, gone.remote_parent)
+        if above is not None and core.tree.child(above.ino, gone.name) is not None:
+            raise FileExistsError(errno.EEXIST, "its former name is in use")
         entry = await core.service.restore(gone.zone, gone.remote_id, folder=gone.folder)
         above = core.tree.by_remote(gone.zone, entry.parent_id) or folder
         await self._folders.refresh(above, time.monotonic_ns())
         inode = core.tree.by_remote(gone.zone, gone.remote_id)
-        if inode is None or (inode.parent, inode.name) == (folder.ino, name):
+        if inode is None or inode.parent == NOWHERE:
+            raise OSError(errno.EBUSY, "it is back, and something else has just taken its name")
+        if (inode.parent, inode.name) == (folder.ino, name):
             return
         await self._renaming.rename(
             inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
         )
 
     async def _told(self, gone: Gone) -> None:
-        """Wait until the service has heard of the deletion."""
+        """Wait until the service has heard of the deletion, and of what else left its name."""
+        core, place = self._core, (gone.zone, gone.remote_parent, gone.remote_name)
 
-        def told() -> bool:
-            intent = self._core.journal.get(gone.ino)
-            return intent is None or not intent.gone
+        def leaving() -> list[int]:
+            pending = [each.ino for each in core.journal.leaving() if not each.parked]
+            return [
+                each.ino
+                for each in core.tree.get_all(pending)
+                if (each.zone, each.remote_parent, each.remote_name) == place
+            ]
 
-        self._dispatcher.hurry([gone.ino])
+        self._dispatcher.hurry(leaving())
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
-                lambda: told() or self._core.service.link.state != "online"
+                lambda: not leaving() or core.service.link.state != "online"
             )
-        if not told():
-            away = self._core.service.link.state != "online"
+        if leaving():
+            away = core.service.link.state != "online"
             raise OSError(errno.ENETUNREACH if away else errno.EBUSY, "not deleted there yet")

@@ -52,6 +52,17 @@ def test_a_new_file_where_an_old_one_was_becomes_its_next_version(away: dict[str
     ]
 
 
+@pytest.mark.parametrize("reading", [False, True])
+def test_what_was_deleted_as_itself_has_no_heir(reading: bool) -> None:
+    """What was put into the trash is there, and the new file of its name has no history."""
+    trashed = intent(2, gone=True, place=True, held=reading), old_file(2, A)
+    steps = fold([trashed[0], intent(3, generation=9)], {2: trashed[1], 3: new_file(3, A)})
+    assert [(step.action, step.ino) for step in steps] == [(Action.DELETE, 2), (Action.UPLOAD, 3)]
+    assert steps[1].after == {2}
+    assert fold([trashed[0]], {2: trashed[1]}, {A})  # nor does it wait for one who writes there
+    assert bool(fold([trashed[0]], {2: trashed[1]})) is not reading
+
+
 def test_the_old_file_waits_while_its_successor_is_being_written() -> None:
     """Nothing is deleted on the service before the bytes that replace it are complete."""
     assert (

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import time
@@ -135,6 +136,26 @@ def test_what_waits_is_told_by_its_place_and_kind(mounted: Mounted) -> None:
         eventually(later, what="both wait")
     mounted.sync()
     assert mounted.status()["uploads"] == []
+
+
+def test_changes_without_bytes_are_told_from_files(mounted: Mounted) -> None:
+    """Programs can tell a file that is only here from a folder, a rename or a removal, and each
+    has its path, also in a folder that was removed with it."""
+    names = ("new/made.txt", "moved.txt", "docs/report.md", "docs/2026/q1.csv")
+    os.listdir(mounted.root / "docs/2026")
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "new").mkdir()
+        (mounted.root / "new/made.txt").write_bytes(b"made\n")
+        (mounted.root / "notes.txt").rename(mounted.root / "moved.txt")
+        shutil.rmtree(mounted.root / "docs")
+        found = mounted.status()
+    said = {each["path"].partition("/")[2]: each["change"] for each in found["uploads"]}
+    assert {name: said[name] for name in names} == dict(
+        zip(names, ("content", "moved", "removed", "removed"), strict=True)
+    )
+    assert (said["new"], said["docs"]) == ("folder", "removed")
+    assert found["outbox"]["files"] == 1
+    mounted.sync()
 
 
 def test_many_refusals_are_a_few_lines(mounted: Mounted) -> None:

@@ -53,7 +53,7 @@ ROWS = (
     ),
     Row(r"pipx install( \.)?", NETWORK, ("packaging/pipx-test",)),
     Row(
-        r"systemctl --user (enable --now|status|edit|start|restart) zonedrive@default\.service",
+        r"systemctl --user (enable --now|status|edit|start|restart|reset-failed) zonedrive@default\.service",
         "needs a user instance of systemd",
         ("tests/systemd/test_service.py",),
     ),

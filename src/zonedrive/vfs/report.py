@@ -39,7 +39,8 @@ class Report:
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
         """state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
 
-        Also `notice`, one line, after a damaged database.
+        Also `notice`, one line, after a damaged database.  `outbox.files` counts those that wait
+        with bytes; the others are folders, renames and removals, as `change` of an upload says.
 
         `under` limits the uploads to what is in these folders; of those at most `most` are given,
         the most urgent ones, while `outbox` counts all.
@@ -63,6 +64,7 @@ class Report:
                 "failed": counted.count("failed"),
                 "conflicts": len(self.conflicts()),
                 "bytes": sum(intent.size for intent in intents),
+                "files": sum(intent.generation != 0 for intent in intents),
             },
             "uploads": [self._upload(intent, states[intent.ino]) for intent in shown],
             "cache": {"bytes": core.cache.usage(), "limit": core.cache.limit},
@@ -247,21 +249,31 @@ class Report:
             "size": intent.size,
             "sent": min(self._uploads.sent(intent.ino), intent.size),
             "error": intent.error or self._trouble(intent),
+            "change": self._change(intent),
         }
+
+    def _change(self, intent: Intent) -> str:
+        """What the service is to hear: content, folder (a new one), moved or removed."""
+        if intent.gone:
+            return "removed"
+        if intent.generation:
+            return "content"
+        return "folder" if self._core.tree.get(intent.ino).is_new else "moved"
 
     def path(self, ino: int) -> str:
         """Where an inode is, or, removed here, where the service still has it."""
-        core = self._core
-        inode = core.tree.get(ino)
-        if inode.parent != NOWHERE:
-            return core.tree.path(ino)
-        doubt = core.doubts.get(ino)
-        above = inode.remote_parent or (doubt.folder if doubt else "")
-        name = inode.remote_name or (doubt.name if doubt else "") or inode.name
-        folder = core.tree.by_remote(inode.zone, above)
-        if folder is None or folder.parent == NOWHERE:
-            return name
-        return f"{core.tree.path(folder.ino)}/{name}"
+        core, parts = self._core, []
+        inode: Inode | None = core.tree.get(ino)
+        while inode is not None and inode.ino != ROOT:
+            if inode.parent != NOWHERE:
+                parts.append(inode.name)
+                inode = core.tree.find(inode.parent)
+                continue
+            doubt = core.doubts.get(inode.ino)
+            above = inode.remote_parent or (doubt.folder if doubt else "")
+            parts.append(inode.remote_name or (doubt.name if doubt else "") or inode.name)
+            inode = core.tree.by_remote(inode.zone, above)
+        return "/".join(reversed(parts))
 
     async def versions(self, inode: Inode) -> list[Any]:
         """The versions of a file, newest first.  Raises NotSupported."""

@@ -16,7 +16,7 @@ import pyfuse3
 import trio
 
 from zonedrive.errors import MountError
-from zonedrive.fuse import invalidate, tuning
+from zonedrive.fuse import invalidate, mountpoint, tuning
 from zonedrive.fuse.alarm import Alarm
 from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
@@ -44,6 +44,7 @@ class Session:
         self._operations = Operations(files)
         self._invalidations = invalidations
         self._source = source
+        self._device: str | None = None  # the mount's, in the kernel's table
         self._telling = trio.CancelScope()
         self.ended = trio.Event()
 
@@ -63,6 +64,7 @@ class Session:
                 _reason(said, str(wrong), self.folder),
                 remedy=f"run 'zonedrive doctor {self.folder}'",
             ) from wrong
+        self._device = _device_at(self.folder)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer the kernel until `stop`, cancellation, or an unmount from outside; sets `ended`.
@@ -90,8 +92,12 @@ class Session:
         self._telling.cancel()
 
     def close(self) -> None:
-        """Unmount (lazily, so that it always works) and free what the session holds."""
-        pyfuse3.close(unmount=True)
+        """Unmount (lazily, so that it always works) and free what the session holds.
+
+        What is unmounted already is left alone: libfuse would complain, or take away whatever
+        somebody else has mounted there since.
+        """
+        pyfuse3.close(unmount=_device_at(self.folder) == self._device)
 
     async def _answer(self) -> None:
         try:
@@ -140,6 +146,12 @@ class Session:
         except MountError:
             self.stop()
             raise
+
+
+def _device_at(folder: Path) -> str | None:
+    """Of the topmost mount there."""
+    found = mountpoint.at(folder)
+    return found.device if found else None
 
 
 @contextmanager

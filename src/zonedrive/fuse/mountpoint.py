@@ -33,6 +33,7 @@ class Mount:
     kind: str  # file system type with subtype, such as fuse.zonedrive
     source: str
     user: int | None = None  # who made it, where it is one of FUSE
+    device: str = ""  # `major:minor`, another one for each mount of FUSE
 
     @property
     def ours(self) -> bool:
@@ -47,9 +48,11 @@ def mounts(table: Path = TABLE) -> list[Mount]:
         before, _, after = line.partition(b" - ")
         kind, source, options = after.split(b" ")[:3]
         who = re.search(rb"(?:^|,)user_id=([0-9]+)", options)
-        path = Path(os.fsdecode(_unescaped(before.split(b" ")[4])))
+        fields = before.split(b" ")
+        path = Path(os.fsdecode(_unescaped(fields[4])))
         user = int(who[1]) if who else None
-        found.append(Mount(path, os.fsdecode(kind), os.fsdecode(_unescaped(source)), user))
+        device = os.fsdecode(fields[2])
+        found.append(Mount(path, os.fsdecode(kind), os.fsdecode(_unescaped(source)), user, device))
     return found
 
 

@@ -58,6 +58,20 @@ def test_a_mount_in_use_is_not_detached_but_lazily(mount: Mount) -> None:
     assert served.wait()[0] == "ended\n"
 
 
+def test_what_is_unmounted_already_is_not_unmounted_again(mount: Mount) -> None:
+    """The end after a lazy unmount is silent, and another mount that is there by now stays."""
+    served = mount()
+    with subprocess.Popen(["sleep", "60"], cwd=served.path) as user:
+        mountpoint.detach(served.path, lazy=True)
+        other = mount()  # the first one is served on, as it is in use
+        assert served.process.poll() is None
+        assert served.stop() == ("ended\n", "")
+        assert os.listdir(other.path) == []
+        assert mountpoint.at(other.path) is not None
+        user.kill()
+    assert other.stop() == ("ended\n", "")
+
+
 def test_a_free_folder_passes(tmp_path: Path) -> None:
     """An empty folder can be mounted on, also through a symbolic link."""
     (tmp_path / "real").mkdir()

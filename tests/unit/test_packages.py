@@ -39,12 +39,14 @@ def test_the_package_with_libraries_inside_has_all_that_zonedrive_needs() -> Non
 
 
 def test_debians_libraries_are_all_that_zonedrive_needs() -> None:
-    """A package on Debian's libraries names each, for the build and for the sandbox."""
+    """A package on Debian's libraries names each, and none too old, as Ubuntu 24.04 has them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     control = (DEBIAN / "control.13").read_text()
     source, _, package = control.partition("\nPackage: ")
-    for name in names(project["dependencies"]):
+    for requirement in project["dependencies"]:
+        name, least = re.findall(r"^([\w-]+)>=([\d.]+)", requirement)[0]
         assert f"python3-{name}," in f"{source},".replace("\n", ",")
+        assert f"python3-{name} (>= {least})" in package
     for name in names(project["optional-dependencies"]["sandbox"]):
         assert re.search(rf"Recommends:[^:]*python3-{name}[,\n]", package)
 

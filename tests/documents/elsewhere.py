@@ -53,6 +53,12 @@ ROWS = (
     ),
     Row(r"pipx install( \.)?", NETWORK, ("packaging/pipx-test",)),
     Row(
+        r'"\$\(pipx environment --value PIPX_LOCAL_VENVS\)/zonedrive/bin/python"'
+        r" -m zonedrive\.cli\.reference ~/\.local/share",
+        "needs what pipx has installed",
+        ("packaging/pipx-test",),
+    ),
+    Row(
         r"systemctl --user (enable --now|status|edit|start|restart|reset-failed) zonedrive@default\.service",
         "needs a user instance of systemd",
         ("tests/systemd/test_service.py",),

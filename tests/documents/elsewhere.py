@@ -59,7 +59,8 @@ ROWS = (
         ("packaging/pipx-test",),
     ),
     Row(
-        r"systemctl --user (enable --now|status|edit|start|restart|reset-failed) zonedrive@default\.service",
+        r"systemctl --user (enable --now|status|edit|start|restart|reset-failed)"
+        r" zonedrive@default\.service",
         "needs a user instance of systemd",
         ("tests/systemd/test_service.py",),
     ),

@@ -139,22 +139,27 @@ def test_what_waits_is_told_by_its_place_and_kind(mounted: Mounted) -> None:
 
 
 def test_changes_without_bytes_are_told_from_files(mounted: Mounted) -> None:
-    """Programs can tell a file that is only here from a folder, a rename or a removal, and each
-    has its path, also in a folder that was removed with it."""
-    names = ("new/made.txt", "moved.txt", "docs/report.md", "docs/2026/q1.csv")
+    """A file that is only here is not mixed up with a folder, a rename or a removal, and each has
+    its path, also in a folder that was removed with it."""
     os.listdir(mounted.root / "docs/2026")
     with mounted.deployment.faulty(down=True):
         (mounted.root / "new").mkdir()
-        (mounted.root / "new/made.txt").write_bytes(b"made\n")
         (mounted.root / "notes.txt").rename(mounted.root / "moved.txt")
         shutil.rmtree(mounted.root / "docs")
-        found = mounted.status()
-    said = {each["path"].partition("/")[2]: each["change"] for each in found["uploads"]}
-    assert {name: said[name] for name in names} == dict(
-        zip(names, ("content", "moved", "removed", "removed"), strict=True)
-    )
-    assert (said["new"], said["docs"]) == ("folder", "removed")
-    assert found["outbox"]["files"] == 1
+        names_only = mounted.machine.done("status")
+        (mounted.root / "new/made.txt").write_bytes(b"made\n")
+        said = mounted.machine.done("status")
+    first, then = names_only.splitlines()[0], said.splitlines()[0]
+    assert re.fullmatch(r"\d changes \(new folders, renames, removals\) are only .*", first)
+    assert re.fullmatch(r"1 file \(5 bytes\) and \d changes \(.*\) are only on this machine", then)
+    kinds = {
+        "new/made.txt": "pending +5 bytes",
+        "new": "pending, new folder",
+        "moved.txt": "pending, renamed",
+        "docs/2026/q1.csv": "pending, removed",
+    }
+    for name, kind in kinds.items():
+        assert re.search(rf"^ *{mounted.root.name}/{name} +{kind}", said, re.MULTILINE), said
     mounted.sync()
 
 

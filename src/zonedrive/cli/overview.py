@@ -19,6 +19,9 @@ NOT_SENDING = {
 }
 """What each state but `online` means."""
 
+CHANGES = {"folder": "new folder", "moved": "renamed", "removed": "removed"}
+"""What waits without bytes."""
+
 
 def picture(found: dict[str, Any], *, part: bool, rows: int) -> list["RenderableType"]:
     """Lines and tables; `part`: of some paths only; `rows`: uploads to show at most."""
@@ -47,7 +50,11 @@ def verdict(found: dict[str, Any], *, part: bool) -> str:
     if not waiting:
         return f"everything{' there' if part else ''} is on the service"
     verb = "is" if waiting == 1 else "are"
-    said = f"{count(waiting, 'file')} ({amount(outbox['bytes'])}) {verb} only on this machine"
+    files = outbox.get("files", waiting)  # who looks without a daemon cannot tell
+    what = [f"{count(files, 'file')} ({amount(outbox['bytes'])})"] if files else []
+    if files < waiting:
+        what.append(f"{count(waiting - files, 'change')} (new folders, renames, removals)")
+    said = f"{' and '.join(what)} {verb} only on this machine"
     if outbox["failed"] == waiting:
         return f"{said}, refused by the service"
     return f"{said}, {outbox['failed']} of them refused" if outbox["failed"] else said
@@ -104,7 +111,7 @@ def _uploads(found: dict[str, Any], waiting: int, rows: int) -> list["Renderable
 
 def _table(uploads: list[dict[str, Any]]) -> "RenderableType":
     columns = ["path", "state", "size", "sent"]
-    rows = [[one["path"], one["state"], amount(one["size"]), _sent(one)] for one in uploads]
+    rows = [[one["path"], *_kind_and_size(one), _sent(one)] for one in uploads]
     if any(one["error"] for one in uploads):
         columns.append("why")
         rows = [[*row, one["error"] or ""] for row, one in zip(rows, uploads, strict=True)]
@@ -113,8 +120,13 @@ def _table(uploads: list[dict[str, Any]]) -> "RenderableType":
 
 def _line(one: dict[str, Any]) -> "RenderableType":
     """An upload where there is no room for a table."""
-    said = [one["state"], amount(one["size"]), _sent(one), one["error"] or ""]
+    said = [*_kind_and_size(one), _sent(one), one["error"] or ""]
     return words(f"{one['path']}: {', '.join(each for each in said if each)}")
+
+
+def _kind_and_size(one: dict[str, Any]) -> tuple[str, str]:
+    change = CHANGES.get(one.get("change", ""))
+    return (f"{one['state']}, {change}", "") if change else (one["state"], amount(one["size"]))
 
 
 def _sent(one: dict[str, Any]) -> str:

@@ -39,11 +39,11 @@ class Report:
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
         """state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
 
-        Also `notice`, one line, after a damaged database.  `outbox.files` counts those that wait
-        with bytes; the others are folders, renames and removals, as `change` of an upload says.
+        Also `notice`, one line, after a damaged database.
 
         `under` limits the uploads to what is in these folders; of those at most `most` are given,
-        the most urgent ones, while `outbox` counts all.
+        the most urgent ones, while `outbox` counts all.  This is for people, who are also told
+        `change` of each, and in the outbox `files`: how many have bytes that are only here.
         """
         core = self._core
         intents = self._below(under)
@@ -64,9 +64,13 @@ class Report:
                 "failed": counted.count("failed"),
                 "conflicts": len(self.conflicts()),
                 "bytes": sum(intent.size for intent in intents),
-                "files": sum(intent.generation != 0 for intent in intents),
+                **({} if most is None else {"files": sum(bool(one.generation) for one in intents)}),
             },
-            "uploads": [self._upload(intent, states[intent.ino]) for intent in shown],
+            "uploads": [
+                self._upload(intent, states[intent.ino])
+                | ({} if most is None else {"change": self._change(intent)})
+                for intent in shown
+            ],
             "cache": {"bytes": core.cache.usage(), "limit": core.cache.limit},
             "tree": {"entries": entries, "folders": folders},
             **({"notice": said} if (said := losses.notice(core)) else {}),
@@ -249,7 +253,6 @@ class Report:
             "size": intent.size,
             "sent": min(self._uploads.sent(intent.ino), intent.size),
             "error": intent.error or self._trouble(intent),
-            "change": self._change(intent),
         }
 
     def _change(self, intent: Intent) -> str:

@@ -1,9 +1,33 @@
-"""Who we are to the service: accounts, secrets, the logon, and the bearer in each request."""
+"""Who we are to the service: accounts, secrets, the logon, and the bearer in each request.
 
-from zonedrive.logon.account import Account
-from zonedrive.logon.keys import data_box
-from zonedrive.logon.secrets import Secret, SecretStore, open_store
-from zonedrive.logon.session import BearerAuth
-from zonedrive.logon.stored import stored
+Each name is imported when it is first asked for: an account alone needs no HTTP.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zonedrive.logon.account import Account
+    from zonedrive.logon.credentials import stored
+    from zonedrive.logon.keys import data_box
+    from zonedrive.logon.secrets import Secret, SecretStore, open_store
+    from zonedrive.logon.session import BearerAuth
 
 __all__ = ["Account", "BearerAuth", "Secret", "SecretStore", "data_box", "open_store", "stored"]
+
+_HOMES = {
+    "account": ("Account",),
+    "credentials": ("stored",),
+    "keys": ("data_box",),
+    "secrets": ("Secret", "SecretStore", "open_store"),
+    "session": ("BearerAuth",),
+}
+"""The names by the module that has them; no module has the name of one of them."""
+
+
+def __getattr__(name: str) -> object:
+    home = next((each for each, names in _HOMES.items() if name in names), "")
+    if not home:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return found

@@ -2,31 +2,38 @@
 
 What `__all__` names is for everybody's programs and stays as it is: see README.md beside this file.
 The other names are zonedrive's own, for the daemon.
+
+Each is imported when it is first asked for: a command that needs an address alone does not load a
+client, which takes longer than all else that it does.
 """
 
-from zonedrive.model import (
-    Attributes,
-    Entry,
-    Group,
-    Level,
-    Member,
-    NewToken,
-    Scope,
-    Token,
-    Version,
-    Zone,
-)
-from zonedrive.remote.client import Client, Credentials
-from zonedrive.remote.directory import Directory
-from zonedrive.remote.link import Link as Link
-from zonedrive.remote.link import State as State
-from zonedrive.remote.profile import Profile as Profile
-from zonedrive.remote.profile import load_profile as load_profile
-from zonedrive.remote.service import Service as Service
-from zonedrive.remote.service import open_service as open_service
-from zonedrive.remote.transfer import Cancelled as Cancelled
-from zonedrive.remote.transfer import Download as Download
-from zonedrive.remote.transfer import Transfer as Transfer
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zonedrive.model import (
+        Attributes,
+        Entry,
+        Group,
+        Level,
+        Member,
+        NewToken,
+        Scope,
+        Token,
+        Version,
+        Zone,
+    )
+    from zonedrive.remote.client import Client, Credentials
+    from zonedrive.remote.directory import Directory
+    from zonedrive.remote.link import Link as Link
+    from zonedrive.remote.link import State as State
+    from zonedrive.remote.profile import Profile as Profile
+    from zonedrive.remote.profile import load_profile as load_profile
+    from zonedrive.remote.service import Service as Service
+    from zonedrive.remote.service import open_service as open_service
+    from zonedrive.remote.transfer import Cancelled as Cancelled
+    from zonedrive.remote.transfer import Download as Download
+    from zonedrive.remote.transfer import Transfer as Transfer
 
 __all__ = [
     "Attributes",
@@ -43,3 +50,21 @@ __all__ = [
     "Version",
     "Zone",
 ]
+
+_HOMES = {
+    "client": ("Client", "Credentials"),
+    "directory": ("Directory",),
+    "link": ("Link", "State"),
+    "profile": ("Profile", "load_profile"),
+    "service": ("Service", "open_service"),
+    "transfer": ("Cancelled", "Download", "Transfer"),
+}
+"""Names by the module that has them; what `__all__` has beside these is the model's."""
+
+
+def __getattr__(name: str) -> object:
+    home = next((f"{__name__}.{each}" for each, names in _HOMES.items() if name in names), "")
+    if not home and name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(home or "zonedrive.model"), name)
+    return found

@@ -172,7 +172,8 @@ def _first_process(process: "subprocess.Popen[bytes]", log: Path) -> int:
     """The child of `unshare`, once it has its user's manager."""
 
     def found() -> int:
-        assert process.poll() is None, f"no machine could be made: {log.read_text()[-2000:]}"
+        if process.poll() is not None:  # nothing to wait for
+            raise RuntimeError(f"no machine could be made: {log.read_text()[-2000:]}")
         for first in _children(process.pid):
             for child in _children(first):
                 with contextlib.suppress(OSError):  # one of the many that come and go meanwhile

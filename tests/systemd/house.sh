@@ -50,7 +50,8 @@ mkdir stage stage/bin stage/units stage/none sbin
 ln -s "$command" stage/bin/zonedrive
 mount --bind stage/bin usr/local/bin
 for path in /usr/sbin/*; do ln -s "$path" sbin/; done
-ln -s "$checkout/packaging/mount.fuse.zonedrive" sbin/
+[ -e sbin/mount.fuse.zonedrive ] || # where a package is installed it is its own
+    ln -s "$checkout/packaging/mount.fuse.zonedrive" sbin/
 # Of the other user units of this machine only those that systemd itself stands on.
 for name in default basic sockets timers paths shutdown exit; do
     cp "usr/lib/systemd/user/$name.target" stage/units/

@@ -131,6 +131,21 @@ def test_what_is_not_on_the_service_is_not_trashed(mounted: Mounted) -> None:
     assert os.listdir(files(mounted)) == []
 
 
+def test_what_the_service_refuses_can_be_thrown_away(mounted: Mounted) -> None:
+    """Programs hear that it is only here, and offer to remove it for good."""
+    mounted.allow("refused")
+    path = mounted.root / "docs" / "refused.txt"
+    with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
+        path.write_bytes(b"only here\n")
+        eventually(lambda: mounted.status()["outbox"]["failed"] == 1, 30, what="it is refused")
+        refused(errno.EXDEV, lambda: trash(mounted, "docs/refused.txt"))
+        refused(errno.EXDEV, lambda: trash(mounted, "docs"))
+        assert path.read_bytes() == b"only here\n"
+    trash(mounted, "docs/refused.txt")  # it is tried again before
+    mounted.sync()
+    assert set(deleted(mounted)) == {"refused.txt"}
+
+
 def test_offline_it_waits(mounted: Mounted) -> None:
     """What the service has can be trashed without it; it is told later, also after a crash."""
     os.listdir(mounted.root / "docs")

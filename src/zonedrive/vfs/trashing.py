@@ -66,9 +66,9 @@ class Trashing:
     async def delete(self, parent: int, name: str) -> Gone:
         """Delete the entry of that name, with all that is in it.
 
-        Raises OSError: EXDEV where something of it stays on this machine (for that, programs offer
-        to remove it for good), EBUSY where it is being written, ENETUNREACH or EBUSY where it is
-        not on the service yet and does not get there soon.
+        Raises OSError: EXDEV where something of it stays on this machine or is refused by the
+        service (for that, programs offer to remove it for good), EBUSY where it is being written,
+        ENETUNREACH or EBUSY where it is not on the service yet and does not get there soon.
         """
         names = self._names
         folder = await names.folder(parent)
@@ -103,16 +103,33 @@ class Trashing:
         reached(Place.TRASHED)
 
     async def _all_sent(self, inode: Inode) -> None:
-        """Wait until the service has everything of it."""
+        """Wait until the service has everything of it, or has refused something once more."""
         self._dispatcher.hurry(each.ino for each in self._unsent(inode))
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
-                lambda: not self._unsent(inode) or self._core.service.link.state != "online"
+                lambda: (
+                    not self._unsent(inode)
+                    or self._core.service.link.state != "online"
+                    or self._is_refused(inode)
+                )
             )
+        if self._is_refused(inode):
+            raise OSError(errno.EXDEV, "the service refuses something in it, which is only here")
         if self._unsent(inode):
             if self._core.service.link.state != "online":
                 raise OSError(errno.ENETUNREACH, "something in it is not on the service yet")
             raise OSError(errno.EBUSY, "something in it is not on the service yet")
+
+    def _is_refused(self, inode: Inode) -> bool:
+        """Whether something of it was refused when it was tried last, and is not being tried."""
+        intents = [self._core.journal.get(each.ino) for each in self._unsent(inode)]
+        return any(
+            intent.failed
+            and intent.due_ns > time.time_ns()
+            and intent.ino not in self._dispatcher.running
+            for intent in intents
+            if intent is not None
+        )
 
     def _unsent(self, inode: Inode) -> list[Inode]:
         """What of it the service does not have yet.  Raises OSError, see `delete`."""

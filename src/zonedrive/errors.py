@@ -24,6 +24,10 @@ class ConfigError(ZonedriveError):
     """A setting, an option or an account file that cannot be used."""
 
 
+class Homeless(ConfigError):
+    """There is no folder of the user's for what zonedrive keeps."""
+
+
 class ProfileError(ConfigError):
     """A deployment profile that cannot be used; the message names file and line."""
 

@@ -9,11 +9,12 @@ import contextlib
 import errno
 import os
 import re
+import shlex
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from zonedrive.errors import ConfigError
+from zonedrive.errors import ConfigError, Homeless
 
 DEFAULT_ACCOUNT = "default"
 
@@ -64,15 +65,20 @@ def _base(variable: str, default: str) -> Path:
 
 
 def home() -> Path:
-    """The home folder.  Raises ConfigError where the system knows of none."""
+    """The home folder.  Raises Homeless where the system knows of none."""
     with contextlib.suppress(RuntimeError):
         found = Path.home()
         if found.is_absolute():
             return found
-    raise ConfigError(
+    raise Homeless(
         "there is no home folder for what zonedrive keeps",
         remedy="set HOME to a folder of yours",
     )
+
+
+def quoted(path: Path) -> str:
+    """The path as it is typed into a shell: with quotes where it has spaces or the like."""
+    return shlex.quote(os.fspath(path))
 
 
 def expanded(path: str) -> Path:

@@ -84,8 +84,22 @@ def test_no_home_for_the_doctor(machine: Machine) -> None:
     ended = nameless.run("doctor", environment=XDG | {"HOME": None})
     assert (ended.returncode, ended.stderr) == (1, "")
     assert "BAD  user: your user number has no name" in ended.stdout
+    assert "BAD  home folder: there is no home folder" in ended.stdout
     assert "set HOME to a folder of yours" in ended.stdout
+    for untrue in ("settings", "logon", "damaged"):
+        assert f"  {untrue}: " not in ended.stdout
     assert "ok   fuse device" in ended.stdout
+
+
+def test_a_home_that_is_no_folder(stranger: Person, deployment: Deployment) -> None:
+    """Neither a logon nor the doctor wants it to be made writable."""
+    none = XDG | {"HOME": "/dev/null"}
+    words = logon(deployment, stranger.machine)
+    said = refused(stranger, *words, environment=none, text=PASSWORD)
+    assert "Not a directory; set HOME" in said
+    said = stranger.run("doctor", environment=none).stdout
+    assert "BAD  state folder: it cannot be made: what is above it is no folder" in said
+    assert "make /dev/null writable" not in said
 
 
 def test_xdg_variables_that_are_no_paths(person: Person) -> None:

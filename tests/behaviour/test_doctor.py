@@ -105,6 +105,37 @@ def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
     assert mounted.deployment.base_url in mounted.log()
 
 
+def test_its_remedies_for_others_name_nobody(machine: Machine, deployment: Deployment) -> None:
+    """Whatever is wrong: neither the account nor a folder nor a profile of the person's own."""
+    case, client = "bigco-case4711", "Meier-GmbH"
+    machine.folders["STATE_HOME"] = machine.folder / "Clients" / client
+    machine.environment["XDG_STATE_HOME"] = str(machine.folders["STATE_HOME"])
+    machine.log_on(deployment, profile="sandbox", options=("--account", case))
+    state = machine.folders["STATE_HOME"] / "zonedrive" / case
+    (state / "account.json").chmod(0o644)
+    profile = machine.folder / f"{client}.toml"
+    profile.write_text("")
+    config = machine.folders["CONFIG_HOME"] / "zonedrive/config.toml"
+    config.parent.mkdir()
+    config.write_text(f'profile = "{profile.with_suffix("")}"\n')
+    account = ("doctor", "--account", case)
+    said = json.loads(machine.run(*account, "--json").stdout)["checks"]
+    assert [each["name"] for each in said if not each["ok"]] == ["state folder", "profile"]
+    shown = json.dumps(said) + machine.run(*account, "--report", "-").stdout
+    assert [name for name in (case, client, "Clients", str(machine.folder)) if name in shown] == []
+    assert f"run 'chmod -R go= {state}'" in machine.run(*account).stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "words"), [("/dev/full", "cannot be written to /dev/full"), ("", "needs the name")]
+)
+def test_a_report_that_cannot_be_written(machine: Machine, file: str, words: str) -> None:
+    """The file is named, and no other disk than its own is blamed."""
+    refused = machine.run("doctor", "--report", file)
+    assert refused.stderr.count("\n") == 1
+    assert words in refused.stderr and "XDG_STATE_HOME" not in refused.stderr
+
+
 @pytest.mark.mount("encrypt=false")
 def test_encryption_that_is_off_is_said(mounted: Mounted) -> None:
     """It is a choice, so it is in order; but nobody shall believe it were on."""

@@ -11,6 +11,7 @@ import click
 from zonedrive.cli import control, show
 from zonedrive.cli.options import account_option, json_option
 from zonedrive.daemon.protocol import Message
+from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 
@@ -54,6 +55,8 @@ def doctor(
 
     if report is not None and (profile or as_json):
         raise click.UsageError("--report goes with neither --profile nor --json.")
+    if report == "":
+        raise click.UsageError("--report needs the name of a file, or - to see the report.")
     paths = AccountPaths(account)
 
     def ask() -> Message:
@@ -95,5 +98,11 @@ def _report(patient: "Patient", checks: list[dict[str, object]], file: str) -> N
         for line in written.splitlines():
             show.line(line)
         return
-    Path(file).write_text(written, "utf-8")
+    try:
+        Path(file).write_text(written, "utf-8")
+    except OSError as wrong:
+        raise ZonedriveError(
+            f"the report cannot be written to {file} ({wrong.strerror})",
+            remedy="name another file, or - to see it",
+        ) from wrong
     show.say(f"the report is in {file}; read it before you send it")

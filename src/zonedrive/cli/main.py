@@ -148,7 +148,7 @@ def _flushed() -> int:
 
 def _run(given: list[str]) -> int:
     try:
-        if given and given[0].startswith(("https://", "http://")):
+        if given and given[0].lower().startswith(("https://", "http://")):
             # mount(8) calls `zonedrive URL DIR -o OPTIONS` for the type fuse.zonedrive.
             from zonedrive.cli.mount import mount_helper
 
@@ -188,6 +188,8 @@ def _refused(wrong: OSError) -> str:
         remedy = "; make room on the disk of your home folder, or where XDG_STATE_HOME is"
     elif wrong.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
         remedy = "; set XDG_STATE_HOME to a folder on a disk of this machine"
+    elif wrong.errno == errno.ENOTDIR and _is_of_ours(wrong.filename):
+        remedy = "; set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders of yours"
     elif wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and _is_of_ours(wrong.filename):
         remedy = "; make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR"
         remedy += " to folders of yours"

@@ -4,6 +4,7 @@ Must not know how a daemon works; it is started, or asked over its socket.
 """
 
 import os
+import shlex
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from zonedrive.daemon import ready
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint, options
-from zonedrive.paths import AccountPaths
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths
 
 UNMOUNT_SECONDS = 60.0
 
@@ -82,16 +83,24 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
     from zonedrive.logon.account import Account
 
     wanted = url.rstrip("/").lower()
-    found = []
+    there = []
     for paths in control.accounts():
         try:
             base_url = Account.load(paths).base_url
         except ZonedriveError:
             continue
-        if base_url.rstrip("/").lower() == wanted and account in (None, paths.account):
-            found.append(paths)
+        if base_url.rstrip("/").lower() == wanted:
+            there.append(paths)
+    found = [paths for paths in there if account in (None, paths.account)]
     if not found:
-        remedy = f"run 'zonedrive logon {url}'"
+        named = "" if account in (None, DEFAULT_ACCOUNT) else f" --account {account}"
+        remedy = f"run 'zonedrive logon {shlex.quote(url)}{named}'"
+        if there:
+            names = " or ".join(f"account={paths.account}" for paths in there)
+            raise ConfigError(
+                f"the account '{account}' is not logged on at {url}",
+                remedy=f"{remedy}, or say {names}, which is",
+            )
         if os.geteuid() == 0:
             remedy += ", or, to mount for a user who is, give -o setuid=USER"
         raise ConfigError(f"nobody is logged on at {url}", remedy=remedy)

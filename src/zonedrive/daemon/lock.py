@@ -12,7 +12,7 @@ from pathlib import Path
 
 from zonedrive.errors import AlreadyRunning, MountError
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import private_dir
+from zonedrive.paths import private_dir, quoted
 
 LEAVING_SECONDS = 20.0
 """How long a daemon whose mount is gone already may take to close its stores."""
@@ -79,7 +79,7 @@ class Lock:
             return AlreadyRunning(f"another zonedrive is starting for account {self._account}")
         return AlreadyRunning(
             f"account {self._account} is mounted already at {who.mountpoint} (process {who.pid})",
-            remedy=f"run 'zonedrive unmount {who.mountpoint}' first",
+            remedy=f"run 'zonedrive unmount {quoted(who.mountpoint)}' first",
         )
 
 

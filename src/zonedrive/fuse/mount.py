@@ -21,6 +21,7 @@ from zonedrive.fuse.alarm import Alarm
 from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
 from zonedrive.fuse.verbs import Verbs
+from zonedrive.paths import quoted
 
 MAX_TASKS = 1000
 """Requests answered at the same time.  The default of 99 would let 99 readers that wait for the
@@ -53,6 +54,7 @@ class Session:
 
         Raises MountError with the reason that libfuse or fusermount3 gave.
         """
+        mountpoint.check_sharing(self.folder, options.kernel)
         said: list[str] = []
         try:
             with _captured_stderr(said):
@@ -62,7 +64,7 @@ class Session:
         except RuntimeError as wrong:
             raise MountError(
                 _reason(said, str(wrong), self.folder),
-                remedy=f"run 'zonedrive doctor {self.folder}'",
+                remedy=f"run 'zonedrive doctor {quoted(self.folder)}'",
             ) from wrong
         self._device = _device_at(self.folder)
 

@@ -8,12 +8,17 @@ import errno
 import os
 import re
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from zonedrive.errors import MountError
+from zonedrive.paths import quoted
 
 KIND = "fuse.zonedrive"
+FUSE_CONF = Path("/etc/fuse.conf")
+SHARING = frozenset({"allow_other", "allow_root"})
+LET_OTHERS = f"run 'echo user_allow_other >>{FUSE_CONF}' as root"
 TABLE = Path("/proc/self/mountinfo")
 
 PROBE_SECONDS = 10.0
@@ -34,6 +39,7 @@ class Mount:
     source: str
     user: int | None = None  # who made it, where it is one of FUSE
     device: str = ""  # `major:minor`, another one for each mount of FUSE
+    options: frozenset[str] = frozenset()  # of the mount and of its file system
 
     @property
     def ours(self) -> bool:
@@ -52,7 +58,9 @@ def mounts(table: Path = TABLE) -> list[Mount]:
         path = Path(os.fsdecode(_unescaped(fields[4])))
         user = int(who[1]) if who else None
         device = os.fsdecode(fields[2])
-        found.append(Mount(path, os.fsdecode(kind), os.fsdecode(_unescaped(source)), user, device))
+        how = frozenset(os.fsdecode(b",".join((*fields[5:6], options))).split(","))
+        shown = os.fsdecode(_unescaped(source))
+        found.append(Mount(path, os.fsdecode(kind), shown, user, device, how))
     return found
 
 
@@ -98,12 +106,12 @@ def check(path: str) -> Path:
         if not dead(folder):
             raise MountError(
                 f"{folder} is already a mount (of {mount.source})",
-                remedy=f"run 'zonedrive unmount {folder}' first" if mount.ours else "",
+                remedy=f"run 'zonedrive unmount {quoted(folder)}' first" if mount.ours else "",
             )
         if not mount.ours:
             raise MountError(
                 f"{folder} is a dead mount of {mount.source}",
-                remedy=f"run 'fusermount3 -uz {folder}' first",
+                remedy=f"run 'fusermount3 -uz {quoted(folder)}' first",
             )
         detach(folder, lazy=True)
     if around := holding(folder):
@@ -112,7 +120,8 @@ def check(path: str) -> Path:
         with os.scandir(folder) as entries:
             empty = next(entries, None) is None
     except FileNotFoundError as wrong:
-        raise MountError(f"{folder} does not exist", remedy=f"run 'mkdir -p {folder}'") from wrong
+        make = f"run 'mkdir -p {quoted(folder)}'"
+        raise MountError(f"{folder} does not exist", remedy=make) from wrong
     except NotADirectoryError as wrong:
         raise MountError(f"{folder} is not a folder") from wrong
     except OSError as wrong:
@@ -122,6 +131,36 @@ def check(path: str) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise MountError(f"{folder} is not yours to mount on", remedy="choose a folder of yours")
     return folder
+
+
+def may_share() -> bool:
+    """Whether users may let others into their mounts.  Raises OSError."""
+    try:
+        text = FUSE_CONF.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        return False
+    return re.search(r"^\s*user_allow_other\s*$", text, re.M) is not None
+
+
+def check_sharing(folder: Path, options: Collection[str]) -> None:
+    """Raise MountError where others are to be let in, and the machine does not allow that."""
+    wanted = sorted(SHARING & set(options))
+    if not wanted or os.geteuid() == 0:
+        return
+    try:
+        allowed = may_share()
+    except OSError as wrong:
+        raise MountError(
+            f"{folder} cannot be mounted with {wanted[0]}: {FUSE_CONF} cannot be read"
+            f" ({wrong.strerror})",
+            remedy=f"run 'chmod a+r {FUSE_CONF}' as root, or leave {wanted[0]} out",
+        ) from wrong
+    if not allowed:
+        raise MountError(
+            f"{folder} cannot be mounted: option {wanted[0]} only allowed if 'user_allow_other' is"
+            f" set in {FUSE_CONF}",
+            remedy=f"{LET_OTHERS}, or leave {wanted[0]} out",
+        )
 
 
 def dead(path: Path) -> bool:
@@ -143,7 +182,7 @@ def dead(path: Path) -> bool:
         probe.kill()
         raise MountError(
             f"the mount at {path} does not answer",
-            remedy=f"run 'zonedrive unmount --now {path}'",
+            remedy=f"run 'zonedrive unmount --now {quoted(path)}'",
         ) from slow
     if not failed:
         return False

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from zonedrive.errors import StoreError
-from zonedrive.paths import AccountPaths, write_private
+from zonedrive.paths import AccountPaths, quoted, write_private
 
 Kind = Literal["keyring", "credentials", "file"]
 KEYRING_SERVICE: Final = "zonedrive"
@@ -139,7 +139,9 @@ class FileStore:
         except OSError as wrong:
             raise StoreError(f"{path} cannot be read ({wrong.strerror})") from wrong
         if stat.S_IMODE(found.st_mode) & 0o077:
-            raise StoreError(f"{path} can be read by others", remedy=f"run chmod 600 {path}")
+            raise StoreError(
+                f"{path} can be read by others", remedy=f"run 'chmod 600 {quoted(path)}'"
+            )
         if found.st_uid != os.geteuid():
             raise StoreError(f"{path} belongs to another user", remedy="remove it and log on again")
         return self._parsed(text, path)

@@ -1,6 +1,7 @@
 """`mount` and `unmount` as far as they need no service."""
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from tests.unit.cli.stand_in import URL, daemon, log_on, run
 from tests.unit.fuse.mounted import MemoryMount
 from zonedrive.cli.mount import _account_of, unmount
 from zonedrive.cli.sandbox import sandbox
-from zonedrive.errors import ConfigError
+from zonedrive.errors import ConfigError, MountError
 from zonedrive.fuse import mountpoint
 
 
@@ -81,6 +82,48 @@ def test_mount_8_finds_the_account_by_the_address() -> None:
         _account_of("https://b.example", None)
     with pytest.raises(ConfigError, match="nobody is logged on"):
         _account_of("https://c.example", None)
+
+
+def test_mount_8_says_which_account_is_not_logged_on() -> None:
+    """Another one being logged on there is no help; the command named is for the one wanted."""
+    log_on()
+    with pytest.raises(ConfigError) as refused:
+        _account_of(URL, "work")
+    assert refused.value.line().startswith(f"the account 'work' is not logged on at {URL}; run")
+    assert f"'zonedrive logon {URL} --account work'" in refused.value.remedy
+    assert "account=default" in refused.value.remedy
+    with pytest.raises(ConfigError, match="nobody") as refused:
+        _account_of("https://elsewhere.example", "work")
+    assert "https://elsewhere.example --account work'" in refused.value.remedy
+
+
+def test_a_folder_in_a_remedy_can_be_pasted_into_a_shell(home: Path) -> None:
+    """Also one with a space in its name, and a quote."""
+    folder = home / "My Zones (Bob's)"
+    with pytest.raises(MountError) as refused:
+        mountpoint.check(str(folder))
+    command = refused.value.remedy.removeprefix("run '").removesuffix("'")
+    assert shlex.split(command) == ["mkdir", "-p", str(folder)]
+
+
+def test_an_address_may_be_shouted(home: Path) -> None:
+    """A line in fstab with HTTPS:// is an address, too, and no command."""
+    assert "nobody is logged on" in run("HTTPS://ELSEWHERE", "x").stderr
+
+
+def test_others_are_let_in_only_where_the_machine_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal names what is missing, and the command that adds it."""
+    monkeypatch.setattr(mountpoint, "FUSE_CONF", tmp_path / "fuse.conf")
+    mountpoint.check_sharing(tmp_path, ["allow_other"])  # root needs nobody's leave
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    mountpoint.check_sharing(tmp_path, ["ro"])
+    with pytest.raises(MountError, match="allow_root only allowed if 'user_allow_other'") as no:
+        mountpoint.check_sharing(tmp_path, ["ro", "allow_root"])
+    assert "run 'echo user_allow_other >>/etc/fuse.conf' as root" in no.value.remedy
+    (tmp_path / "fuse.conf").write_text("user_allow_other\n")
+    mountpoint.check_sharing(tmp_path, ["allow_other"])
 
 
 def test_the_form_of_mount_8_is_understood(home: Path) -> None:

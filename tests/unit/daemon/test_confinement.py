@@ -9,6 +9,7 @@ import pytest
 from zonedrive.daemon.checkup import confinement
 from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.lock import Holder
+from zonedrive.fuse import mountpoint
 
 # In the form of the profile that AppArmor 4 brings along.
 PROFILE = """
@@ -46,10 +47,10 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("LOADED", "loaded"),
         ("PROFILE", "apparmor.d/fusermount3"),
         ("MESSAGES", "kmsg"),
-        ("FUSE_CONF", "fuse.conf"),
         ("FSTAB", "fstab"),
     ):
         monkeypatch.setattr(confinement, name, tmp_path / file)
+    monkeypatch.setattr(mountpoint, "FUSE_CONF", tmp_path / "fuse.conf")
     monkeypatch.setattr(confinement, "UNITS", (str(tmp_path / "units"),))
     monkeypatch.setattr("os.getuid", lambda: 1000)
     return tmp_path
@@ -142,9 +143,12 @@ UNIT = "[Service]\nEnvironment=MOUNTPOINT=%h/Zones OPTIONS=settle=2,allow_other\
 
 
 def test_others_may_enter_where_root_allows_it(system: Path) -> None:
-    """Looked at where /etc/fstab or a unit of systemd wants it, and nowhere else."""
+    """Wrong only where /etc/fstab or a unit of systemd wants it; else what to do is said."""
     (system / "fstab").write_text(FSTAB.format("settle=2"))
-    assert confinement.sharing(patient()) is None
+    found = confinement.sharing(patient())
+    assert found is not None and found.ok
+    assert "no user_allow_other" in found.detail
+    assert "echo user_allow_other >>/etc/fuse.conf" in found.remedy
     (system / "fstab").write_text(FSTAB.format("allow_other"))
     found = confinement.sharing(patient())
     assert found is not None and not found.ok
@@ -162,7 +166,8 @@ def test_a_unit_may_want_others_to_enter(system: Path) -> None:
     folder = system / "units/zonedrive@default.service.d"
     folder.mkdir(parents=True)
     (folder / "own.conf").write_text("# OPTIONS=allow_other\n")
-    assert confinement.sharing(patient()) is None
+    found = confinement.sharing(patient())
+    assert found is not None and found.ok
     (folder / "own.conf").write_text(UNIT)
     found = confinement.sharing(patient())
     assert found is not None and "systemd unit wants allow_other" in found.detail

@@ -184,6 +184,7 @@ def test_the_table_of_mounts_is_read_with_its_escapes(tmp_path: Path) -> None:
     assert [str(mount.path) for mount in found] == ["/proc", "/home/a b\\c", "/over"]
     assert [mount.ours for mount in found] == [False, True, True]
     assert found[1].source == "https://x 1"
+    assert found[1].options == {"rw", "user_id=0"}
 
 
 def test_a_killed_reader_does_not_freeze_the_mount(mount: Mount) -> None:

@@ -37,6 +37,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("user", machine.user),
     ("AppArmor", confinement.apparmor),
     ("allow_other", confinement.sharing),
+    ("home folder", folders.home),
     ("settings", account.settings),
     ("state folder", folders.state),
     ("runtime folder", folders.runtime),

@@ -5,14 +5,13 @@ Must not ask the service anything.
 
 import re
 import time
-from importlib import resources
 
 from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
-from zonedrive.errors import ConfigError, StoreError, ZonedriveError
+from zonedrive.errors import ConfigError, Homeless, StoreError, ZonedriveError
 from zonedrive.logon import keys
 from zonedrive.paths import config_file
-from zonedrive.remote import load_profile
+from zonedrive.remote.profile import load_profile, packaged
 from zonedrive.tree.glance import is_sealed
 
 AGAIN = "run 'zonedrive logon URL' again"
@@ -23,10 +22,12 @@ WHERE = {
 }
 
 
-def settings(patient: Patient) -> Finding:
+def settings(patient: Patient) -> Finding | None:
     """The settings file."""
     try:
         _ = patient.settings
+    except Homeless:
+        return None  # `home folder` says so
     except ConfigError as wrong:
         line = re.search(r"config\.toml(?::| line |, line )([0-9]+)", wrong.message)
         where = f" (line {line[1]})" if line else ""
@@ -37,11 +38,13 @@ def settings(patient: Patient) -> Finding:
     return Finding(True, "config.toml is sound")
 
 
-def logon(patient: Patient) -> Finding:
+def logon(patient: Patient) -> Finding | None:
     """Whether there was one, and what it left."""
     try:
         if patient.account is None:
             return Finding(False, "there is no logon", "run 'zonedrive logon URL'")
+    except Homeless:
+        return None
     except ConfigError as wrong:
         return Finding(False, "what the logon kept is damaged", AGAIN, here=wrong.line())
     bearer = patient.bearer
@@ -69,8 +72,7 @@ def profile(patient: Patient) -> Finding | None:
     if patient.account is None:
         return None
     name = patient.settings.profile or patient.account.profile
-    shipped = resources.files("zonedrive.remote").joinpath("profiles", f"{name}.toml").is_file()
-    shown = name if shipped else "a file of your own"
+    shown = name if name in packaged() else "a file of your own"
     try:
         load_profile(name)
     except ZonedriveError as wrong:

@@ -20,7 +20,6 @@ ENABLED = Path("/sys/module/apparmor/parameters/enabled")
 LOADED = Path("/sys/kernel/security/apparmor/profiles")
 PROFILE = Path("/etc/apparmor.d/fusermount3")
 MESSAGES = Path("/dev/kmsg")
-FUSE_CONF = Path("/etc/fuse.conf")
 FSTAB = Path("/etc/fstab")
 UNITS = ("/etc/systemd/user", "/usr/lib/systemd/user", "/usr/local/lib/systemd/user")
 
@@ -144,28 +143,33 @@ def _in_journal() -> bool:
 
 
 def sharing(patient: Patient) -> Finding | None:
-    """Whether a mount with allow_other can be made, where one is wanted."""
+    """Whether a mount with allow_other can be made, and whether one is wanted."""
     if os.getuid() == 0:
         return None
     wanted = _wants_sharing(patient)
-    if wanted is None:
-        return None
     try:
-        allowed = re.search(
-            r"^\s*user_allow_other\s*$", FUSE_CONF.read_text("utf-8", "replace"), re.M
-        )
-    except FileNotFoundError:
-        allowed = None
+        allowed = mountpoint.may_share()
     except OSError:
-        return Finding(False, f"{wanted} wants allow_other, and /etc/fuse.conf is closed to you",
-                       "run 'chmod a+r /etc/fuse.conf' as root")  # fmt: skip
-    if allowed is None:
         return Finding(
-            False,
-            f"{wanted} wants allow_other, which /etc/fuse.conf does not allow to users",
-            "run 'echo user_allow_other >>/etc/fuse.conf' as root, or leave allow_other out",
+            wanted is None,
+            f"{wanted or 'nothing'} wants allow_other, and /etc/fuse.conf is closed to you",
+            "run 'chmod a+r /etc/fuse.conf' as root",
         )
-    return Finding(True, "allow_other is wanted, and allowed")
+    if allowed:
+        return Finding(True, "allowed to users")
+    if wanted is None:
+        return Finding(
+            True,
+            "nothing wants it; a mount with it would be refused (no user_allow_other in"
+            " /etc/fuse.conf)",
+            f"to let others into a mount, {mountpoint.LET_OTHERS}",
+        )
+    return Finding(
+        False,
+        f"{wanted} wants allow_other, which /etc/fuse.conf does not allow to users (it lacks"
+        " user_allow_other)",
+        f"{mountpoint.LET_OTHERS}, or leave allow_other out",
+    )
 
 
 def _wants_sharing(patient: Patient) -> str | None:
@@ -183,7 +187,7 @@ def _wants_sharing(patient: Patient) -> str | None:
 
 
 def _shares(options: str) -> bool:
-    return bool({"allow_other", "allow_root"} & set(options.split(",")))
+    return bool(mountpoint.SHARING & set(options.split(",")))
 
 
 def _fstab() -> Iterable[list[str]]:

@@ -21,14 +21,24 @@ from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import protocol
 from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
+from zonedrive.errors import Homeless
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import runtime_dir
+from zonedrive.paths import config_file, quoted, runtime_dir
 
 FIT = 256 << 20  # bytes that should be free for what is saved
 PROBE = 4 << 20
 SLOW = 5e6  # bytes a second
 REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone", "fuse.zonedrive")
 LOCAL = "set XDG_STATE_HOME to a folder on a disk of this machine"
+
+
+def home(patient: Patient) -> Finding | None:
+    """Whether there is a place at all for what zonedrive keeps."""
+    try:
+        config_file(), patient.paths.state, patient.paths.cache, runtime_dir()
+    except Homeless as wrong:
+        return Finding(False, wrong.message, wrong.remedy)
+    return None
 
 
 def state(patient: Patient) -> Finding | None:
@@ -39,6 +49,12 @@ def state(patient: Patient) -> Finding | None:
             return wrong
     else:
         folder = next(each for each in folder.parents if each.exists())
+        if not folder.is_dir():
+            return Finding(
+                False, "it cannot be made: what is above it is no folder",
+                "set HOME, or XDG_STATE_HOME, to a folder of yours",
+                here=f"{folder} is no folder; set HOME, or XDG_STATE_HOME, to a folder of yours",
+            )  # fmt: skip
         if not _is_writable(folder):
             return Finding(
                 False, "it cannot be made: the folder above it is read-only or not yours",
@@ -191,11 +207,17 @@ def _is_main(path: Path) -> bool:
 
 def _unfit(folder: Path) -> Finding | None:
     """What is wrong with a folder that must be ours alone."""
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return Finding(
+            False, "its disk is read-only",
+            "a disk that became so by itself has an error: look at 'dmesg', have it checked, and"
+            " make it writable again; what waits is kept",
+        )  # fmt: skip
     if not _is_writable(folder):
         return Finding(
             False, "it cannot be written", "give the folder back to your user",
-            here=f"run 'sudo chown -R {os.getuid()} {folder} && chmod -R u+rwX {folder}'; a disk"
-            " that became read-only has to be checked",
+            here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)} && chmod -R u+rwX"
+            f" {quoted(folder)}'; a disk that became read-only has to be checked",
         )  # fmt: skip
     foreign = open_ones = 0
     for each in [folder.stat(), *_files(folder)]:
@@ -206,31 +228,25 @@ def _unfit(folder: Path) -> Finding | None:
             False,
             f"{foreign} file(s) in it belong to another user",
             "give them back to your user with chown; was zonedrive run with sudo?",
-            here=f"run 'sudo chown -R {os.getuid()} {folder}'; was zonedrive run with sudo?",
+            here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)}'; was zonedrive run with"
+            " sudo?",
         )
     if folder.stat().st_mode & 0o077:
-        return Finding(False, "others may enter it", f"run 'chmod -R go= {_shown(folder)}'")
+        return _closing(folder, "others may enter it")
     if open_ones:  # nobody else gets that far; but a copy of the folder would be readable
-        return Finding(
-            False,
-            f"{open_ones} file(s) in it could be read by others",
-            f"run 'chmod -R go= {_shown(folder)}'",
-        )
+        return _closing(folder, f"{open_ones} file(s) in it could be read by others")
     return None
+
+
+def _closing(folder: Path, detail: str) -> Finding:
+    return Finding(False, detail, "run 'chmod -R go=' on that folder",
+                   here=f"run 'chmod -R go= {quoted(folder)}'")  # fmt: skip
 
 
 def _is_writable(folder: Path) -> bool:
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return False
     return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
-
-
-def _shown(folder: Path) -> str:
-    """The folder without the name of the person."""
-    try:
-        return f"~/{folder.relative_to(Path.home())}"
-    except ValueError:
-        return "FOLDER"
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:

@@ -15,6 +15,7 @@ from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import MountError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mountpoint import Mount
+from zonedrive.paths import quoted
 
 STUCK = 10  # attempts in vain, while the service answers: minutes at least
 LONG = 86_400.0  # seconds that something may wait before it is a problem
@@ -46,17 +47,18 @@ def mounted(patient: Patient) -> Finding | None:
         if each.ours and each.source == account.base_url and each.user in (None, os.getuid())
     ]
     for each in found:
-        command = f"zonedrive mount {each.path}" + _account(patient)
+        command = f"zonedrive mount {quoted(each.path)}" + _account(patient)
         try:
             dead = mountpoint.dead(each.path)
         except MountError:
             return Finding(False, "a mount does not answer", "run 'zonedrive unmount --now DIR'",
-                           here=f"run 'zonedrive unmount --now {each.path}'")  # fmt: skip
+                           here=f"run 'zonedrive unmount --now {quoted(each.path)}'")  # fmt: skip
         if dead:
             return Finding(
                 False, f"a mount has lost its daemon ({SHOWN})",
                 "run 'zonedrive mount' there again, or 'zonedrive unmount'",
-                here=f"run '{command}', which clears it, or 'zonedrive unmount {each.path}'",
+                here=f"run '{command}', which clears it, or 'zonedrive unmount"
+                f" {quoted(each.path)}'",
             )  # fmt: skip
     if not found:
         return Finding(True, "not mounted")
@@ -163,7 +165,8 @@ def _at_rest(patient: Patient) -> Finding:
         return Finding(True, "empty")
     here = f"run 'zonedrive mount DIR{_account(patient)}'"
     if patient.holder:
-        here = f"run 'zonedrive mount {patient.holder.mountpoint}{_account(patient)}'"
+        place = quoted(patient.holder.mountpoint)
+        here = f"run 'zonedrive mount {place}{_account(patient)}'"
     since = _oldest(patient)
     told = f", the oldest for {age(since)}" if since > LONG else ""
     return Finding(since <= LONG, f"{left} wait until the next mount{told}",

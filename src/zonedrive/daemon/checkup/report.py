@@ -173,10 +173,9 @@ def _daemon(patient: Patient) -> Iterator[tuple[str, str]]:
             yield name, _version(value) if name == "version" else wording.plain(value)
     if patient.holder is None:
         return
-    for line in Path("/proc/self/mounts").read_bytes().splitlines():
-        fields = os.fsdecode(line).split(" ")
-        if fields[2] == mountpoint.KIND and fields[1] == os.fspath(patient.holder.mountpoint):
-            yield "mount options", ", ".join(sorted(FLAGS & set(fields[3].split(","))))
+    for each in mountpoint.mounts():
+        if each.ours and each.path == patient.holder.mountpoint:
+            yield "mount options", ", ".join(sorted(FLAGS & each.options))
 
 
 def _log(patient: Patient) -> Iterator[str]:

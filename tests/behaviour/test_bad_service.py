@@ -40,69 +40,83 @@ def refusal(mounted: Mounted, relative: str) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("status", READ_ERRNO)
-def test_a_refused_download_is_an_error_and_passes(mounted: Mounted, status: int) -> None:
+def test_a_refused_download_is_an_error_and_passes(mounted: Mounted) -> None:
     """What cannot be read says so with a fitting errno, and can be read once it is granted."""
     mounted.allow(WARNED)
-    with mounted.deployment.faulty(status=status, method="GET", path="/content$"):
-        assert refusal(mounted, "notes.txt") in READ_ERRNO[status]
-    eventually(lambda: refusal(mounted, "notes.txt") is None, 40, what="the file can be read")
-    assert (mounted.root / "notes.txt").read_bytes() == mounted.zone.read("notes.txt")
+    for status in READ_ERRNO:
+        mounted.zone.write(f"{status}.txt", b"theirs\n")
+    for status, fitting in READ_ERRNO.items():
+        name = f"{status}.txt"
+        assert (mounted.root / name).exists()
+        with mounted.deployment.faulty(status=status, method="GET", path="/content$"):
+            assert refusal(mounted, name) in fitting, status
+        await_no_refusal(mounted, name)
+        assert (mounted.root / name).read_bytes() == b"theirs\n"
 
 
-@pytest.mark.parametrize("status", READ_ERRNO)
-def test_a_refused_listing_is_an_error_and_passes(mounted: Mounted, status: int) -> None:
+def test_a_refused_listing_is_an_error_and_passes(mounted: Mounted) -> None:
     """A folder that cannot be listed is never shown as an empty one."""
     mounted.allow(WARNED)
-    assert (mounted.root / "docs").is_dir()
-    with mounted.deployment.faulty(status=status, method="GET", path="/folder/"):
-        assert refusal(mounted, "docs/") in READ_ERRNO[status]
-    eventually(lambda: refusal(mounted, "docs/") is None, 40, what="the folder can be listed")
-    assert set(os.listdir(mounted.root / "docs")) == set(mounted.zone.listing("docs"))
+    for status in READ_ERRNO:
+        mounted.zone.make_folder(f"{status}")
+        mounted.zone.write(f"{status}/theirs.txt", b"theirs\n")
+    for status, fitting in READ_ERRNO.items():
+        assert (mounted.root / f"{status}").is_dir()
+        with mounted.deployment.faulty(status=status, method="GET", path="/folder/"):
+            assert refusal(mounted, f"{status}/") in fitting, status
+        await_no_refusal(mounted, f"{status}/")
+        assert os.listdir(mounted.root / f"{status}") == ["theirs.txt"]
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 500, 502, 503])
-def test_a_refused_upload_is_kept_shown_and_sent_later(mounted: Mounted, status: int) -> None:
+def await_no_refusal(mounted: Mounted, relative: str) -> None:
+    """It can be read or listed, and the service is known to be there."""
+    eventually(lambda: refusal(mounted, relative) is None, 40, what=f"{relative} can be read")
+    eventually(lambda: mounted.status()["state"] == "online", 40, what="the service is back")
+
+
+def test_a_refused_upload_is_kept_shown_and_sent_later(mounted: Mounted) -> None:
     """Whatever the service says to an upload: the file stays readable and arrives in the end."""
     mounted.allow(WARNED)
-    path = mounted.root / "notes.txt"
-    with mounted.deployment.faulty(status=status, method="POST", path="^/api/zones/"):
-        path.write_bytes(b"mine\n")
-        assert mounted.machine.run("sync", "--timeout", "3").returncode in (1, 3, 4)
-        (upload,) = mounted.status()["uploads"]
-        assert upload["path"] == f"{mounted.root.name}/notes.txt"
-        assert upload["state"] in ("failed", "pending", "uploading")
-        assert path.read_bytes() == b"mine\n"
-    eventually(
-        lambda: mounted.machine.run("sync", "--timeout", "20").returncode == 0,
-        40,
-        what="the file is on the service",
-    )
-    assert mounted.zone.read("notes.txt") == b"mine\n"
-    assert len(mounted.zone.versions("notes.txt")) == 2
+    refusals = (400, 401, 403, 404, 409, 500, 502, 503)
+    for status in refusals:
+        mounted.zone.write(f"{status}.txt", b"theirs\n")
+    for status in refusals:
+        path = mounted.root / f"{status}.txt"
+        with mounted.deployment.faulty(status=status, method="POST", path="^/api/zones/"):
+            path.write_bytes(b"mine\n")
+            assert mounted.machine.run("sync", "--timeout", "3").returncode in (1, 3, 4), status
+            (upload,) = mounted.status()["uploads"]
+            assert upload["path"] == f"{mounted.root.name}/{path.name}"
+            assert upload["state"] in ("failed", "pending", "uploading"), status
+            assert path.read_bytes() == b"mine\n"
+        eventually(
+            lambda: mounted.machine.run("sync", "--timeout", "20").returncode == 0,
+            40,
+            what="the file is on the service",
+        )
+        assert mounted.zone.read(path.name) == b"mine\n", status
+        assert len(mounted.zone.versions(path.name)) == 2, status
 
 
-@pytest.mark.parametrize("change", ["mkdir", "rename", "unlink", "rmdir"])
 @pytest.mark.parametrize("status", [500, 503])
-def test_a_change_of_names_arrives_after_a_failure(
-    mounted: Mounted, change: str, status: int
-) -> None:
+def test_a_change_of_names_arrives_after_a_failure(mounted: Mounted, status: int) -> None:
     """Folders made and entries renamed or removed while the service fails arrive afterwards."""
     mounted.allow(WARNED)
     mounted.zone.make_folder("void")
+    mounted.zone.write("old", b"theirs\n")
     eventually((mounted.root / "void").is_dir, what="the new folder shows up")
-    with mounted.deployment.faulty(status=status, path="^/api/sandbox/", times=2):
-        match change:
-            case "mkdir":
-                (mounted.root / "new").mkdir()
-            case "rename":
-                (mounted.root / "notes.txt").rename(mounted.root / "new")
-            case "unlink":
-                (mounted.root / "notes.txt").unlink()
-            case "rmdir":
-                (mounted.root / "void").rmdir()
-        mounted.sync()
-    assert set(mounted.zone.listing()) == set(os.listdir(mounted.root))
+    changes = (
+        (mounted.root / "new").mkdir,
+        lambda: (mounted.root / "notes.txt").rename(mounted.root / "renamed"),
+        (mounted.root / "old").unlink,
+        (mounted.root / "void").rmdir,
+    )
+    for change in changes:
+        with mounted.deployment.faulty(status=status, path="^/api/sandbox/", times=2):
+            change()
+            mounted.sync()
+        assert set(mounted.zone.listing()) == set(os.listdir(mounted.root))
+    assert set(os.listdir(mounted.root)) == {"big.bin", "docs", "empty", "new", "renamed"}
 
 
 def test_a_download_that_breaks_off_is_completed(mounted: Mounted) -> None:

@@ -10,7 +10,7 @@ from tests.model.trouble import ALLOWED, TroubledSteps
 @pytest.mark.timeout(300)
 def test_any_sequence_of_operations_ends_as_it_should(mounted: Mounted) -> None:
     """Whatever programs do, in whatever order: the mount shows it, and the service gets it."""
-    run(Steps, mounted, examples=12, steps=30)
+    run(Steps, mounted, examples=6, steps=30)
 
 
 @pytest.mark.timeout(300)

@@ -72,6 +72,7 @@ def test_root_mounts_for_a_user(line: Line) -> None:
     refused = line.house.root(*mounting, f"{options},allow_other")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "'user_allow_other' is set in /etc/fuse.conf" in refused.stderr
+    assert "run 'echo user_allow_other >>/etc/fuse.conf' as root" in refused.stderr
     line.house.root("sh", "-c", "echo user_allow_other >/etc/fuse.conf")
     assert line.house.root(*mounting, f"{options},allow_other").returncode == 0
     assert line.house.root("ls", line.root).stdout
@@ -83,7 +84,7 @@ def test_who_is_not_logged_on_is_told(line: Line) -> None:
     line.house.done("zonedrive", "logoff", "--account", "fstab")
     refused = line.house.person("mount", FOLDER)
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert f"run 'zonedrive logon {line.url}'" in refused.stderr
+    assert f"run 'zonedrive logon {line.url} --account fstab'" in refused.stderr
     refused = line.house.root("mount", FOLDER)
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "setuid=" in refused.stderr

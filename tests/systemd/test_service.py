@@ -14,6 +14,7 @@ def test_a_started_unit_is_a_mount_that_answers(unit: Unit, zone_there: RemoteZo
     unit.done("start")
     assert unit.house.read(f"{unit.folder}/notes.txt") == world.SEED["notes.txt"].decode()
     assert unit.status()["state"] == "online"
+    assert unit.show("WatchdogUSec") == "2min"
     unit.wait_line("online; ", DONE)
     assert f'Status: "online; {DONE}"' in unit.done("status")
     unit.house.write(f"{unit.folder}/notes.txt", "edited\n")
@@ -187,6 +188,64 @@ def test_a_dead_mount_of_before_does_not_keep_it_from_starting(unit: Unit) -> No
     unit.house.done("kill", "-KILL", pid)
     eventually(lambda: unit.house.person("ls", unit.mountpoint).returncode != 0, SECONDS)
     unit.start()
+
+
+def test_a_frozen_mount_of_before_is_told_and_left_alone(unit: Unit) -> None:
+    """A start at it ends, with what to do; who froze it goes on as if nothing had been."""
+    unit.house.done("mkdir", "-p", unit.mountpoint)
+    unit.house.done("zonedrive", "mount", unit.mountpoint, "--account", unit.account)
+    pid = str(unit.status()["pid"])
+    unit.house.done("kill", "-STOP", pid)
+    try:
+        unit.done("start", "--no-block")
+        command = f"run 'zonedrive unmount --now {unit.mountpoint}'"
+        eventually(lambda: command in unit.said(), SECONDS, what="the journal says what to do")
+        unit.done("stop")
+        assert unit.show("ActiveState") in ("inactive", "failed")
+    finally:
+        unit.house.done("kill", "-CONT", pid)
+    assert unit.house.read(f"{unit.folder}/notes.txt")
+    unit.house.done("zonedrive", "unmount", unit.mountpoint)
+    unit.start()
+
+
+def test_what_fails_at_once_is_tried_five_times(unit: Unit) -> None:
+    """No endless loop; when the cause is gone, the two documented commands start it again."""
+    unit.settings(DROP_IN.replace("StartLimitIntervalSec=0", ""))
+    unit.house.done("mkdir", "-p", unit.mountpoint)
+    unit.house.write(f"{unit.mountpoint}/stray", "in the way")
+    unit.done("start", "--no-block")
+    eventually(lambda: unit.show("ActiveState") == "failed", SECONDS, what="it has given up")
+    assert unit.show("NRestarts") == "5"
+    assert unit.said().count("is not empty; mount on an empty folder") == 5
+    unit.house.done("rm", f"{unit.mountpoint}/stray")
+    unit.done("reset-failed")
+    unit.start()
+
+
+def test_the_limits_are_those_of_the_unit_as_it_is_installed(unit: Unit) -> None:
+    """Above, some are shorter.  A stop has time for its uploads, the manager
+    gives up before its own end, nobody else reads a core or a file, and five starts fit in.
+    """
+    asked = ("TimeoutStopUSec", "TimeoutStartUSec", "RestartUSec",
+             "StartLimitBurst", "StartLimitIntervalUSec", "RestartPreventExitStatus", "LimitCORE",
+             "UMask", "Restart", "KillMode", "Environment")  # fmt: skip
+    show = [f"--property={name}" for name in asked]
+    said = unit.house.systemctl(*show, "show", "zonedrive@untouched.service").stdout
+    found = dict(line.split("=", 1) for line in said.splitlines())
+    assert "STOP_SECONDS=60" in found.pop("Environment").split()
+    assert found == {
+        "TimeoutStopUSec": "1min 40s",
+        "TimeoutStartUSec": "2min 30s",
+        "RestartUSec": "5s",
+        "StartLimitBurst": "5",
+        "StartLimitIntervalUSec": "5min",
+        "RestartPreventExitStatus": "2 3",
+        "LimitCORE": "0",
+        "UMask": "0077",
+        "Restart": "on-failure",
+        "KillMode": "mixed",
+    }
 
 
 def test_an_unmount_by_hand_is_the_end_and_no_failure(unit: Unit) -> None:

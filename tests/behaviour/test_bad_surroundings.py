@@ -169,6 +169,31 @@ def test_a_home_folder_that_cannot_be_written(stranger: Person, deployment: Depl
     assert f"make {home} writable, or set XDG_STATE_HOME" in said
 
 
+def test_a_disk_that_became_read_only(person: Person) -> None:
+    """As after an error: nobody is told to take folders from each other, or that all were lost."""
+    state = person.machine.folders["STATE_HOME"]
+    read_only = f"mount --bind {state} {state}\nmount -o remount,bind,ro {state}\n"
+    said = person.run("doctor", lacking=read_only).stdout
+    assert "BAD  state folder: its disk is read-only" in said
+    assert "chown" not in said and "StoreError" not in said
+    folder = person.machine.folder / "Zones"
+    folder.mkdir()
+    person.give(folder)
+    done(person, "mount", folder)
+    done(person, "unmount", folder)
+    said = person.run("doctor", lacking=read_only).stdout
+    assert "cannot be looked at" not in said
+
+
+def test_a_full_runtime_folder(person: Person) -> None:
+    """That one is named, and not the disk of the state folder, which has room."""
+    run = person.machine.folders["RUNTIME_DIR"]
+    (person.machine.folder / "Zones").mkdir()
+    person.give(person.machine.folder / "Zones")
+    full = f"mount -t tmpfs -o nr_inodes=1,mode=700,uid=65534 none {run}\n"
+    assert f"the disk of {run}/zonedrive is full" in refused(person, "mount", "Zones", lacking=full)
+
+
 # What breaks in a home folder on NFS: locks, where the server or its helper does none, and sockets,
 # where the server takes no other kinds of files.
 SHIM = """

@@ -52,6 +52,9 @@ class Server:
         try:
             with protocol.address(self._path) as name:
                 listening.bind(name)
+        except OSError as wrong:  # bind(2) is not told the real name
+            listening.close()
+            raise OSError(wrong.errno, wrong.strerror, str(self._path)) from wrong
         finally:
             os.umask(before)
         listening.listen(64)

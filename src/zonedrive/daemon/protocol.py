@@ -7,6 +7,7 @@ Not msgspec: a path of a Linux program may hold bytes that are no UTF-8, which t
 library's JSON carries as lone surrogates and msgspec refuses.
 """
 
+import errno
 import json
 import os
 import pwd
@@ -52,9 +53,17 @@ def refusal(error: Exception) -> Message:
         }
     if isinstance(error, OSError) and error.strerror:
         said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        return {"error": said, "remedy": "", "kind": "ZonedriveError"}
+        return {"error": said, "remedy": _remedy(error), "kind": "ZonedriveError"}
     said = f"something unforeseen happened ({type(error).__name__})"
     return {"error": said, "remedy": "see the log", "kind": "ZonedriveError"}
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room on that disk; what waits to be uploaded is kept"
+    if error.errno == errno.EROFS:
+        return "see 'zonedrive doctor' for what to do about a disk that became read-only"
+    return ""
 
 
 def _public_kind(kind: type[ZonedriveError]) -> type[ZonedriveError]:

@@ -80,7 +80,7 @@ def run(start: Start, ready: Pipe) -> None:
         error = _first(raised)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             error = StoreError(
-                f"the disk of {start.paths.state} is full",
+                f"the disk of {error.filename or start.paths.state} is full",
                 remedy="make room there; what waits to be uploaded is kept",
             )
         if not isinstance(error, ZonedriveError | OSError):

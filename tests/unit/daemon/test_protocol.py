@@ -45,6 +45,12 @@ def test_an_error_of_the_system_is_said_in_its_words() -> None:
     assert said["error"] == "/x/y: No such file"
 
 
+def test_a_full_disk_is_named_with_what_to_do() -> None:
+    """Whatever was asked for."""
+    back = protocol.raised(protocol.refusal(OSError(errno.ENOSPC, "No space left", "/x/tree.db")))
+    assert back.line().startswith("/x/tree.db: No space left; make room on that disk")
+
+
 def test_a_kind_that_is_no_error_of_ours_is_not_trusted() -> None:
     """A line never makes the command line build something else than an error."""
     for kind in ("annotations", "print", "__builtins__", None):

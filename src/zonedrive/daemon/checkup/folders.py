@@ -217,7 +217,7 @@ def _unfit(folder: Path) -> Finding | None:
         return Finding(
             False, "it cannot be written", "give the folder back to your user",
             here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)} && chmod -R u+rwX"
-            f" {quoted(folder)}'; a disk that became read-only has to be checked",
+            f" {quoted(folder)}'",
         )  # fmt: skip
     foreign = open_ones = 0
     for each in [folder.stat(), *_files(folder)]:

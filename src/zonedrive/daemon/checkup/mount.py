@@ -12,7 +12,7 @@ from zonedrive import __version__
 from zonedrive.daemon import backlog
 from zonedrive.daemon.checkup.finding import Finding, age
 from zonedrive.daemon.checkup.patient import Patient
-from zonedrive.errors import MountError
+from zonedrive.errors import MountError, StoreError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mountpoint import Mount
 from zonedrive.paths import quoted
@@ -160,7 +160,15 @@ def outbox(patient: Patient) -> Finding | None:
 
 
 def _at_rest(patient: Patient) -> Finding:
-    left = backlog.at_rest(patient.paths)
+    try:
+        left = backlog.at_rest(patient.paths)
+    except StoreError as wrong:
+        return Finding(
+            False, "what waits cannot be counted: its database cannot be read now",
+            "it is kept; first mend what is wrong with the state folder or its disk, see above",
+            here=f"it is kept ({wrong.message}); first mend what is wrong with the state folder or"
+            " its disk, see above",
+        )  # fmt: skip
     if not left.files:
         return Finding(True, "empty")
     here = f"run 'zonedrive mount DIR{_account(patient)}'"

@@ -174,7 +174,7 @@ def test_a_disk_that_became_read_only(person: Person) -> None:
     state = person.machine.folders["STATE_HOME"]
     read_only = f"mount --bind {state} {state}\nmount -o remount,bind,ro {state}\n"
     said = person.run("doctor", lacking=read_only).stdout
-    assert "BAD  state folder: its disk is read-only" in said
+    assert "BAD  state folder: it cannot be written: its disk is read-only" in said
     assert "chown" not in said and "StoreError" not in said
     folder = person.machine.folder / "Zones"
     folder.mkdir()

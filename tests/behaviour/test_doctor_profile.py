@@ -171,7 +171,7 @@ def test_mistakes_in_the_file_come_first(machine: Machine) -> None:
     """File and line, before any service is asked; without a logon that is said."""
     found = examine(machine, DELETE.format("DELETE", "https://evil.example/{entry}"))
     assert set(found) == {"profile"}
-    assert found["profile"]["detail"].startswith("ours.toml, line 3: ")
+    assert found["profile"]["detail"].startswith("the file, line 3: ")
     found = examine(machine, DELETE.format("DELETE", "/api/{entry}"))
     assert {name for name, check in found.items() if not check["ok"]} == {"logon"}
 

@@ -6,6 +6,7 @@ Must not change anything there: what reads is read, of all else only the address
 INVARIANT: a finding names tables and addresses of the profile, never a zone, a file or a host.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from zonedrive.logon.session import BearerAuth
 from zonedrive.model import Entry, Version
 from zonedrive.remote import Service, open_service
 from zonedrive.remote.operations import OPERATIONS, Operation, Profile
-from zonedrive.remote.profile import load_profile
+from zonedrive.remote.profile import load_profile, packaged
 from zonedrive.remote.trial import Trial, Verdict, may_be_asked
 
 ASK = "compare method and path with the pages of the deployment's administrator"
@@ -58,10 +59,12 @@ def examine(patient: Patient, file: str) -> Iterator[Named]:
     try:
         profile = load_profile(file)
     except ConfigError as wrong:
-        yield "profile", Finding(False, wrong.message.replace(file, Path(file).name), wrong.remedy)
+        remedy = wrong.remedy or "name another file, or mend this one"
+        yield "profile", Finding(False, _unnamed(wrong, file), remedy, here=wrong.line())
         return
+    shown = profile.name if file in packaged() else "the file"
     named = f"{len(profile.operations)} tables" if profile.operations else "no table"
-    yield "profile", Finding(True, f"{profile.name} is sound, with {named}")
+    yield "profile", Finding(True, f"{shown} is sound, with {named}")
     account = patient.account
     if account is None:
         yield "logon", Finding(False, "there is no logon, so nothing was asked",
@@ -81,6 +84,19 @@ def examine(patient: Patient, file: str) -> Iterator[Named]:
         return
     for name in OPERATIONS:
         yield from _findings(name, profile, addresses, read)
+
+
+def _unnamed(wrong: ConfigError, file: str) -> str:
+    """The error's words without the name that a person gave the file."""
+    path = Path(os.path.expanduser(file))  # noqa: PTH111 - a `~` that means nobody raises nothing
+    for named, shown in (
+        (f"the profile {path}", "the file"),
+        (str(path), "the file"),
+        (f"there is no profile {file!r}", "there is no profile of that name"),
+    ):
+        if wrong.message.startswith(named):
+            return shown + wrong.message.removeprefix(named)
+    return "it cannot be used"
 
 
 def _is_read(name: str, operation: Operation) -> bool:

@@ -209,7 +209,7 @@ def _unfit(folder: Path) -> Finding | None:
     """What is wrong with a folder that must be ours alone."""
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return Finding(
-            False, "its disk is read-only",
+            False, "it cannot be written: its disk is read-only",
             "a disk that became so by itself has an error: look at 'dmesg', have it checked, and"
             " make it writable again; what waits is kept",
         )  # fmt: skip

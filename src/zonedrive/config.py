@@ -46,7 +46,9 @@ LOCAL_ONLY = (
 
 # Desktop programs that read every file they see, to draw or index it: names of programs, of
 # scripts, or of what kioslave5 and kioworker (which also copy for people) are to run; where a
-# program does it itself, beside other work, the thread's name follows after a slash.
+# program does it itself, beside other work, the thread's name follows after a slash.  GLib opens
+# with O_NOATIME what it looks into for its kind, as names do not tell it (*.png and *.json are two
+# kinds each in some systems), and nothing else; without that look it goes by the name.
 GUARD = (
     "tumblerd",
     "gdk-pixbuf-thumbnailer",
@@ -72,6 +74,14 @@ GUARD = (
     "baloo_file_extractor",
     "thumbnail.so",  # KDE's
     "pcmanfm/loader",
+    "caja/O_NOATIME",
+    "gio/O_NOATIME",
+    "nautilus/O_NOATIME",
+    "nemo/O_NOATIME",
+    "pcmanfm/O_NOATIME",
+    "pcmanfm-qt/O_NOATIME",
+    "thunar/O_NOATIME",
+    "xfdesktop/O_NOATIME",
     "recollindex",
     "updatedb",
 )

@@ -4,6 +4,7 @@ import mmap
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,25 @@ def test_nobody_is_held_back_by_an_empty_list(mounted: Mounted, thumbnailer: Pat
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
     ):
         assert mapped[:] == BIG
+
+
+def test_a_file_managers_look_at_the_kind_of_a_file_causes_no_download(
+    mounted: Mounted, tmp_path: Path
+) -> None:
+    """What its name leaves open is not fetched for that; what a person copies there is."""
+    manager = tmp_path / "thunar"
+    shutil.copy(sys.executable, manager)
+    file = mounted.root / "big.bin"
+    before = downloads(mounted.deployment)
+    look = "import os, sys; os.read(os.open(sys.argv[1], os.O_RDONLY | int(sys.argv[2])), 16384)"
+
+    def ended(flags: int) -> str:
+        home = {"PYTHONHOME": sys.base_prefix, "PATH": "/usr/bin:/bin"}
+        command = [os.fspath(manager), "-c", look, os.fspath(file), str(flags)]
+        said = subprocess.run(command, env=home, capture_output=True, check=False, text=True)
+        return said.stderr
+
+    assert "PermissionError" in ended(os.O_NOATIME)
+    assert downloads(mounted.deployment) == before
+    assert ended(0) == ""
+    assert downloads(mounted.deployment) > before

@@ -48,7 +48,7 @@ def require_unguarded(core: Core, handle: Handle, reader: Reader) -> None:
     if handle.guarded is False or reader.complete:
         return
     if handle.guarded is None:
-        handle.guarded = core.callers.guarded(handle.pid)
+        handle.guarded = core.callers.guarded(handle.pid, handle.flags)
     if handle.guarded:
         refuse_guarded()
 

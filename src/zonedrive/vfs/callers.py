@@ -24,7 +24,10 @@ class Callers:
     """Tells guarded programs from others."""
 
     def __init__(self, guard: Iterable[str], proc: Path = Path("/proc")) -> None:
-        """`guard`: names of programs, without their folders; or PROGRAM/THREAD for one thread."""
+        """`guard`: names of programs, without their folders; or PROGRAM/THREAD for one thread.
+
+        PROGRAM/O_NOATIME: only what it opens with that flag.
+        """
         guard = frozenset(guard)
         self._threads = frozenset(name for name in guard if "/" in name)
         self._guard = guard - self._threads
@@ -33,8 +36,8 @@ class Callers:
         )
         self._proc = proc
 
-    def guarded(self, pid: int) -> bool:
-        """Whether this process, or thread, is a program of the list.
+    def guarded(self, pid: int, flags: int = 0) -> bool:
+        """Whether this process, or thread, is a program of the list where it opens with `flags`.
 
         `pid` 0 is a process of which this one is told nothing; one that is gone is none either.
         """
@@ -42,6 +45,8 @@ class Callers:
             return False
         names = set(self._names(pid))
         if self._guard.isdisjoint(names) and not self._by_cut(pid, names):
+            if flags & os.O_NOATIME and any(f"{name}/O_NOATIME" in self._threads for name in names):
+                return True
             return bool(self._threads) and self._by_thread(pid, names)
         return True
 

@@ -305,6 +305,7 @@ class Files:
             readable=flags & os.O_ACCMODE != os.O_WRONLY,
             append=bool(flags & os.O_APPEND),
             pid=pid,
+            flags=flags,
             seen=None if opened.session is not None else (content_of(inode), opened.edits),
         )
         opened.by_handle.append(which)

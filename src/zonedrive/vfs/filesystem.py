@@ -341,7 +341,7 @@ class FileSystem:
         await self._siblings.arriving(ino)
         opened = await self._files.open(inode, flags, pid)
         if flags & os.O_ACCMODE == os.O_RDONLY:
-            self._siblings.opened(inode, pid)
+            self._siblings.opened(inode, pid, flags)
         return opened
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:

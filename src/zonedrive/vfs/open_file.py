@@ -103,6 +103,7 @@ class Handle(msgspec.Struct):
     writable: bool
     append: bool
     pid: int = 0  # of the process, or thread, that opened it
+    flags: int = 0  # with which it did
     guarded: bool | None = None  # whether that is a program of `guard`; None: not asked yet
     seen: tuple[Content, int] | None = None  # what it was opened on, and the edits till then
     read: bool = False  # whether we know that it has read of that; the kernel may have had pages

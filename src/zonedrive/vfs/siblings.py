@@ -17,6 +17,7 @@ places are left to what programs wait for.
 
 import heapq
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -132,7 +133,7 @@ class Siblings:
             with trio.move_on_after(PATIENCE_S):
                 await coming.wait()
 
-    def opened(self, inode: Inode, pid: int) -> None:
+    def opened(self, inode: Inode, pid: int, flags: int = 0) -> None:
         """A process opened a file for reading."""
         if inode.size > SMALL or inode.generation or inode.is_new or inode.parent == NOWHERE:
             return
@@ -144,8 +145,8 @@ class Siblings:
             return
         if trail is None:
             trail = self._trails[inode.parent] = self._new_trail(inode.parent)
-        if pid != trail.pid:
-            if self._core.callers.guarded(pid):
+        if pid != trail.pid or flags & os.O_NOATIME:
+            if self._core.callers.guarded(pid, flags):
                 return
             trail.pid = pid
         trail.moved(inode.ino)

@@ -247,7 +247,7 @@ class _FormerVersion(File):
             raise PermissionError(errno.EACCES, "read-protected on the service")
         self._require_size()
         reader = self._reader()
-        if not reader.complete and self._core.callers.guarded(pid):
+        if not reader.complete and self._core.callers.guarded(pid, flags):
             reader.close()
             access.refuse_guarded()
         return _Reading(reader)

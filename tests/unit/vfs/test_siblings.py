@@ -149,7 +149,7 @@ def of(tree: Listed) -> tuple[Siblings, list[int]]:
     core: Any = SimpleNamespace(
         tree=tree,
         settings=SimpleNamespace(download_limit=0),
-        callers=SimpleNamespace(guarded=lambda _pid: False),
+        callers=SimpleNamespace(guarded=lambda _pid, _flags: False),
         cache=SimpleNamespace(is_complete=lambda _ino, _revision: False),
     )
     siblings = Siblings(core)

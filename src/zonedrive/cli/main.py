@@ -181,6 +181,8 @@ def _refused(wrong: OSError) -> str:
     """What the system refused, and what a person can do about it."""
     last = traceback.extract_tb(wrong.__traceback__)[-1]
     if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
+        # What is left of it, on Python 3.13, would be refused and told once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _unwritten(wrong)
     name = f"{wrong.filename}: " if wrong.filename else ""
     remedy = ""

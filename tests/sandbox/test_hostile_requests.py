@@ -215,7 +215,8 @@ def test_any_bytes_on_the_connection_leave_it_standing(target: Service) -> None:
             assert part[:1] in b"124", (pieces, part)
             if part[:1] == b"4":
                 assert json.loads(part.partition(b"\r\n\r\n")[2])["error"] in NAMES, pieces
-    assert len(statuses) > 2, statuses
+    # Some are requests: those are answered, or seen to have ended before.
+    assert len(statuses) > 1, statuses
     assert statuses[b"400"] >= HEADS * 0.2, statuses
     sound(target)
     assert target.person().zones()

@@ -65,7 +65,7 @@ def test_a_shutdown_waits_for_what_can_be_sent(mounted: Mounted, bus: Bus) -> No
     try:
         (mounted.root / "late.txt").write_bytes(b"just in time\n")
         eventually(lambda: set(logind.held()) == {"delay", "block"}, 40, what="it is held up")
-        assert logind.held()["block"] == "1 file is not on the service yet (13 bytes)"
+        assert logind.held()["block"] == "1 file (13 bytes) is not on the service yet"
         logind.announce("PrepareForShutdown", True)
         eventually(lambda: not logind.held(), 40, what="the machine may go")
         assert mounted.zone.read("late.txt") == b"just in time\n"

@@ -7,6 +7,7 @@ INVARIANT: the first line answers whether all that was written is on the service
 
 from typing import TYPE_CHECKING, Any
 
+from zonedrive.amounts import unsent, verb
 from zonedrive.cli.show import NARROW, amount, count, grid, width, words
 
 if TYPE_CHECKING:
@@ -49,12 +50,9 @@ def verdict(found: dict[str, Any], *, part: bool) -> str:
     outbox, waiting = found["outbox"], _waiting(found)
     if not waiting:
         return f"everything{' there' if part else ''} is on the service"
-    verb = "is" if waiting == 1 else "are"
     files = outbox.get("files", waiting)  # who looks without a daemon cannot tell
-    what = [f"{count(files, 'file')} ({amount(outbox['bytes'])})"] if files else []
-    if files < waiting:
-        what.append(f"{count(waiting - files, 'change')} (new folders, renames, removals)")
-    said = f"{' and '.join(what)} {verb} only on this machine"
+    left = {"files": waiting, "changes": waiting - files, "bytes": outbox["bytes"]}
+    said = f"{unsent(left)} {verb(waiting)} only on this machine"
     if outbox["failed"] == waiting:
         return f"{said}, refused by the service"
     return f"{said}, {outbox['failed']} of them refused" if outbox["failed"] else said

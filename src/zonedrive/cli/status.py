@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from zonedrive.cli import control, overview
+from zonedrive.cli import control, overview, sending
 from zonedrive.cli.live import View
 from zonedrive.cli.options import Seconds, json_option, some_account_option
-from zonedrive.cli.show import NARROW, Progress, amount, complain, count, line, put
+from zonedrive.cli.show import NARROW, Progress, amount, count, put
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.paths import AccountPaths
@@ -35,12 +35,6 @@ WATCHED = 100
 
 LINES_ABOVE = 14
 """Of a picture, without its uploads."""
-
-FILE_BYTES = 64 << 10
-"""What a file counts beside its bytes in a bar."""
-
-FAILED_LINES = 5
-"""So many failures are told one by one."""
 
 
 @click.command()
@@ -180,33 +174,15 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
     try:
         with Progress() as progress:
             request = {"command": "sync", "paths": below, "timeout": timeout}
-            way = Way()
+            way = sending.Way()
             for last in control.stream(paths, request):
                 if not last.get("done"):
                     progress.bar(*way.at(last))
     except (control.NoDaemon, MountEnded) as ended:
         _say_unsent(paths, ended)
         return
-    _tell(last)
+    sending.tell(last)
     click.get_current_context().exit(last["exit"])
-
-
-class Way:
-    """How far a `sync` is: what it began with, and what was added meanwhile, is the whole."""
-
-    def __init__(self) -> None:
-        self._files = self._bytes = 0
-
-    def at(self, message: Message) -> tuple[float, str]:
-        """The part that is done, 0 to 1, and that in words."""
-        left = message["left"]
-        self._files, self._bytes = max(self._files, left["files"]), max(self._bytes, left["bytes"])
-        # Small files take their time as well, and some changes have no bytes at all.
-        whole = self._bytes + self._files * FILE_BYTES
-        done = 1 - (left["bytes"] + left["files"] * FILE_BYTES) / whole if whole else 0.0
-        text = f"{count(left['files'], 'file')} ({amount(left['bytes'])}) left"
-        state = message.get("state", "online")
-        return done, text if state == "online" else f"{state}: {text}"
 
 
 def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
@@ -224,21 +200,3 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
     if rest.files:
         raise ZonedriveError(f"{ended.message}: {waits}", remedy=ended.remedy) from ended
     raise ended
-
-
-def _tell(last: Message) -> None:
-    """How it ended."""
-    for copy in last["conflicts"]:
-        line(f"kept beside somebody else's version: {copy}")
-    for new in last.get("anew", []):
-        line(f"was deleted on the service, sent as a new file: {new}")
-    for failed in last["failed"][:FAILED_LINES]:
-        complain(f"{failed['path']}: {failed['error']}")
-    if len(last["failed"]) > FAILED_LINES:
-        more = count(len(last["failed"]) - FAILED_LINES, "more file")
-        complain(f"{more} failed; see 'zonedrive status'")
-    if last["exit"] and not last["failed"]:
-        left = last["left"]
-        said = f"{count(left['files'], 'file')} ({amount(left['bytes'])}) not on the service yet"
-        reason = f": {last['reason']}" if last["reason"] else ""
-        complain(f"{said}{reason}")

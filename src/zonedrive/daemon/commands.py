@@ -164,16 +164,19 @@ class Commands:
             result = await report.sync(roots, 0)
         failed = [one for one in result["uploads"] if one["state"] == "failed"]
         waiting = [one for one in result["uploads"] if one["state"] != "failed"]
-        code, reason = 0, ""
+        code, reason, remedy = 0, "", ""
         if result["left"]["files"]:
             code = 1
             reason = next((one["error"] for one in waiting if one["error"]), "")
             if waiting and link.state != "online":
-                code = 3 if link.state == "logon-required" else 4
+                code, remedy = 4, "it is sent by itself when the service is back"
+                if link.state == "logon-required":
+                    code, remedy = 3, f"run '{logon_command(self._parts)}'"
                 reason = str(link.last_error or f"the service is {link.state}")
         return {
             "exit": code,
             "reason": reason,
+            "remedy": remedy,
             "left": result["left"],
             "failed": [{"path": one["path"], "error": one["error"]} for one in failed],
             "conflicts": [
@@ -186,7 +189,11 @@ class Commands:
         while True:
             await trio.sleep(SAY_SECONDS)
             work = self._parts.files.report.work(roots)
-            left = {"files": work["files"], "bytes": work["bytes"] - work["sent"]}
+            left = {
+                "files": work["files"],
+                "changes": work["changes"],
+                "bytes": work["bytes"] - work["sent"],
+            }
             await say({"left": left, "state": self._parts.service.link.state})
 
     async def _give_up_offline(self, waiting: trio.CancelScope) -> None:

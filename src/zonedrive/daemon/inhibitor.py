@@ -27,7 +27,7 @@ from jeepney import DBusAddress, MatchRule, Message, MessageType, Properties, ne
 from jeepney.bus_messages import message_bus
 from jeepney.io.trio import open_dbus_connection, open_dbus_router
 
-from zonedrive.amounts import amount, count
+from zonedrive.amounts import unsent, verb
 from zonedrive.daemon.racing import first
 from zonedrive.remote.link import Link
 from zonedrive.vfs.report import Report
@@ -231,5 +231,5 @@ def system_bus() -> str | None:
 
 
 def _why(work: dict[str, int]) -> str:
-    files = count(work["files"], "file is", "files are")
-    return f"{files} not on the service yet ({amount(work['bytes'] - work['sent'])})"
+    left = {**work, "bytes": work["bytes"] - work["sent"]}
+    return f"{unsent(left)} {verb(work['files'])} not on the service yet"

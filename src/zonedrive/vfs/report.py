@@ -91,9 +91,8 @@ class Report:
         }
 
     def left(self) -> dict[str, int]:
-        """files and bytes that are not on the service; also when the stores are closed."""
-        intents = self._core.journal.pending()
-        return {"files": len(intents), "bytes": sum(intent.size for intent in intents)}
+        """files, changes and bytes that are not on the service; also when the stores are closed."""
+        return _counts(self._core.journal.pending())
 
     @property
     def changed(self) -> trio.Event:
@@ -103,15 +102,15 @@ class Report:
     def work(self, under: Iterable[int] | None = None) -> dict[str, int]:
         """What waits and how far it is, without a name: files, bytes, sent, uploading, failed.
 
-        `open` counts those that a program may still write to.  `under` limits it to what is in
-        these folders.
+        `changes` counts those of the files that are new folders, renames or removals: they have
+        no bytes that are only here.  `open` counts those that a program may still write to.
+        `under` limits it to what is in these folders.
         """
         intents = self._below(under)
         running = self._dispatcher.running
         moving = [intent for intent in intents if intent.ino in running]
         return {
-            "files": len(intents),
-            "bytes": sum(intent.size for intent in intents),
+            **_counts(intents),
             "sent": sum(min(self._uploads.sent(one.ino), one.size) for one in moving),
             "uploading": len(moving),
             "failed": sum(intent.failed for intent in intents),
@@ -201,7 +200,7 @@ class Report:
             await self._dispatcher.wait_until(over)
         left = self._below(roots)
         return {
-            "left": {"files": len(left), "bytes": sum(intent.size for intent in left)},
+            "left": _counts(left),
             "uploads": self._uploads_of(left),
             "failed": sum(intent.failed for intent in left),
             "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
@@ -299,3 +298,11 @@ class Report:
         await self._folders.refresh(folder, time.monotonic_ns())
         inode = tree.by_remote(entry.zone_id, entry.id)
         return entry.name if inode is None or inode.parent == NOWHERE else tree.path(inode.ino)
+
+
+def _counts(intents: list[Intent]) -> dict[str, int]:
+    return {
+        "files": len(intents),
+        "changes": sum(not intent.generation for intent in intents),
+        "bytes": sum(intent.size for intent in intents),
+    }

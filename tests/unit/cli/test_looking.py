@@ -48,14 +48,24 @@ def test_status_without_a_daemon_is_the_same_object() -> None:
     assert "not mounted" in run("status").stdout
 
 
+REFUSED = [{"path": "Z/a", "error": "refused"}]
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [
         (DONE, 0, ""),
-        (DONE | {"exit": 1, "failed": [{"path": "Z/a", "error": "refused"}],
+        (DONE | {"exit": 1, "failed": REFUSED,
                  "left": {"files": 1, "bytes": 5}}, 1, "zonedrive: Z/a: refused\n"),
         (DONE | {"exit": 4, "reason": "it is away", "left": {"files": 2, "bytes": 5000}}, 4,
          "zonedrive: 2 files (4.9 KiB) not on the service yet: it is away\n"),
+        (DONE | {"exit": 4, "reason": "it is away", "remedy": "wait", "failed": REFUSED,
+                 "left": {"files": 3, "changes": 1, "bytes": 7}}, 4,
+         "zonedrive: Z/a: refused\n"
+         "zonedrive: 2 files (7 bytes) and 1 change (new folders, renames, removals) not on the"
+         " service yet: it is away; wait\n"),
+        (DONE | {"exit": 1, "left": {"files": 2, "changes": 2, "bytes": 0}}, 1,
+         "zonedrive: 2 changes (new folders, renames, removals) not on the service yet\n"),
         (DONE | {"exit": 1, "left": {"files": 1, "bytes": 1}}, 1,
          "zonedrive: 1 file (1 byte) not on the service yet\n"),
         (errors.NotLoggedOn("log on again"), 3, "zonedrive: log on again\n"),
@@ -65,7 +75,10 @@ def test_status_without_a_daemon_is_the_same_object() -> None:
 def test_sync_says_by_its_exit_code_how_it_went(
     stand_in: StandIn, answer: dict[str, Any] | Exception, code: int, said: str
 ) -> None:
-    """0 all there, 1 something failed, 3 no logon, 4 the service was out of reach."""
+    """0 all there, 1 something failed, 3 no logon, 4 the service was out of reach.
+
+    Whatever is not 0 has its line, with what to do; a removal is called no file.
+    """
     stand_in.answers["sync"] = answer
     done = run("sync", "--timeout", "7")
     assert (done.returncode, done.stderr) == (code, said)

@@ -14,10 +14,12 @@ from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotFound, Unreachable, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
+from zonedrive.logon.account import Account
 from zonedrive.model import Entry, Zone
 from zonedrive.tree.inode import ROOT
 
 FOLDER = Path("/home/me/Zones")
+NOTHING = {"files": 0, "changes": 0, "bytes": 0}
 
 
 class Link:
@@ -61,7 +63,8 @@ class Report:
         return {"left": self.left(), "uploads": self.uploads, "conflicts": self.conflicted}
 
     def left(self) -> dict[str, int]:
-        return {"files": len(self.uploads), "bytes": sum(one["size"] for one in self.uploads)}
+        waits = self.uploads
+        return {"files": len(waits), "changes": 0, "bytes": sum(one["size"] for one in waits)}
 
     async def find(self, path: str) -> SimpleNamespace:
         if path == ".":
@@ -104,8 +107,9 @@ class Daemon:
         parts = SimpleNamespace(
             files=SimpleNamespace(report=self.report),
             service=self.service,
-            paths=SimpleNamespace(account="default"),
-            account=SimpleNamespace(base_url="https://x"),
+            paths=SimpleNamespace(account="work", account_file=FOLDER / "none"),
+            account=Account(name="work", base_url="https://x", username="alice"),
+            auth=SimpleNamespace(last=None),
         )
         self.said: list[Message] = []
         self.heard: list[str] = []
@@ -141,7 +145,7 @@ async def test_sync_of_nothing_is_done(daemon: Daemon) -> None:
     """Everything is there: 0."""
     daemon.report.done.set()
     answer = await daemon.ask("sync", paths=[], timeout=None)
-    assert (answer["exit"], answer["left"]) == (0, {"files": 0, "bytes": 0})
+    assert (answer["exit"], answer["left"]) == (0, NOTHING)
     assert daemon.report.roots == [[ROOT]]
 
 
@@ -197,7 +201,7 @@ async def test_sync_that_runs_out_of_time_says_what_was_in_the_way(
     assert trio.current_time() == 10
     assert answer["exit"] == code
     assert ("it is away" in answer["reason"]) == (state != "online")
-    assert daemon.said and daemon.said[0]["left"] == {"files": 1, "bytes": 4}
+    assert daemon.said and daemon.said[0]["left"] == {"files": 1, "changes": 0, "bytes": 4}
 
 
 async def test_sync_without_a_timeout_does_not_wait_for_ever_for_a_service_that_is_away(
@@ -225,10 +229,12 @@ async def test_sync_without_a_timeout_does_not_wait_for_ever_for_a_service_that_
 async def test_sync_without_a_logon_ends_at_once(
     daemon: Daemon, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Only a person can help, so nobody is kept waiting."""
+    """Only a person can help, so nobody is kept waiting; they hear the whole command."""
     daemon.report.uploads = [_upload("pending")]
-    daemon.service.link.become("logon-required", ZonedriveError("log on again"))
-    assert (await daemon.ask("sync"))["exit"] == 3
+    daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
+    answer = await daemon.ask("sync")
+    assert (answer["exit"], answer["reason"]) == (3, "the logon has ended")
+    assert answer["remedy"] == ("run 'zonedrive logon https://x --username alice --account work'")
     assert trio.current_time() < 1
 
 
@@ -252,7 +258,7 @@ async def test_unmount_waits_for_uploads_first(
 
         async def ask() -> None:
             answer = await daemon.ask("unmount", timeout=1000)
-            assert answer["left"] == {"files": 0, "bytes": 0}
+            assert answer["left"] == NOTHING
 
         nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked()
@@ -271,7 +277,7 @@ async def test_unmount_always_ends(
     daemon.report.uploads = [_upload("pending")]
     answer = await daemon.ask("unmount", timeout=30)
     assert trio.current_time() == 30
-    assert answer["left"] == {"files": 1, "bytes": 5}
+    assert answer["left"] == {"files": 1, "changes": 0, "bytes": 5}
 
 
 async def test_unmount_waits_for_programs_that_use_the_mount(

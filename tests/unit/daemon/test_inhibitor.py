@@ -17,7 +17,7 @@ from zonedrive.errors import Unreachable
 from zonedrive.remote.link import Link
 from zonedrive.vfs.report import Report
 
-NOTHING = {"files": 0, "bytes": 0, "sent": 0, "uploading": 0, "failed": 0, "open": 0}
+NOTHING = {"files": 0, "changes": 0, "bytes": 0, "sent": 0, "uploading": 0, "failed": 0, "open": 0}
 
 
 class Outbox:
@@ -105,13 +105,19 @@ def logind(bus: Bus) -> Iterator[Logind]:
 
 
 async def test_a_shutdown_is_held_up_while_something_waits_and_only_then(logind: Logind) -> None:
-    """The reason has the present number of files and bytes; sleep is never held up."""
+    """The reason has the present number of files and bytes; sleep is never held up.
+
+    What was removed, renamed or made a folder is a change, no file that is only here.
+    """
     async with watching() as watched:
         watched.outbox.become(files=3, bytes=12 << 20)
-        why = "3 files are not on the service yet (12 MiB)"
+        why = "3 files (12 MiB) are not on the service yet"
+        await until(lambda: logind.held() == {"delay": why, "block": why})
+        watched.outbox.become(files=2, changes=2)
+        why = "2 changes (new folders, renames, removals) are not on the service yet"
         await until(lambda: logind.held() == {"delay": why, "block": why})
         watched.outbox.become(files=1, bytes=7, sent=2)
-        why = "1 file is not on the service yet (5 bytes)"
+        why = "1 file (5 bytes) is not on the service yet"
         await until(lambda: logind.held() == {"delay": why, "block": why})
         watched.outbox.become()
         await until(lambda: logind.held() == {})

@@ -9,9 +9,11 @@ INVARIANT: no `await` inside a transaction.
 import errno
 import os
 import secrets
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from zonedrive.errors import StoreError
@@ -27,6 +29,9 @@ _ERRNO = {
     sqlite3.SQLITE_READONLY: errno.EROFS,
     sqlite3.SQLITE_NOMEM: errno.ENOMEM,
 }
+# What a disk without room, or that became read-only, makes of a mere look.
+_NO_PLACE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR,
+             sqlite3.SQLITE_FULL)  # fmt: skip
 
 Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]
@@ -186,3 +191,46 @@ class Database:
     def close(self) -> None:
         """Checkpoint and close."""
         self._connection.close()
+
+
+@contextmanager
+def at_rest(path: Path) -> Iterator[Connection]:
+    """Look at a database without a key, and without changing it, whatever its disk allows.
+
+    SQLite puts files beside a database to read it.  Where there is no room for them, or the disk
+    is read-only, a copy is looked at, unless there is nothing to be written at all.  Raises
+    sqlite3.Error where it cannot be read, OSError where it is not there.
+    """
+    path.stat()
+    with ExitStack() as stack:
+        yield _looked_at(path, stack)
+
+
+def _looked_at(path: Path, stack: ExitStack) -> Connection:
+    log = path.with_name(path.name + "-wal")
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        return _opened(uri, stack)
+    except sqlite3.OperationalError as wrong:
+        if getattr(wrong, "sqlite_errorcode", 0) & 0xFF not in _NO_PLACE:
+            raise
+        if not log.exists() or not log.stat().st_size:
+            return _opened(f"{uri}&immutable=1", stack)
+    folder = Path(stack.enter_context(_room()))
+    for each in (path, log):
+        shutil.copyfile(each, folder / each.name)
+    return _opened((folder / path.name).as_uri(), stack)
+
+
+def _opened(uri: str, stack: ExitStack) -> Connection:
+    connection = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
+    connection.execute("PRAGMA schema_version").fetchone()  # what is wrong shows here
+    return connection
+
+
+def _room() -> "tempfile.TemporaryDirectory[str]":
+    """A folder of our own on another disk, or in memory.  Raises OSError."""
+    for place in ("/dev/shm", os.environ.get("XDG_RUNTIME_DIR")):  # noqa: S108 - it is private
+        with suppress(OSError):
+            return tempfile.TemporaryDirectory(prefix="zonedrive-", dir=place)
+    return tempfile.TemporaryDirectory(prefix="zonedrive-")

@@ -149,6 +149,7 @@ def logon(
         terminal,
         backlog=backlog.at_rest,
         running=control.running,
+        needs_key=backlog.needs_key,
         tell=show.complain,
         person=None if password_stdin else seat,
         new_password=terminal.new_password,

@@ -27,6 +27,13 @@ RESERVE = 16 << 20
 RESERVE_PART = 8
 
 
+def is_any_sealed(directory: Path) -> bool:
+    """Whether a file in the folder of a spool, if there is one, is encrypted.  Raises OSError."""
+    return directory.exists() and any(
+        path.suffix == SUFFIXES[0] and _NAME.fullmatch(path.name) for path in directory.iterdir()
+    )
+
+
 class Spool:
     """Outgoing bytes below one folder."""
 

@@ -16,6 +16,7 @@ from zonedrive.cipher import Box
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
+from zonedrive.daemon.backlog import needs_key
 from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.logon.account import Account
@@ -80,9 +81,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     renewal = Renewal(paths, secrets)
     auth = BearerAuth(secrets, renewal)
     service = connect(account, settings, auth)
-    box, key = _patiently(
-        lambda: data_box(secrets, settings.encrypt, make=not is_sealed(paths.database))
-    )
+    box, key = _patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
     try:
         database = open_database(paths, box)
     except WrongKey as wrong:

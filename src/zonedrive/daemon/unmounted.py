@@ -10,6 +10,7 @@ import trio
 
 from zonedrive import config
 from zonedrive.daemon.answers import zone_objects
+from zonedrive.daemon.backlog import needs_key
 from zonedrive.daemon.build import build, connect
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.trash import Trash
@@ -22,7 +23,6 @@ from zonedrive.logon.session import BearerAuth
 from zonedrive.model import Entry
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import Service
-from zonedrive.tree.glance import is_sealed
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.schema import SCHEMAS
 
@@ -58,7 +58,7 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     settings = config.load(config_file(), paths.account)
     secrets = open_store(paths)
     found = trio.run(_asked, paths, Service.zones)
-    box, _ = data_box(secrets, settings.encrypt, make=not is_sealed(paths.database))
+    box, _ = data_box(secrets, settings.encrypt, make=not needs_key(paths))
     database = Database(paths.database, SCHEMAS)
     try:
         return zone_objects(found, Tree(database, box))

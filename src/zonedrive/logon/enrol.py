@@ -29,7 +29,7 @@ from zonedrive.errors import (
     Unreachable,
     Untrusted,
 )
-from zonedrive.logon import session
+from zonedrive.logon import keys, session
 from zonedrive.logon.access import Access, open_access
 from zonedrive.logon.account import Account
 from zonedrive.logon.browser import Browser, Person, Settings
@@ -60,6 +60,10 @@ from zonedrive.remote.address import base_url
 from zonedrive.remote.profile import load_profile
 
 LONGEST = 4 << 20  # bytes of a file of certificates; a system has 200 KB of them
+MISSING = (
+    "the account's data key is gone, so what is kept here can be sent by the mount that has it"
+    " still, if any; then run 'zonedrive logoff', and log on again"
+)
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
 
 
@@ -85,20 +89,24 @@ class Enrolment:
         *,
         backlog: FindBacklog,
         running: Callable[[AccountPaths], bool],
+        needs_key: Callable[[AccountPaths], bool],
         tell: Callable[[str], None],
         store: Callable[[AccountPaths], SecretStore] = open_store,
         access: Callable[[str, str | None], AbstractAsyncContextManager[Access]] = open_access,
         person: Person | None = None,
         new_password: Callable[[], Secret] | None = None,
     ) -> None:
-        """`backlog` and `running` tell of the account as it is now; `tell` takes lines.
+        """`backlog`, `running` and `needs_key` tell of the account as it is now.
+
+        `tell` takes lines.
 
         `person` may sign on in a browser; None: nobody is there to do that.  `new_password` asks
         for one where the service wants it changed.
         """
         self._person, self._new_password = person, new_password
         self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
-        self._backlog, self._running, self._open_store = backlog, running, store
+        self._backlog, self._running, self._needs_key = backlog, running, needs_key
+        self._open_store = store
         self._open_access = access
         self.kept = ""  # afterwards: what was kept, in words
 
@@ -113,6 +121,8 @@ class Enrolment:
         if former is not None and not alike:
             self._refuse_takeover(former)
         store = self._usable_store()
+        if former is not None and alike and self._wish.username in ("", former.username):
+            self._require_key(store)
         require_room(self._paths.state)  # or the service would give a token for nothing
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base, ca_file)
@@ -139,7 +149,9 @@ class Enrolment:
             try:
                 if former is not None and fresh:
                     self._refuse_takeover(former)
-            except ConfigError:
+                elif former is not None:
+                    self._require_key(store)
+            except (ConfigError, StoreError):
                 await end_session(access)
                 raise
             bearer = await self._bearer(access, signed_on, profile)
@@ -174,6 +186,8 @@ class Enrolment:
         """Put all of it where it belongs; `fresh`: in place of what was another user's."""
         if fresh:
             forget_data(self._paths, store)
+        elif self._misses_key(store):
+            self._tell(MISSING)
         if certificates is not None:
             write_private(ca_copy(self._paths), certificates)
         session.save_bearer(store, bearer)
@@ -273,6 +287,17 @@ class Enrolment:
                 f"the account {former.name!r} is mounted as {whose}",
                 remedy="unmount it first, or use another --account",
             )
+
+    def _require_key(self, store: SecretStore) -> None:
+        """Raise StoreError where a mount would: what is kept here has a key, which is gone.
+
+        A daemon that runs has it still.
+        """
+        if self._misses_key(store) and not self._running(self._paths):
+            raise keys.gone()
+
+    def _misses_key(self, store: SecretStore) -> bool:
+        return self._needs_key(self._paths) and store.get(keys.NAME) is None
 
     def _usable_store(self) -> SecretStore:
         """A store that answers now: not one to find locked when the token is there."""

@@ -28,26 +28,43 @@ def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[B
     """
     if not encrypt:
         return Clear(), None
-    kept = store.get(NAME)
-    if kept is None and not make:
-        raise StoreError(
-            "the account's data key is gone, so what is kept here cannot be read",
-            remedy="was the keyring emptied, or another one opened? if it is lost for good, log"
-            " off with --discard and on again",
-        )
-    if kept is None:
+    master = kept_key(store)
+    if master is None and not make:
+        raise gone()
+    if master is None:
         master = new_key()
         store.set(NAME, Secret(base64.b64encode(master).decode()))
-    else:
-        try:
-            master = base64.b64decode(kept.reveal(), validate=True)
-        except binascii.Error:
-            master = b""
-        if len(master) != KEY_BYTES:
-            raise StoreError(
-                "the account's data key is damaged", remedy="log off with --discard and on again"
-            )
-    return Sealed(_derived(master, b"zonedrive names")), _derived(master, b"zonedrive content")
+    return names_box(master), _derived(master, b"zonedrive content")
+
+
+def kept_key(store: SecretStore) -> bytes | None:
+    """The key, None where there is none.  Raises StoreError, also where it is damaged."""
+    kept = store.get(NAME)
+    if kept is None:
+        return None
+    try:
+        master = base64.b64decode(kept.reveal(), validate=True)
+    except binascii.Error:
+        master = b""
+    if len(master) != KEY_BYTES:
+        raise StoreError(
+            "the account's data key is damaged", remedy="log off with --discard and on again"
+        )
+    return master
+
+
+def names_box(master: bytes) -> Box:
+    """The box for names under that key."""
+    return Sealed(_derived(master, b"zonedrive names"))
+
+
+def gone() -> StoreError:
+    """There is no key, and something here was made with one."""
+    return StoreError(
+        "the account's data key is gone, so what is kept here cannot be read",
+        remedy="was the keyring emptied, or another one opened? if it is lost for good, log"
+        " off with --discard and on again",
+    )
 
 
 def _derived(master: bytes, use: bytes) -> bytes:

@@ -14,13 +14,13 @@ than the one it began with leaves the row to the next delivery.
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 
 from zonedrive.cipher import Box, Clear
-from zonedrive.db import Database
+from zonedrive.db import Database, at_rest
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.model import Revision
 from zonedrive.outbox.agenda import Agenda
@@ -387,11 +387,13 @@ def waiting(path: Path) -> tuple[int, int]:
         return 0, 0
     sums = "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0) FROM intents"
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+        with at_rest(path) as database:
             columns = {row[1] for row in database.execute("PRAGMA table_info(intents)")}
             if "parked" in columns:
                 sums += " WHERE NOT parked"
             files, size = database.execute(sums).fetchone() if columns else (0, 0)
-    except sqlite3.DatabaseError as wrong:
-        raise StoreError(f"{path} cannot be read ({wrong})") from wrong
+    except (sqlite3.DatabaseError, OSError) as wrong:
+        raise StoreError(
+            f"{path} cannot be read ({wrong})", remedy="run 'zonedrive doctor'"
+        ) from wrong
     return int(files), int(size)

@@ -7,20 +7,50 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from zonedrive.cipher import Clear
-from zonedrive.tree.inode import ROOT, Kind
+from zonedrive.cipher import Box, Clear
+from zonedrive.db import at_rest
+from zonedrive.tree.inode import Kind
 from zonedrive.tree.store import is_whole
 
 
 def is_sealed(path: Path) -> bool | None:
     """Whether the names in it are encrypted; None where there are none to be read."""
-    if not path.exists():
-        return None
+    with contextlib.suppress(sqlite3.Error, OSError):
+        if (first := _first(path)) is not None:
+            return not _opens(first, Clear())
+    return None
+
+
+def may_be_sealed(path: Path) -> bool:
+    """Whether a key may be needed to read it: also where nobody can tell, as it is damaged."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
-            row = database.execute("SELECT sealed FROM inodes WHERE ino = ?", (ROOT,)).fetchone()
-    except sqlite3.Error:
-        return None
-    if row is None:
-        return None
-    return not is_whole({"ino": ROOT, "kind": Kind.ROOT, "sealed": row[0]}, Clear())
+        first = _first(path)
+    except FileNotFoundError:
+        return False
+    except (sqlite3.Error, OSError):
+        return True
+    return first is not None and not _opens(first, Clear())
+
+
+def is_opened_by(path: Path, box: Box) -> bool:
+    """Whether that box fits; true where there is nothing to try it on."""
+    with contextlib.suppress(sqlite3.Error, OSError):
+        first = _first(path)
+        return first is None or _opens(first, box)
+    return True
+
+
+def _first(path: Path) -> tuple[int, bytes] | None:
+    """Number and names of the first inode, the root; None where the database has none yet.
+
+    Raises OSError or sqlite3.Error where it cannot be read.
+    """
+    with at_rest(path) as database:
+        if not database.execute("PRAGMA table_info(inodes)").fetchall():
+            return None
+        row = database.execute("SELECT ino, sealed FROM inodes ORDER BY ino").fetchone()
+    return None if row is None else (int(row[0]), bytes(row[1]))
+
+
+def _opens(row: tuple[int, bytes], box: Box) -> bool:
+    return is_whole({"ino": row[0], "kind": Kind.ROOT, "sealed": row[1]}, box)

@@ -38,7 +38,7 @@ class Office:
         self.desk, self.paths = desk, paths
         self.store: SecretStore = FileStore(paths.secrets_file)
         self.backlog = Backlog()
-        self.running = False
+        self.running = self.sealed = False
         self.told: list[str] = []
         self.opened: list[tuple[str, str | None]] = []
         self.person = Person()
@@ -58,6 +58,7 @@ class Office:
             self.person,
             backlog=lambda paths: self.backlog,
             running=lambda paths: self.running,
+            needs_key=lambda paths: self.sealed,
             tell=self.told.append,
             store=lambda paths: self.store,
             access=self._access,

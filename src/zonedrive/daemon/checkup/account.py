@@ -9,7 +9,6 @@ import time
 from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import ConfigError, Homeless, StoreError, ZonedriveError
-from zonedrive.logon import keys
 from zonedrive.paths import config_file
 from zonedrive.remote.profile import load_profile, packaged
 from zonedrive.tree.glance import is_sealed
@@ -20,6 +19,15 @@ WHERE = {
     "credentials": "given by systemd",
     "file": "in a file that only you can read, as no keyring is in use",
 }
+
+LOST = (
+    "was the keyring emptied, or another one opened? put the former one back; if it is lost for"
+    " good, run 'zonedrive logoff --discard', and log on"
+)
+RUNNING = (
+    "the mount still has it: run 'zonedrive sync', so that nothing waits; then"
+    " 'zonedrive logoff', and log on"
+)
 
 
 def settings(patient: Patient) -> Finding | None:
@@ -111,14 +119,16 @@ def key(patient: Patient) -> Finding | None:
     """Where the data key and the token are."""
     if patient.account is None:
         return None
-    where = WHERE[patient.secrets.kind]
-    try:
-        if patient.shut is not None:  # a locked keyring is asked once
-            raise patient.shut
-        kept = patient.secrets.get(keys.NAME)
-    except StoreError as wrong:
+    where, found = WHERE[patient.secrets.kind], patient.key
+    if isinstance(found, StoreError):
         remedy = "unlock the keyring" if patient.secrets.kind == "keyring" else "see daemon.log"
-        return Finding(False, f"{where}, and cannot be read", remedy, here=wrong.line())
-    if kept is None:
+        return Finding(False, f"{where}, and cannot be read", remedy, here=found.line())
+    if found == "gone":
+        return Finding(False, "it is gone, and what is kept here cannot be read without it",
+                       RUNNING if patient.running else LOST)  # fmt: skip
+    if found == "another":
+        return Finding(False, "it is another one than what is kept here was made with",
+                       RUNNING if patient.running else LOST)  # fmt: skip
+    if found == "to come":
         return Finding(True, f"not made yet; it will be {where}")
     return Finding(True, where)

@@ -171,6 +171,8 @@ def _at_rest(patient: Patient) -> Finding:
         )  # fmt: skip
     if not left.files:
         return Finding(True, "empty")
+    if patient.key in ("gone", "another"):
+        return Finding(False, f"{left} wait, and cannot be sent without the data key", "see key")
     here = f"run 'zonedrive mount DIR{_account(patient)}'"
     if patient.holder:
         place = quoted(patient.holder.mountpoint)

@@ -6,20 +6,22 @@ Must not judge anything.
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from zonedrive import config
 from zonedrive.config import Settings
-from zonedrive.daemon import lock
+from zonedrive.daemon import backlog, lock
 from zonedrive.daemon.lock import Holder, is_held
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
-from zonedrive.logon import session
+from zonedrive.logon import keys, session
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import SecretStore, open_store
 from zonedrive.logon.session import Bearer, load_bearer
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import glance
 from zonedrive.remote.glance import Glance
+from zonedrive.tree.glance import is_opened_by
 
 
 class Patient:
@@ -71,6 +73,20 @@ class Patient:
             return load_bearer(self.secrets)
         except StoreError as wrong:
             return wrong
+
+    @cached_property
+    def key(self) -> Literal["there", "to come", "gone", "another"] | StoreError:
+        """The data key, as what is kept here needs it, or what keeps us from it."""
+        if self.shut is not None:  # a locked keyring is asked once
+            return self.shut
+        try:
+            kept = keys.kept_key(self.secrets)
+        except StoreError as wrong:
+            return wrong
+        if kept is None:
+            return "gone" if backlog.needs_key(self.paths) else "to come"
+        fits = not self.settings.encrypt or is_opened_by(self.paths.database, keys.names_box(kept))
+        return "there" if fits else "another"
 
     @property
     def logon_command(self) -> str:

@@ -1,0 +1,123 @@
+"""The data key is gone, as when a keyring was emptied: all say so, and nothing gets worse."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Machine, Mounted
+
+GONE = "the account's data key is gone"
+
+
+def secrets(machine: Machine) -> Path:
+    """Where token and key are, as no keyring is in use."""
+    return machine.state / "secrets.json"
+
+
+def take_key(machine: Machine) -> str:
+    """The secrets with the key; from now on they are without."""
+    before = secrets(machine).read_text()
+    kept = json.loads(before)
+    del kept["key"]
+    secrets(machine).write_text(json.dumps(kept))
+    return before
+
+
+def doctor(machine: Machine) -> tuple[int, str]:
+    """Exit code, and what is bad."""
+    ended = machine.run("doctor")
+    lines = ended.stdout.splitlines()
+    return ended.returncode, "\n".join(line for line in lines if line.startswith(("BAD", "     ")))
+
+
+def log_on(machine: Machine, mounted: Mounted) -> tuple[int, str]:
+    """As Alice, once more."""
+    ended = machine.run(
+        "logon", mounted.deployment.base_url, "--username", f"alice@{world.DOMAIN}",
+        "--password-stdin", text=f"{world.PASSWORDS['alice']}\n",
+    )  # fmt: skip
+    return ended.returncode, ended.stderr
+
+
+@pytest.fixture
+def waiting(mounted: Mounted) -> Iterator[Mounted]:
+    """Unmounted, with a file that the service does not have."""
+    mounted.allow("offline", "reach")
+    list(mounted.root.iterdir())
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "precious.txt").write_bytes(b"12345")
+        mounted.unmount("--timeout", "0")
+    yield mounted
+    mounted.deployment.forget_people()
+
+
+def test_bytes_that_wait_for_a_lost_key(waiting: Mounted) -> None:
+    """The doctor names it, a logon refuses to look well, and with the key back all is sent."""
+    machine = waiting.machine
+    before = take_key(machine)
+    for command in (("mount", waiting.path), ("status",)):
+        assert GONE in machine.run(*command).stderr
+    code, bad = doctor(machine)
+    assert code == 1
+    assert "BAD  key: it is gone, and what is kept here cannot be read without it" in bad
+    assert "BAD  outbox: 1 file (5 bytes) wait, and cannot be sent without the data key" in bad
+    assert "zonedrive mount" not in bad and "zonedrive logoff --discard" in bad
+    code, said = log_on(machine, waiting)
+    assert code == 1
+    assert said.startswith(f"zonedrive: {GONE}") and said.count("\n") == 1
+    assert "key" not in json.loads(secrets(machine).read_text())
+    secrets(machine).write_text(before)
+    assert log_on(machine, waiting)[0] == 0
+    waiting.mount()
+    waiting.sync()
+    assert waiting.zone.read("precious.txt") == b"12345"
+
+
+@pytest.mark.parametrize("broken", ["tree.db", "nothing"])
+def test_no_new_key_for_what_has_one(waiting: Mounted, broken: str) -> None:
+    """Not even where the database is damaged or away: the bytes beside it still need the old."""
+    machine = waiting.machine
+    before = take_key(machine)
+    for each in machine.state.glob("tree.db*"):
+        each.unlink()
+    if broken == "tree.db":
+        (machine.state / "tree.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
+    for command in (("mount", waiting.path), ("status",)):
+        assert GONE in machine.run(*command).stderr
+    assert "key" not in json.loads(secrets(machine).read_text())
+    waiting.allow("damaged", "missing", "lost")
+    secrets(machine).write_text(before)
+    waiting.mount()
+    found = [path.read_bytes() for path in waiting.path.rglob("lost+found/*") if path.is_file()]
+    assert b"12345" in found
+
+
+def test_another_key(waiting: Mounted) -> None:
+    """As of another keyring: the doctor says that it is not the one."""
+    machine = waiting.machine
+    before = secrets(machine).read_text()
+    kept = json.loads(before)
+    key = kept["key"]
+    secrets(machine).write_text(json.dumps(kept | {"key": key[-2::-1] + key[-1]}))
+    assert "cannot be read with the key" in machine.run("mount", waiting.path).stderr
+    assert "BAD  key: it is another one than what is kept here was made with" in doctor(machine)[1]
+    secrets(machine).write_text(before)
+
+
+def test_a_mount_that_outlives_its_key(mounted: Mounted) -> None:
+    """It has the key still: a logon goes on, doctor and logon say how to begin anew safely."""
+    machine = mounted.machine
+    list(mounted.root.iterdir())
+    take_key(machine)
+    code, said = log_on(machine, mounted)
+    assert code == 0
+    assert GONE in said and "zonedrive logoff" in said
+    code, bad = doctor(machine)
+    assert code == 1
+    assert "zonedrive sync" in bad and "--discard" not in bad
+    (mounted.root / "late.txt").write_bytes(b"late")
+    machine.done("logoff")
+    assert mounted.zone.read("late.txt") == b"late"

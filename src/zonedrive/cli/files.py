@@ -42,7 +42,10 @@ def versions(
     request = {"command": "versions", "path": below[0]}
     answer = control.ask(paths, request, timeout=ASK_SECONDS)
     found = answer["versions"]
+    unknown = f"{answer.get('path')} has no versions on the service: {answer.get('unknown')}"
     if wanted is not None:
+        if answer.get("unknown"):
+            raise NotFound(unknown)
         chosen = _version(found, wanted)
         from zonedrive.daemon import unmounted
 
@@ -51,6 +54,9 @@ def versions(
         return
     if as_json:
         show.as_json(found)
+        return
+    if answer.get("unknown"):
+        show.line(unknown)
         return
     show.table(
         ["version", "modified", "by", "size", "id"],

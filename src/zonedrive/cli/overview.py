@@ -20,6 +20,8 @@ NOT_SENDING = {
 }
 """What each state but `online` means."""
 
+NOTHING = {"files": 0, "path": ""}
+
 CHANGES = {"folder": "new folder", "moved": "renamed", "removed": "removed"}
 """What waits without bytes."""
 
@@ -31,12 +33,17 @@ def picture(found: dict[str, Any], *, part: bool, rows: int) -> list["Renderable
     place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
     shown.append(words(f"{found['account']}: {place}, {found['state']}"))
     shown += [words(text, "yellow") for text in _trouble(found, waiting)]
+    shown += [words(text, "yellow") for text in _named(found, waiting)]
     outbox, cache, tree = found["outbox"], found["cache"], found["tree"]
     shown.append(words(f"service  {found['base_url']}"))
     shown.append(words(f"outbox   {_outbox(outbox)}"))
     if outbox["conflicts"]:
         copies = count(outbox["conflicts"], "conflict")
         shown.append(words(f"beside   {copies}; run: {_command('conflicts', found)}"))
+    if (local := found.get("local", NOTHING))["files"]:
+        files = count(local["files"], "file stays", "files stay")
+        some = "" if local["files"] == 1 else "among them "
+        shown.append(words(f"local    {files} on this machine (local_only), {some}{local['path']}"))
     shown.append(words(f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}"))
     folders = count(tree["folders"], "folder")
     shown.append(words(f"known    {count(tree['entries'], 'entry', 'entries')} in {folders}"))
@@ -48,6 +55,10 @@ def picture(found: dict[str, Any], *, part: bool, rows: int) -> list["Renderable
 def verdict(found: dict[str, Any], *, part: bool) -> str:
     """Is it safe?"""
     outbox, waiting = found["outbox"], _waiting(found)
+    if not waiting and (staying := _staying(found)):
+        if len(staying) == 1:
+            return f"{staying[0]['path']} {staying[0]['what']}"
+        return f"{len(staying)} of these stay on this machine"
     if not waiting:
         return f"everything{' there' if part else ''} is on the service"
     files = outbox.get("files", waiting)  # who looks without a daemon cannot tell
@@ -56,6 +67,18 @@ def verdict(found: dict[str, Any], *, part: bool) -> str:
     if outbox["failed"] == waiting:
         return f"{said}, refused by the service"
     return f"{said}, {outbox['failed']} of them refused" if outbox["failed"] else said
+
+
+def _staying(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of what was asked for by its path, what never leaves."""
+    return [one for one in found.get("named", []) if one["stays"]]
+
+
+def _named(found: dict[str, Any], waiting: int) -> list[str]:
+    """What is to be said of paths that were asked for, as far as the first line does not say it."""
+    staying = _staying(found)
+    said = staying if not waiting and len(staying) == 1 else []
+    return [f"{one['path']}: {one['what']}" for one in found.get("named", []) if one not in said]
 
 
 def _waiting(found: dict[str, Any]) -> int:

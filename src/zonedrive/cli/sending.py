@@ -41,6 +41,7 @@ def tell(last: Message) -> None:
     for new in last.get("anew", []):
         line(f"was deleted on the service, sent as a new file: {new}")
     _each("failed; see 'zonedrive status'", last["failed"])
+    _each("of those asked for stay on this machine", last.get("stays", []))
     if last["exit"] and last["left"]["files"] > len(last["failed"]):
         reason = f": {last['reason']}" if last["reason"] else ""
         remedy = f"; {last['remedy']}" if last.get("remedy") else ""

@@ -23,6 +23,7 @@ from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.tree.inode import ROOT, Inode
+from zonedrive.vfs.places import Place
 
 SAY_SECONDS = 0.5
 """How often a command that waits says how far it is."""
@@ -76,8 +77,11 @@ class Commands:
 
         Where the service is not online also `reason`, and `remedy` where a person can do something.
         """
-        paths = await self._inodes(request)
-        found = self._parts.files.report.status(paths, _most(request))
+        places, most = await self._places(request), _most(request)
+        roots = None if places is None else _inos(places)
+        found = self._parts.files.report.status(roots, most)
+        if most is not None:  # people are told more than the contract's object
+            found |= self._aside(places, roots)
         return {
             "account": self._parts.paths.account,
             "base_url": self._parts.account.base_url,
@@ -86,6 +90,23 @@ class Commands:
             **found,
             **self._why(),
         }
+
+    def _aside(self, places: list[Place] | None, roots: list[int] | None) -> Message:
+        """What is no matter of the outbox.
+
+        `named`: of the paths asked for those that stay here, or are virtual; `local`: how many
+        files in them have a name of `local_only`, with one of their paths.
+        """
+        files = self._parts.files
+        named = [
+            {"path": one.path, "what": one.stays or one.what, "stays": bool(one.stays)}
+            for one in places or ()
+            if one.stays or one.what
+        ]
+        inos = {one.inode.ino for one in places or () if one.inode is not None and one.stays}
+        local = [one for one in files.places.staying(roots) if one.ino not in inos]
+        some = self._parts.tree.path(local[0].ino) if local else ""
+        return {"named": named, "local": {"files": len(local), "path": some}}
 
     def _why(self) -> dict[str, str]:
         """Why the service is not online."""
@@ -117,13 +138,19 @@ class Commands:
         return {"conflicts": [_conflict(one) for one in self._parts.files.report.conflicts()]}
 
     async def versions(self, request: Message, say: Say) -> Message:
-        """Of the file at `path`."""
-        report = self._parts.files.report
-        inode = await self._inode(str(request.get("path", "")))
+        """Of the file at `path`, or of the one that a path in `.versions` is about.
+
+        `unknown` says why there are none, where the service does not have the file.
+        """
+        report, place = self._parts.files.report, await self._place(str(request.get("path", "")))
+        if place.file is None:
+            raise ZonedriveError(f"{place.path}: {place.what or 'a folder'} has no versions")
         return {
-            "versions": version_objects(await report.versions(inode)),
-            "zone": inode.zone,
-            "file": inode.remote_id,
+            "versions": version_objects(await report.versions(place.file)),
+            "zone": place.file.zone,
+            "file": place.file.remote_id,
+            "path": place.path,
+            "unknown": place.unknown,
         }
 
     # ---- deleted entries ----
@@ -147,9 +174,16 @@ class Commands:
     # ---- waiting ----
 
     async def sync(self, request: Message, say: Say) -> Message:
-        """Wait until what is under `paths` is on the service."""
-        roots = await self._inodes(request)
-        return await self._sync([ROOT] if roots is None else roots, _timeout(request), say)
+        """Wait until what is under `paths` is on the service.
+
+        Files with a name of `local_only` are no matter in a folder: there are always some, as
+        editors make them.  Who asks for one by its path is told that it `stays`, which is no 0.
+        """
+        places = await self._places(request)
+        roots = [ROOT] if places is None else _inos(places)
+        answer = await self._sync(roots, _timeout(request), say)
+        stays = [{"path": one.path, "error": one.stays} for one in places or () if one.stays]
+        return {**answer, "exit": answer["exit"] or (1 if stays else 0), "stays": stays}
 
     async def _sync(self, roots: list[int], timeout: float | None, say: Say) -> Message:
         report, link = self._parts.files.report, self._parts.service.link
@@ -244,18 +278,25 @@ class Commands:
 
     # ---- what requests hold ----
 
-    async def _inodes(self, request: Message) -> list[int] | None:
-        """The inodes of `paths`; None where there are none."""
+    async def _places(self, request: Message) -> list[Place] | None:
+        """What is at `paths`; None where there are none."""
         paths = request.get("paths") or []
         if not isinstance(paths, list):
             raise ZonedriveError("the request's paths are not a list")
-        return [(await self._inode(str(path))).ino for path in paths] or None
+        return [await self._place(str(path)) for path in paths] or None
 
-    async def _inode(self, path: str) -> Inode:
+    async def _place(self, path: str) -> Place:
         try:
-            return await self._parts.files.report.find(self._relative(path))
+            return await self._parts.files.places.find(self._relative(path))
         except (FileNotFoundError, NotADirectoryError) as wrong:
             raise ZonedriveError(f"{path} does not exist") from wrong
+
+    async def _inode(self, path: str) -> Inode:
+        """Of the tree."""
+        place = await self._place(path)
+        if place.inode is None:
+            raise ZonedriveError(f"{path} cannot be pinned: {place.what}")
+        return place.inode
 
     def _relative(self, path: str) -> str:
         """An absolute path, or one relative to the mount point, as the latter."""
@@ -264,6 +305,10 @@ class Commands:
         if ".." in Path(path).parts or not whole.is_relative_to(folder):
             raise ZonedriveError(f"{path} is not in the mount {folder}")
         return os.fspath(whole.relative_to(folder))
+
+
+def _inos(places: list[Place]) -> list[int]:
+    return [ino for place in places for ino in place.inos]
 
 
 def _timeout(request: Message) -> float | None:

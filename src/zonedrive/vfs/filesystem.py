@@ -26,6 +26,7 @@ from zonedrive.vfs.namespace import Listed, Namespace
 from zonedrive.vfs.nodes import VIRTUAL, refuse
 from zonedrive.vfs.open_file import Opened
 from zonedrive.vfs.pins import Pins
+from zonedrive.vfs.places import Places
 from zonedrive.vfs.recovery import recover
 from zonedrive.vfs.renaming import Renaming
 from zonedrive.vfs.report import Report
@@ -84,6 +85,7 @@ class FileSystem:
         versions = Versions(core, self._folders, self._histories)
         trashing = Trashing(core, self._folders, self._dispatcher, self._names, self._renaming)
         self._virtual = Virtual(core, [versions, Wastebasket(core, trashing)])
+        self.places = Places(core, self._folders, self._virtual)
         self.report = Report(core, self._folders, self._dispatcher, self._delivery.uploads)
         self.invalidations = core.invalidations.receive
 

@@ -20,6 +20,8 @@ import stat
 from collections.abc import Mapping
 from typing import NoReturn, Protocol
 
+import msgspec
+
 VIRTUAL = 1 << 62
 """Inode numbers and handles from here on are virtual.  The tree counts from 1, and SQLite, where
 the cache notes its numbers, ends at 1 << 63."""
@@ -41,6 +43,15 @@ def refuse() -> NoReturn:
     raise OSError(errno.EROFS, "read-only")
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """What a person hears who asks whether a virtual entry is on the service."""
+
+    words: str  # what it is
+    here_only: bool = False  # it never leaves this machine
+    inos: tuple[int, ...] = ()  # of the tree: what is told of these is told of it
+    file: int = 0  # of the tree: whose versions it is about
+
+
 class Node:
     """One virtual entry; the attributes may be properties.
 
@@ -59,6 +70,10 @@ class Node:
     def xattrs(self) -> dict[str, str]:
         """Extended attributes by their short names."""
         return {}
+
+    def standing(self) -> Standing:
+        """What it is, and where."""
+        raise NotImplementedError
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
         """truncate, chmod and utimensat; None stays as it is."""

@@ -4,7 +4,6 @@ import errno
 import heapq
 import time
 from collections.abc import Iterable
-from pathlib import PurePosixPath
 from typing import Any
 
 import trio
@@ -155,20 +154,6 @@ class Report:
                 }
             )
         return found
-
-    async def find(self, path: str) -> Inode:
-        """The inode at a path below the mount point.  Raises FileNotFoundError."""
-        core = self._core
-        inode = core.tree.get(ROOT)
-        for part in PurePosixPath(path).parts:
-            if not inode.is_folder:
-                raise NotADirectoryError(path)
-            await self._folders.ensure(inode)
-            child = core.tree.child(inode.ino, part)
-            if child is None:
-                raise FileNotFoundError(path)
-            inode = child
-        return inode
 
     async def sync(self, under: Iterable[int], timeout: float | None) -> dict[str, Any]:
         """Wait until everything under these inodes is on the service, or cannot be.

@@ -32,7 +32,15 @@ from zonedrive.vfs import access
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.folders import Folders
 from zonedrive.vfs.history import Histories, Past
-from zonedrive.vfs.nodes import File, Folder, Node, ReadOnly, number, refuse_writing
+from zonedrive.vfs.nodes import (
+    File,
+    Folder,
+    Node,
+    ReadOnly,
+    Standing,
+    number,
+    refuse_writing,
+)
 from zonedrive.vfs.source import VersionSource
 
 log = logging.getLogger(__name__)
@@ -136,6 +144,9 @@ class _Files(Folder):
     def xattrs(self) -> dict[str, str]:
         return {"id": "", "zone": self._core.tree.get(self._folder).zone, "state": "local"}
 
+    def standing(self) -> Standing:
+        return Standing("versions, which the service has")
+
     async def child(self, name: str) -> Node | None:
         folder = await self._listed()
         inode = self._core.tree.child(folder.ino, name)
@@ -182,6 +193,10 @@ class _History(Folder):
         known = self._histories.known(self._zone, self._file_id)
         state = "remote" if known is None else "cached"
         return {"id": self._file_id, "zone": self._zone, "state": state}
+
+    def standing(self) -> Standing:
+        file = self._histories.file(self._zone, self._file_id)
+        return Standing("versions, which the service has", file=file.ino if file else 0)
 
     async def child(self, name: str) -> Node | None:
         known = self._histories.known(self._zone, self._file_id)
@@ -240,6 +255,10 @@ class _FormerVersion(File):
             "modified_by": version.modified_by,
             "version": version.version,
         }
+
+    def standing(self) -> Standing:
+        file = self._histories.file(self._zone, self._file_id)
+        return Standing("a version, which the service has", file=file.ino if file else 0)
 
     async def open(self, flags: int, pid: int) -> "_Reading":
         refuse_writing(flags)

@@ -24,12 +24,13 @@ from typing import NoReturn
 from zonedrive.tree.inode import ROOT
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.invalidation import EntryChanged
-from zonedrive.vfs.nodes import Content, File, Folder, Node, number
+from zonedrive.vfs.nodes import Content, File, Folder, Node, Standing, number
 from zonedrive.vfs.renaming import NOREPLACE
 from zonedrive.vfs.trashing import Gone, Trashing
 
 SHOWN = 10_000  # entries and notes; beyond that the oldest go out of sight
 NOTE_BYTES = 64 << 10
+NOTE = "stays on this machine: a note of a file manager's, kept until the mount ends"
 PRIVATE = 0o700  # what file managers ask of such a folder
 
 
@@ -64,6 +65,11 @@ class _Fixed(Folder):
 
     async def children(self) -> Mapping[str, Node]:
         return self.entries
+
+    def standing(self) -> Standing:
+        """As all of what was put in."""
+        inos = [ino for node in self.entries.values() for ino in node.standing().inos]
+        return Standing("what was deleted here; for all of it: zonedrive trash", inos=tuple(inos))
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
         """Programs that make sure of the permissions find them as they want them."""
@@ -118,6 +124,9 @@ class _Notes(_Shelf):
         super().__init__(core, word)
         self._core = core
 
+    def standing(self) -> Standing:
+        return Standing(NOTE, here_only=True)
+
     async def create(self, name: str, mode: int) -> File:
         if name in self.entries:
             raise FileExistsError(errno.EEXIST, "the name is taken")
@@ -135,6 +144,9 @@ class _Note(File):
         super().__init__(ino)
         self._data = bytearray()
         self.mtime_ns = time.time_ns()
+
+    def standing(self) -> Standing:
+        return Standing(NOTE, here_only=True)
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
         """Its permissions stay as they are."""
@@ -183,6 +195,9 @@ class _Deleted(File):
         self.gone = gone
         self.size, self.mtime_ns = gone.size, gone.mtime_ns
 
+    def standing(self) -> Standing:
+        return _deleted(self.gone)
+
     async def open(self, flags: int, pid: int) -> NoReturn:
         raise PermissionError(errno.EACCES, "deleted: bring it back to read it")
 
@@ -196,6 +211,9 @@ class _DeletedFolder(Folder):
         super().__init__(ino)
         self.gone = gone
         self.mtime_ns = gone.mtime_ns
+
+    def standing(self) -> Standing:
+        return _deleted(self.gone)
 
     async def children(self) -> Mapping[str, Node]:
         return {}
@@ -241,6 +259,11 @@ class _Files(_Shelf):
     def _check(self, flags: int) -> None:
         if flags & ~NOREPLACE:
             raise OSError(errno.EINVAL, "flags that are not supported")
+
+
+def _deleted(gone: Gone) -> Standing:
+    what = "a folder" if gone.folder else "a file"
+    return Standing(f"{what} that was deleted; for all of them: zonedrive trash", inos=(gone.ino,))
 
 
 def _new_number(core: Core) -> int:

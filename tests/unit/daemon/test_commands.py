@@ -17,6 +17,7 @@ from zonedrive.fuse.mount import Session
 from zonedrive.logon.account import Account
 from zonedrive.model import Entry, Zone
 from zonedrive.tree.inode import ROOT
+from zonedrive.vfs.places import Place
 
 FOLDER = Path("/home/me/Zones")
 NOTHING = {"files": 0, "changes": 0, "bytes": 0}
@@ -66,15 +67,19 @@ class Report:
         waits = self.uploads
         return {"files": len(waits), "changes": 0, "bytes": sum(one["size"] for one in waits)}
 
-    async def find(self, path: str) -> SimpleNamespace:
-        if path == ".":
-            return SimpleNamespace(ino=ROOT)
-        if path == "Zone/a.txt":
-            return SimpleNamespace(ino=7)
-        raise FileNotFoundError(path)
-
     async def appear(self, entry: Entry) -> str:
         return f"shown/{entry.name}"
+
+
+class Places:
+    """A file, and one that stays here."""
+
+    async def find(self, path: str) -> Place:
+        if path == "Zone/a.txt":
+            return Place(path, (7,))
+        if path == "Zone/a.swp":
+            return Place(path, (8,), stays="stays on this machine")
+        raise FileNotFoundError(path)
 
 
 class Service:
@@ -105,7 +110,7 @@ class Daemon:
         self.stopped = 0
         self.session = SimpleNamespace(folder=FOLDER, stop=self._stop, ended=trio.Event())
         parts = SimpleNamespace(
-            files=SimpleNamespace(report=self.report),
+            files=SimpleNamespace(report=self.report, places=Places()),
             service=self.service,
             paths=SimpleNamespace(account="work", account_file=FOLDER / "none"),
             account=Account(name="work", base_url="https://x", username="alice"),
@@ -167,6 +172,14 @@ async def test_a_path_that_is_not_there_is_named(daemon: Daemon) -> None:
     """A mistyped path is no success."""
     with pytest.raises(ZonedriveError, match=r"Zone/b\.txt does not exist"):
         await daemon.ask("status", paths=["Zone/b.txt"])
+
+
+async def test_sync_of_what_stays_here_is_no_success(daemon: Daemon) -> None:
+    """Whoever asks for it by its path is told that it is not on the service."""
+    daemon.report.done.set()
+    answer = await daemon.ask("sync", paths=["Zone/a.txt", "Zone/a.swp"])
+    assert answer["exit"] == 1
+    assert answer["stays"] == [{"path": "Zone/a.swp", "error": "stays on this machine"}]
 
 
 async def test_sync_tells_what_was_refused(daemon: Daemon) -> None:

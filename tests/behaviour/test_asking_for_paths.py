@@ -1,0 +1,122 @@
+"""What the commands answer about a path: is it on the service, and if it never will be, why."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.harness.machine import Mounted
+
+TRASH = f".Trash-{os.getuid()}"
+
+pytestmark = pytest.mark.mount("settle=0", "refresh=0.2")
+
+
+def first_line(mounted: Mounted, *paths: Path) -> str:
+    """What `status` answers to whoever reads no further."""
+    return mounted.machine.done("status", *paths).splitlines()[0]
+
+
+def refused(mounted: Mounted, *words: str | Path) -> str:
+    """The one line of a command that ends with 1."""
+    ended = mounted.machine.run(*words)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1), ended
+    return ended.stderr
+
+
+def test_a_file_that_never_leaves_is_not_called_safe(mounted: Mounted) -> None:
+    """`status` and `sync` of a file of this machine only say so, and which name is the cause."""
+    zone, folder = mounted.root.name, mounted.root / ".Trash-5"
+    (mounted.root / "y.swp").write_bytes(b"edits\n")
+    folder.mkdir()
+    (folder / "letter.txt").write_bytes(b"mine\n")
+    why = f"{zone}/y.swp stays on this machine: its name matches '*.swp', of local_only"
+    assert first_line(mounted, mounted.root / "y.swp").startswith(why)
+    assert why.replace(" stays", ": stays") in refused(mounted, "sync", mounted.root / "y.swp")
+    for below in (folder, folder / "letter.txt"):
+        assert "matches '.Trash-*'" in first_line(mounted, below)
+        assert "matches '.Trash-*'" in refused(mounted, "sync", below)
+    both = mounted.machine.done("status", mounted.root / "y.swp", folder / "letter.txt")
+    assert both.splitlines()[0] == "2 of these stay on this machine"
+    assert "y.swp" in mounted.machine.done("versions", mounted.root / "y.swp")
+
+
+def test_a_file_renamed_aside_is_told_with_the_name_the_service_has(mounted: Mounted) -> None:
+    """Its bytes are there under their former name; what is written into it now is not."""
+    aside = mounted.root / "notes.txt~"
+    (mounted.root / "notes.txt").rename(aside)
+    said = refused(mounted, "sync", aside)
+    assert said.endswith(f"the service keeps it as {mounted.root.name}/notes.txt\n")
+    aside.write_bytes(b"changed\n")
+    assert first_line(mounted, aside).endswith("/notes.txt, as it was before")
+    assert len(json.loads(mounted.machine.done("versions", aside, "--json"))) == 1
+
+
+def test_a_folder_is_safe_whatever_editors_leave_in_it(mounted: Mounted) -> None:
+    """Swap files come and go: a script's `sync` of their folder is 0, and a person sees them."""
+    (mounted.root / "docs/y.swp").write_bytes(b"edits\n")
+    (mounted.root / "notes.txt~").write_bytes(b"former\n")
+    mounted.sync()
+    mounted.sync(mounted.root / "docs")
+    whole, part = mounted.machine.done("status"), mounted.machine.done("status", mounted.root)
+    assert whole.startswith("everything is on the service\n")
+    assert "local    2 files stay on this machine (local_only), among them " in whole
+    assert part.startswith("everything there is on the service\n")
+    docs = mounted.machine.done("status", mounted.root / "docs")
+    assert f"1 file stays on this machine (local_only), {mounted.root.name}/docs/y.swp" in docs
+    assert "local" not in mounted.machine.done("status", mounted.root / "empty")
+    assert set(mounted.status()) == {
+        "account", "base_url", "mountpoint", "pid", "state", "outbox", "uploads", "cache", "tree",
+    }  # fmt: skip
+
+
+@pytest.mark.mount("settle=600")
+def test_a_file_without_versions_says_why(mounted: Mounted) -> None:
+    """Not uploaded yet, or never: no empty table."""
+    new = mounted.root / "new.txt"
+    new.write_bytes(b"mine\n")
+    said = mounted.machine.done("versions", new)
+    assert said == (
+        f"{mounted.root.name}/new.txt has no versions on the service: it is not there yet\n"
+    )
+    assert mounted.machine.done("versions", new, "--json") == "[]\n"
+    assert "is not there yet" in refused(mounted, "versions", new, "--get", "1")
+
+
+def test_former_versions_are_answered_for_as_what_they_are(mounted: Mounted) -> None:
+    """What `ls` shows exists for the commands, too: it is on the service, and is read only."""
+    folder = mounted.root / ".versions"
+    history = folder / "notes.txt"
+    (one,) = history.iterdir()
+    for path in (folder, history, one):
+        mounted.sync(path)
+        assert first_line(mounted, path) == "everything there is on the service"
+        assert "cannot be pinned: " in refused(mounted, "pin", path)
+        assert "cannot be pinned: " in refused(mounted, "unpin", path)
+    listed = mounted.machine.done("versions", mounted.root / "notes.txt")
+    assert mounted.machine.done("versions", history) == listed
+    assert mounted.machine.done("versions", one) == listed
+    assert "has no versions" in refused(mounted, "versions", folder)
+    assert "does not exist" in refused(mounted, "status", folder / "none.txt")
+
+
+@pytest.mark.mount("settle=600")
+def test_what_is_in_the_trash_folder_is_safe_once_the_service_deleted_it(mounted: Mounted) -> None:
+    """Until then it waits as any other change; what a file manager notes there stays here."""
+    trash = mounted.path / TRASH
+    thing, note = trash / "files/notes.txt", trash / "info/notes.txt.trashinfo"
+    note.write_bytes(b"[Trash Info]\n")
+    with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE", method="DELETE"):
+        (mounted.root / "notes.txt").rename(thing)
+        for path in (thing, trash / "files", trash):
+            assert first_line(mounted, path).startswith("1 change (")
+        assert mounted.machine.run("sync", thing, "--timeout", "0").returncode != 0
+    mounted.sync(thing)
+    mounted.sync(trash)
+    assert mounted.zone.find("notes.txt") is None
+    said = mounted.machine.done("status", thing)
+    assert said.startswith("everything there is on the service\n")
+    assert "a file that was deleted" in said
+    assert "has no versions" in refused(mounted, "versions", thing)
+    assert "a note of a file manager's" in refused(mounted, "sync", note)

@@ -118,6 +118,11 @@ class AccountPaths:
         return self.state / "account.json"
 
     @property
+    def account_copy(self) -> Path:
+        """The same once more, for where that one is damaged."""
+        return self.state / "account.copy.json"
+
+    @property
     def secrets_file(self) -> Path:
         """The fallback where there is no keyring."""
         return self.state / "secrets.json"

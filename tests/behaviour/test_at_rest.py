@@ -57,7 +57,7 @@ def files(machine: Machine) -> Iterator[Path]:
     """Everything that zonedrive keeps, but the logon itself."""
     for folder in machine.folders.values():
         for path in folder.rglob("*"):
-            if path.is_file() and path.name not in ("account.json", "secrets.json"):
+            if path.is_file() and not path.name.startswith(("account.", "secrets.")):
                 yield path
 
 

@@ -147,9 +147,7 @@ def logon(
         AccountPaths(account),
         wish,
         terminal,
-        backlog=backlog.at_rest,
-        running=control.running,
-        needs_key=backlog.needs_key,
+        premises=backlog.PREMISES,
         tell=show.complain,
         person=None if password_stdin else seat,
         new_password=terminal.new_password,
@@ -220,6 +218,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     """
     import trio
 
+    from zonedrive.daemon import backlog
     from zonedrive.logon import local, session
     from zonedrive.logon.account import Account
     from zonedrive.logon.secrets import open_store
@@ -229,6 +228,12 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     left = _wait(paths, timeout)
     if left.files and not discard:
         raise _refusal(left, mounted=control.running(paths))
+    if (lost := backlog.lost(paths)) and not discard:
+        raise ZonedriveError(
+            f"{show.count(lost, 'file')} in lost+found {'is' if lost == 1 else 'are'} only on this"
+            " machine",
+            remedy="mount and copy what you need from there, or drop it with --discard",
+        )
     store = open_store(paths)
     if not discard:
         store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said

@@ -3,11 +3,16 @@
 Must not need a key, a logon or the service: a logon and a logoff ask it too.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from zonedrive.content.spool import is_any_sealed
+from zonedrive.daemon import lock
+from zonedrive.logon.former import Premises
 from zonedrive.logon.local import Backlog
 from zonedrive.outbox import journal
 from zonedrive.paths import AccountPaths
-from zonedrive.tree.glance import may_be_sealed
+from zonedrive.tree.glance import lost_files, may_be_sealed
 
 
 def at_rest(paths: AccountPaths) -> Backlog:
@@ -18,3 +23,27 @@ def at_rest(paths: AccountPaths) -> Backlog:
 def needs_key(paths: AccountPaths) -> bool:
     """Whether something here may be encrypted: then no new key may take the place of the old."""
     return may_be_sealed(paths.database) or is_any_sealed(paths.outgoing)
+
+
+def lost(paths: AccountPaths) -> int:
+    """Files in lost+found: only this machine has them, and nothing sends them."""
+    return lost_files(paths.database)
+
+
+@contextmanager
+def held(paths: AccountPaths) -> Iterator[None]:
+    """No daemon of the account begins meanwhile.  Raises AlreadyRunning where there is one."""
+    taken = lock.Lock(paths.lock, paths.account)
+    taken.take(paths.state)
+    try:
+        yield
+    finally:
+        taken.release()
+
+
+def is_running(paths: AccountPaths) -> bool:
+    """Whether a daemon has the account."""
+    return lock.is_held(paths.lock)
+
+
+PREMISES = Premises(at_rest, lost, is_running, needs_key, held)

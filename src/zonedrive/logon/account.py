@@ -40,20 +40,37 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
                 remedy="run zonedrive logon URL",
             ) from missing
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+            if (copy := cls.load_copy(paths)) is not None:
+                return copy
             raise ConfigError(
                 f"{paths.account_file} cannot be read ({wrong})",
                 remedy="run zonedrive logon URL again",
             ) from wrong
         return msgspec.structs.replace(account, base_url=base_url(account.base_url))
 
+    @classmethod
+    def load_copy(cls, paths: AccountPaths) -> Self | None:
+        """The account as `save` kept it a second time; None where that cannot be read either."""
+        try:
+            account = msgspec.json.decode(paths.account_copy.read_bytes(), type=cls)
+            return msgspec.structs.replace(account, base_url=base_url(account.base_url))
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, ConfigError):
+            return None
+
     def save(self, paths: AccountPaths) -> None:
-        """Keep it, replacing an earlier one whole."""
-        text = msgspec.json.format(msgspec.json.encode(self), indent=2)
-        write_private(paths.account_file, text + b"\n")
+        """Keep it, replacing an earlier one whole.
+
+        Twice: it says whose the outbox is, and a damaged file must not give that to another user.
+        """
+        text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+        paths.account_copy.unlink(missing_ok=True)  # never one of another user's
+        write_private(paths.account_file, text)
+        write_private(paths.account_copy, text)
 
     def delete(self, paths: AccountPaths) -> None:
         """Forget it; nothing happens where it is gone already."""
         paths.account_file.unlink(missing_ok=True)
+        paths.account_copy.unlink(missing_ok=True)
 
     def logon_command(self, *, session_only: bool = False) -> str:
         """What a person types to log on again as this time."""

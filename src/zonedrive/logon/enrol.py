@@ -11,7 +11,7 @@ INVARIANT: a bearer that is not kept, or not kept any longer, is ended at the se
 import re
 import socket
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -29,7 +29,7 @@ from zonedrive.errors import (
     Unreachable,
     Untrusted,
 )
-from zonedrive.logon import keys, session
+from zonedrive.logon import session
 from zonedrive.logon.access import Access, open_access
 from zonedrive.logon.account import Account
 from zonedrive.logon.browser import Browser, Person, Settings
@@ -42,7 +42,8 @@ from zonedrive.logon.flow import (
     leave_session,
     obtain_token,
 )
-from zonedrive.logon.local import FindBacklog, ca_copy, forget_data
+from zonedrive.logon.former import MISSING_KEY, Former, Premises
+from zonedrive.logon.local import ca_copy
 from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import (
     PASSWORD,
@@ -60,10 +61,6 @@ from zonedrive.remote.address import base_url
 from zonedrive.remote.profile import load_profile
 
 LONGEST = 4 << 20  # bytes of a file of certificates; a system has 200 KB of them
-MISSING = (
-    "the account's data key is gone, so what is kept here can be sent by the mount that has it"
-    " still, if any; then run 'zonedrive logoff', and log on again"
-)
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
 
 
@@ -87,42 +84,38 @@ class Enrolment:
         wish: Wish,
         ask: Ask,
         *,
-        backlog: FindBacklog,
-        running: Callable[[AccountPaths], bool],
-        needs_key: Callable[[AccountPaths], bool],
+        premises: Premises,
         tell: Callable[[str], None],
         store: Callable[[AccountPaths], SecretStore] = open_store,
         access: Callable[[str, str | None], AbstractAsyncContextManager[Access]] = open_access,
         person: Person | None = None,
         new_password: Callable[[], Secret] | None = None,
     ) -> None:
-        """`backlog`, `running` and `needs_key` tell of the account as it is now.
-
-        `tell` takes lines.
+        """`premises` tell of the account as it is now; `tell` takes lines.
 
         `person` may sign on in a browser; None: nobody is there to do that.  `new_password` asks
         for one where the service wants it changed.
         """
         self._person, self._new_password = person, new_password
         self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
-        self._backlog, self._running, self._needs_key = backlog, running, needs_key
-        self._open_store = store
+        self._premises, self._open_store = premises, store
         self._open_access = access
         self.kept = ""  # afterwards: what was kept, in words
 
     async def run(self) -> Account:
         """Log on and keep what is needed.  Raises ZonedriveError's subclasses, one line each."""
         base = base_url(self._wish.url)
-        former = self._former()
+        before = Former(self._paths, self._premises)
+        former = before.account
         alike = former is not None and former.base_url == base
         profile = self._profile(former.profile if former and alike else "published")
         ca_file = self._wish.ca_file or (former.ca_file if former and alike else None)
         certificates = None if ca_file is None else _certificates(Path(ca_file))
         if former is not None and not alike:
-            self._refuse_takeover(former)
+            before.refuse_takeover()
         store = self._usable_store()
         if former is not None and alike and self._wish.username in ("", former.username):
-            self._require_key(store)
+            before.require_key(store)
         require_room(self._paths.state)  # or the service would give a token for nothing
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base, ca_file)
@@ -145,12 +138,11 @@ class Enrolment:
                 sign_on=signed_on.way,
                 keeps_password=self._wish.save_password and needs.can_save,
             )
-            fresh = former is not None and not account.same_owner(former)
             try:
-                if former is not None and fresh:
-                    self._refuse_takeover(former)
-                elif former is not None:
-                    self._require_key(store)
+                if before.is_of(account):
+                    before.require_key(store)
+                else:
+                    before.refuse_takeover()
             except (ConfigError, StoreError):
                 await end_session(access)
                 raise
@@ -163,7 +155,7 @@ class Enrolment:
                     there = access if alike else await self._open_former(stack, former)
                 try:
                     account = self._keep(store, account, signed_on.password, bearer, certificates,
-                                         fresh=fresh)  # fmt: skip
+                                         before)  # fmt: skip
                 except BaseException:
                     await self._undo(access, account, store, bearer, replaced)
                     raise
@@ -180,14 +172,25 @@ class Enrolment:
         password: Secret | None,
         bearer: Bearer,
         certificates: bytes | None,
-        *,
-        fresh: bool,
+        before: Former,
     ) -> Account:
-        """Put all of it where it belongs; `fresh`: in place of what was another user's."""
-        if fresh:
-            forget_data(self._paths, store)
-        elif self._misses_key(store):
-            self._tell(MISSING)
+        """Put all of it where it belongs; what was another user's makes way."""
+        with ExitStack() as stack:
+            if not before.is_of(account):
+                stack.enter_context(before.hold)
+                self._tell(before.forget(store))
+            elif before.misses_key(store):
+                self._tell(MISSING_KEY)
+            return self._put(store, account, password, bearer, certificates)
+
+    def _put(
+        self,
+        store: SecretStore,
+        account: Account,
+        password: Secret | None,
+        bearer: Bearer,
+        certificates: bytes | None,
+    ) -> Account:
         if certificates is not None:
             write_private(ca_copy(self._paths), certificates)
         session.save_bearer(store, bearer)
@@ -246,12 +249,6 @@ class Enrolment:
             self._tell(f"the password is not kept: {why}; log on again when the logon has ended")
         return False
 
-    def _former(self) -> Account | None:
-        try:
-            return Account.load(self._paths)
-        except (NotLoggedOn, ConfigError):
-            return None
-
     def _profile(self, default: str) -> str:
         """The profile, checked, as a name or an absolute path."""
         wanted = self._wish.profile or default
@@ -271,33 +268,6 @@ class Enrolment:
         if self._new_password is None or not known.can("change_password"):
             return None
         return PasswordChange(known.operation("change_password"), self._new_password, self._tell)
-
-    def _refuse_takeover(self, former: Account) -> None:
-        """Raise ConfigError where `former`'s data is in use or not uploaded yet."""
-        whose = f"{former.username} at {former.base_url}"
-        waiting = self._backlog(self._paths)
-        if waiting.files:
-            raise ConfigError(
-                f"the account {former.name!r} holds {waiting} of {whose} that are not uploaded yet",
-                remedy="log on as before and let them go, run zonedrive logoff --discard, or use"
-                " another --account",
-            )
-        if self._running(self._paths):
-            raise ConfigError(
-                f"the account {former.name!r} is mounted as {whose}",
-                remedy="unmount it first, or use another --account",
-            )
-
-    def _require_key(self, store: SecretStore) -> None:
-        """Raise StoreError where a mount would: what is kept here has a key, which is gone.
-
-        A daemon that runs has it still.
-        """
-        if self._misses_key(store) and not self._running(self._paths):
-            raise keys.gone()
-
-    def _misses_key(self, store: SecretStore) -> bool:
-        return self._needs_key(self._paths) and store.get(keys.NAME) is None
 
     def _usable_store(self) -> SecretStore:
         """A store that answers now: not one to find locked when the token is there."""

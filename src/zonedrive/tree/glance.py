@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zonedrive.cipher import Box, Clear
 from zonedrive.db import at_rest
-from zonedrive.tree.inode import Kind
+from zonedrive.tree.inode import ROOT, Kind
 from zonedrive.tree.store import is_whole
 
 
@@ -38,6 +38,17 @@ def is_opened_by(path: Path, box: Box) -> bool:
         first = _first(path)
         return first is None or _opens(first, box)
     return True
+
+
+def lost_files(path: Path) -> int:
+    """How many files are in the one folder of the root that is no zone, lost+found."""
+    count = (
+        "SELECT count(*) FROM inodes WHERE parent IN"
+        " (SELECT ino FROM inodes WHERE parent = ? AND kind = ? AND local)"
+    )
+    with contextlib.suppress(sqlite3.Error, OSError), at_rest(path) as database:
+        return int(database.execute(count, (int(ROOT), int(Kind.FOLDER))).fetchone()[0])
+    return 0
 
 
 def _first(path: Path) -> tuple[int, bytes] | None:

@@ -35,9 +35,11 @@ def test_what_is_saved_is_loaded(paths: AccountPaths) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"name":1}', b"\xff"])
 def test_a_damaged_file_is_said(paths: AccountPaths, text: bytes) -> None:
-    """With the file's name."""
+    """With the file's name, where the same has happened to its copy."""
     ALICE.save(paths)
     paths.account_file.write_bytes(text)
+    assert Account.load(paths) == ALICE  # it is kept twice
+    paths.account_copy.write_bytes(text)
     with pytest.raises(ConfigError, match=r"account\.json"):
         Account.load(paths)
 
@@ -89,7 +91,11 @@ def test_another_users_data_is_forgotten_and_the_logon_kept(paths: AccountPaths)
     assert store.get("key") is None
     assert store.get("bearer") == Secret("b")
     assert not paths.cache.exists()
-    assert sorted(file.name for file in paths.state.iterdir()) == ["account.json", "secrets.json"]
+    assert sorted(file.name for file in paths.state.iterdir()) == [
+        "account.copy.json",
+        "account.json",
+        "secrets.json",
+    ]
     forget_data(paths, store)
 
 

@@ -1,7 +1,7 @@
 """A whole logon: what is checked before, what is kept after, and what never happens."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from zonedrive.logon import session
 from zonedrive.logon.access import Access
 from zonedrive.logon.account import Account
 from zonedrive.logon.enrol import Enrolment, Wish
+from zonedrive.logon.former import Premises
 from zonedrive.logon.local import Backlog
 from zonedrive.logon.secrets import CredentialsStore, FileStore, Locked, Secret, SecretStore
 from zonedrive.paths import AccountPaths
@@ -39,6 +40,8 @@ class Office:
         self.store: SecretStore = FileStore(paths.secrets_file)
         self.backlog = Backlog()
         self.running = self.sealed = False
+        self.lost = 0
+        self.meanwhile = Backlog()  # saved by another daemon while this one logs on
         self.told: list[str] = []
         self.opened: list[tuple[str, str | None]] = []
         self.person = Person()
@@ -50,15 +53,24 @@ class Office:
         async with self.desk.client() as client:
             yield Access(client, base)
 
+    @contextmanager
+    def _hold(self, paths: AccountPaths) -> Iterator[None]:
+        self.backlog = self.meanwhile
+        yield
+
     async def log_on(self, url: str = BASE, username: str = "alice", **more: Any) -> Account:
         """One logon."""
         enrolment = Enrolment(
             self.paths,
             Wish(url=url, username=username, **more),
             self.person,
-            backlog=lambda paths: self.backlog,
-            running=lambda paths: self.running,
-            needs_key=lambda paths: self.sealed,
+            premises=Premises(
+                backlog=lambda paths: self.backlog,
+                lost=lambda paths: self.lost,
+                running=lambda paths: self.running,
+                needs_key=lambda paths: self.sealed,
+                hold=self._hold,
+            ),
             tell=self.told.append,
             store=lambda paths: self.store,
             access=self._access,
@@ -230,7 +242,7 @@ async def test_bytes_that_wait_are_not_left_to_another_service(office: Office) -
     wanted = len(office.person.wanted)
     with pytest.raises(errors.ConfigError, match=r"2 files \(77 bytes\)") as refused:
         await office.log_on("https://other.example")
-    assert "--discard" in refused.value.line()
+    assert "zonedrive sync" in refused.value.line() and "--account NAME" in refused.value.line()
     assert len(office.person.wanted) == wanted
     assert Account.load(office.paths).base_url == BASE
 
@@ -268,6 +280,50 @@ async def test_another_user_begins_afresh(office: Office) -> None:
     await office.log_on(username="bob")
     assert office.store.get("key") is None
     assert not office.paths.cache.exists()
+    assert not office.paths.database.exists()
+    assert "what was kept here of alice at https://zones.example is destroyed" in office.told[-2]
+
+
+async def test_what_was_saved_during_the_logon_stays(office: Office) -> None:
+    """Also where a mount came and went between the first look and the last."""
+    await office.log_on()
+    kept = office.bearer()
+    office.paths.database.write_bytes(b"x")
+    office.meanwhile = Backlog(1, 7)
+    office.desk.answer("POST /api/tokens", say(201, {"id": "t2", "token": "bobs", "expiry": 1}))
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    with pytest.raises(errors.ConfigError, match="1 file"):
+        await office.log_on(username="bob")
+    assert office.paths.database.exists()
+    assert office.bearer() == kept
+    assert Account.load(office.paths).username == "alice"
+
+
+async def test_files_without_names_are_not_left_to_another_user(office: Office) -> None:
+    """Those in lost+found are nowhere else."""
+    await office.log_on()
+    office.lost = 2
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    with pytest.raises(errors.ConfigError, match=r"2 files in lost\+found"):
+        await office.log_on(username="bob")
+
+
+async def test_whose_it_is_survives_a_damaged_file(office: Office) -> None:
+    """The same user goes on, another one does not get what waits."""
+    await office.log_on()
+    office.paths.database.write_bytes(b"x")
+    office.paths.account_file.write_bytes(b"\0" * 40)
+    office.backlog = Backlog(1, 7)
+    await office.log_on()
+    office.paths.account_file.unlink()
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    with pytest.raises(errors.ConfigError, match="of alice at"):
+        await office.log_on(username="bob")
+    office.paths.account_copy.unlink()
+    with pytest.raises(errors.ConfigError, match="nobody knows whose the 1 file"):
+        await office.log_on(username="bob")
+    office.backlog = Backlog()
+    await office.log_on(username="bob")
     assert not office.paths.database.exists()
 
 

@@ -1,0 +1,131 @@
+"""What a logon finds on this machine of the one before it, and whose that is.
+
+Must not talk to the service, nor look into the stores: who knows them tells, see `Premises`.
+
+INVARIANT: what waits to be uploaded is never sent as another user, and never dropped unsaid.
+INVARIANT: while one user's data makes way for another's, no daemon of the account begins.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from zonedrive.amounts import count
+from zonedrive.errors import ConfigError, NotLoggedOn
+from zonedrive.logon import keys
+from zonedrive.logon.account import Account
+from zonedrive.logon.local import FindBacklog, forget_data
+from zonedrive.logon.secrets import SecretStore
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted
+
+MISSING_KEY = (
+    "the account's data key is gone, so what is kept here can be sent by the mount that has it"
+    " still, if any; then run 'zonedrive logoff', and log on again"
+)
+
+
+@dataclass(frozen=True)
+class Premises:
+    """What others know of an account on this machine, as it is when they are asked."""
+
+    backlog: FindBacklog
+    lost: Callable[[AccountPaths], int]  # files in lost+found
+    running: Callable[[AccountPaths], bool]  # whether a daemon has the stores
+    needs_key: Callable[[AccountPaths], bool]  # whether something in them is encrypted
+    hold: Callable[[AccountPaths], AbstractContextManager[None]]  # keep daemons from beginning
+
+
+class Former:
+    """The logon before, if there was one."""
+
+    def __init__(self, paths: AccountPaths, premises: Premises) -> None:
+        self._paths, self._here = paths, premises
+        self.account: Account | None = None
+        try:
+            self.account = Account.load(paths)
+        except NotLoggedOn:
+            self.account = Account.load_copy(paths)
+        except ConfigError:
+            pass
+
+    @property
+    def hold(self) -> AbstractContextManager[None]:
+        """While it is held no daemon begins.  Raises AlreadyRunning where there is one."""
+        return self._here.hold(self._paths)
+
+    def is_of(self, account: Account) -> bool:
+        """Whether all that is kept here, if anything, is that user's."""
+        if self.account is None:
+            return not self._paths.database.exists()
+        return self.account.same_owner(account)
+
+    def refuse_takeover(self) -> None:
+        """Raise ConfigError where what is here is in use, or not uploaded yet."""
+        waiting, lost = self._here.backlog(self._paths), self._here.lost(self._paths)
+        running = self._here.running(self._paths)
+        what = str(waiting) if waiting.files else f"{count(lost, 'file')} in lost+found"
+        if (waiting.files or lost) and self.account is None:
+            raise ConfigError(
+                f"{self._paths.account_file} cannot be read, so nobody knows whose the {what} are"
+                " that only this machine has",
+                remedy="put it back from a backup, use another --account, or give them up with"
+                f" 'rm -r {quoted(self._paths.state)}'",
+            )
+        if waiting.files:
+            first = "run" if running else f"run 'zonedrive mount DIR{self._option}' and"
+            raise ConfigError(
+                f"account {self._paths.account} holds {what} of {self.whose} that are not uploaded"
+                " yet",
+                remedy=f"{first} 'zonedrive sync{self._option}' first, or keep both apart with"
+                " --account NAME",
+            )
+        if lost:
+            raise ConfigError(
+                f"account {self._paths.account} holds {what} of {self.whose}",
+                remedy="mount it and copy what you need from there, or keep both apart with"
+                " --account NAME",
+            )
+        if running:
+            raise ConfigError(
+                f"account {self._paths.account} is mounted as {self.whose}",
+                remedy="unmount it first, or keep both apart with --account NAME",
+            )
+
+    def forget(self, store: SecretStore) -> str:
+        """Destroy what is another user's, within `hold`; what a person should hear of it.
+
+        Raises ConfigError where that would lose something.
+        """
+        waiting, lost = self._here.backlog(self._paths), self._here.lost(self._paths)
+        if waiting.files or lost:  # saved since it was refused for the first time
+            self.refuse_takeover()
+        forget_data(self._paths, store)
+        return f"what was kept here of {self.whose} is destroyed: cache, names and data key"
+
+    def require_key(self, store: SecretStore) -> None:
+        """Raise StoreError where a mount would: what is kept here has a key, which is gone.
+
+        A daemon that runs has it still; and without an account there could be no logoff.
+        """
+        if (
+            self.account is not None
+            and self.misses_key(store)
+            and not self._here.running(self._paths)
+        ):
+            raise keys.gone()
+
+    def misses_key(self, store: SecretStore) -> bool:
+        """Whether what is kept here has a key, which is gone."""
+        return self._here.needs_key(self._paths) and store.get(keys.NAME) is None
+
+    @property
+    def whose(self) -> str:
+        """User and service, in words."""
+        if self.account is None:
+            return "a former logon"
+        return f"{self.account.username} at {self.account.base_url}"
+
+    @property
+    def _option(self) -> str:
+        name = self._paths.account
+        return "" if name == DEFAULT_ACCOUNT else f" --account {name}"

@@ -1,0 +1,87 @@
+"""Another user logs on where one has logged on before: neither gets anything of the other's."""
+
+import subprocess
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+
+NAME = "Gehaltsliste der Geschäftsführung.txt"
+
+
+def log_on(mounted: Mounted, name: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    """With a password, on top of what is there."""
+    deployment = mounted.deployment
+    return mounted.machine.run(
+        "logon", deployment.base_url, "--username", f"{name}@{world.DOMAIN}", "--password-stdin",
+        "--profile", "sandbox", *options, text=f"{world.PASSWORDS[name]}\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("still", ["mounted", "unmounted"])
+def test_what_waits_is_nobody_elses(mounted: Mounted, still: str) -> None:
+    """Bob is refused with what to do; Alice's bytes arrive as hers."""
+    mounted.allow("offline", "reach", "took")
+    list(mounted.root.iterdir())
+    with mounted.deployment.faulty(status=503, path="^/api/zones/", method="POST"):
+        (mounted.root / NAME).write_bytes(b"12345")
+        if still == "unmounted":
+            mounted.unmount("--timeout", "0")
+        ended = log_on(mounted, "bob")
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert ended.stderr.count("\n") == 1
+        assert "holds 1 file (5 bytes) of alice" in ended.stderr
+        assert "'zonedrive sync'" in ended.stderr and "--account NAME" in ended.stderr
+        assert ("'zonedrive mount DIR'" in ended.stderr) == (still == "unmounted")
+    if still == "unmounted":
+        mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read(NAME) == b"12345"
+    entry = mounted.zone.find(NAME)
+    assert entry is not None and entry["lastModifiedBy"].startswith("alice")
+    if still == "mounted":
+        ended = log_on(mounted, "bob")
+        assert ended.returncode == 1 and "is mounted as alice" in ended.stderr
+
+
+def test_nothing_cached_is_shown_to_another_user(mounted: Mounted) -> None:
+    """It is destroyed, which is said; an account of his own would have left it alone."""
+    machine = mounted.machine
+    (mounted.root / NAME).write_bytes(b"12345")
+    (mounted.root / NAME).read_bytes()
+    mounted.sync()
+    mounted.unmount()
+    before = {path for path in machine.cache.rglob("*") if path.is_file()}
+    ended = log_on(mounted, "carol", "--account", "other", "--ca-file",
+                   str(mounted.deployment.ca_file))  # fmt: skip
+    assert ended.returncode == 0 and "destroyed" not in ended.stderr
+    assert machine.cache.exists() and before
+    ended = log_on(mounted, "carol")
+    assert ended.returncode == 0
+    assert f"what was kept here of alice@{world.DOMAIN} at" in ended.stderr
+    assert "is destroyed" in ended.stderr
+    assert not any(path.exists() for path in before)
+    assert not list(machine.state.glob("tree.db*"))
+    machine.done("logoff", "--account", "other")
+    machine.done("logoff")
+
+
+def test_files_that_lost_their_names_are_not_destroyed_unseen(mounted: Mounted) -> None:
+    """Neither by a logoff nor by another user: they are on this machine alone."""
+    machine = mounted.machine
+    mounted.allow("offline", "reach", "damaged", "missing", "lost")
+    list(mounted.root.iterdir())
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / NAME).write_bytes(b"12345")
+        mounted.unmount("--timeout", "0")
+    for each in machine.state.glob("tree.db*"):
+        each.unlink()
+    mounted.mount()
+    for _ in "mounted", "unmounted":
+        ended = machine.run("logoff")
+        assert ended.returncode == 1 and "1 file in lost+found is only on this" in ended.stderr
+        mounted.unmount() if mounted.is_mounted() else None
+    assert "1 file in lost+found of alice" in log_on(mounted, "bob").stderr
+    machine.done("logoff", "--discard")
+    assert not machine.state.exists()

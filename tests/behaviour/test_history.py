@@ -1,12 +1,16 @@
 """Former versions and deleted entries from the shell: listed, read, brought back, removed."""
 
 import json
+import os
 import shutil
 from pathlib import Path
+
+import pytest
 
 from tests.harness import world
 from tests.harness.machine import Machine, Mounted
 from tests.harness.meddler import Answer, Meddler
+from tests.harness.terminal import Terminal
 
 FIRST, SECOND = b"first line\nsecond line\n", b"another text\n" * 50_000
 
@@ -67,14 +71,16 @@ def test_the_trash_without_a_mount(mounted: Mounted) -> None:
     assert {(each["name"], each["folder"]) for each in found} == {
         ("notes.txt", False), ("empty", False), ("docs", True),
     }  # fmt: skip
-    assert run.done("restore", "docs", "empty", "--zone", zone) == "restored docs\nrestored empty\n"
+    assert run.done("restore", "docs", "empty", "--zone", zone) == (
+        f"restored {zone}/docs\nrestored {zone}/empty\n"
+    )
     assert {"docs", "empty"} <= set(mounted.zone.listing())
     refused = run.run("trash", "--zone", zone, "--purge", "notes.txt")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "--yes" in refused.stderr
     assert "notes.txt" in run.done("trash", "--zone", zone)
     assert run.done("trash", "--zone", zone, "--purge", "notes.txt", "--yes") == (
-        "removed notes.txt\n"
+        f"removed {zone}/notes.txt\n"
     )
     assert run.done("trash", "--zone", zone) == "nothing is in the trash\n"
     gone = run.run("restore", "notes.txt", "--zone", zone)
@@ -135,7 +141,8 @@ def test_one_entry_of_several_is_purged_in_the_mount(mounted: Mounted) -> None:
     run = mounted.machine
     unclear = run.run("trash", "--zone", zone, "--purge", "twice.txt", "--yes")
     assert unclear.returncode == 1
-    assert "several times" in unclear.stderr
+    assert "2 entries called 'twice.txt' were deleted; give an id: " in unclear.stderr
+    assert unclear.stderr.count(f"(in {zone}, 20") == 2 == unclear.stderr.count(", 1 byte)")
     ids = [each["id"] for each in json.loads(run.done("trash", "--zone", zone, "--json"))]
     assert len(ids) == 2
     run.done("trash", "--zone", zone, "--purge", ids[0], "--yes")
@@ -160,3 +167,55 @@ def test_a_folder_is_restored_before_what_lay_in_it(mounted: Mounted) -> None:
     restored = run.done("restore", "q1.csv", "2026", "--zone", zone).splitlines()
     assert [Path(line).name.removeprefix("restored ") for line in restored] == ["2026", "q1.csv"]
     assert (folder / "q1.csv").read_bytes() == world.SEED["docs/2026/q1.csv"]
+
+
+def test_a_folder_that_was_removed_piece_by_piece_says_that_it_comes_back_empty(
+    mounted: Mounted,
+) -> None:
+    """`rm -r` deletes one thing after the other: each is listed with the folder it was in."""
+    zone, run = mounted.root.name, mounted.machine
+    shutil.rmtree(mounted.root / "docs")
+    listed = json.loads(run.done("trash", "--zone", zone, "--json"))  # at once: it is sent first
+    (inner,) = [one for one in listed if one["name"] == "q1.csv"]
+    assert {one["name"]: one["parent"] for one in listed}["docs"] == ""
+    assert inner["parent"] == "docs/2026"
+    assert "docs/2026" in run.done("trash", "--zone", zone)
+    back = run.run("restore", "docs", "--zone", zone)
+    assert (back.returncode, back.stdout) == (0, f"restored {zone}/docs\n")
+    left = f"{len(listed) - 1} things of it are still in the trash, deleted one by one"
+    assert left in back.stderr
+    mounted.unmount()
+    names = sorted(one["name"] for one in listed if one["name"] != "docs")
+    whole = run.run("restore", *names, "--zone", zone)
+    assert f"restored {zone}/docs/2026/q1.csv\n" in whole.stdout
+    assert (whole.returncode, whole.stderr) == (0, "")
+
+
+@pytest.mark.mount("settle=600")
+def test_what_is_restored_pushes_nothing_aside_that_is_only_here(mounted: Mounted) -> None:
+    """A new file of that name, not sent yet, keeps it: refused as the service itself would."""
+    path, zone = mounted.root / "notes.txt", mounted.root.name
+    path.unlink()
+    mounted.sync()
+    path.write_bytes(b"mine\n")
+    refused = mounted.machine.run("restore", "notes.txt", "--zone", zone)
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert "the name is taken; rename the 'notes.txt' that is there now" in refused.stderr
+    assert path.read_bytes() == b"mine\n"
+    assert sorted(os.listdir(mounted.root)) == ["big.bin", "docs", "empty", "notes.txt"]
+    path.rename(mounted.root / "mine.txt")
+    said = mounted.machine.done("restore", "notes.txt", "--zone", zone)
+    assert said == f"restored {zone}/notes.txt\n"
+    assert path.read_bytes() == FIRST.splitlines(keepends=True)[0] + b"second line\n"
+
+
+def test_nothing_is_removed_for_good_by_who_says_no(mounted: Mounted) -> None:
+    """An answer is no interruption."""
+    zone = mounted.root.name
+    mounted.zone.delete("notes.txt")
+    terminal = Terminal(mounted.machine, "trash", "--zone", zone, "--purge", "notes.txt")
+    terminal.until("for good?")
+    terminal.type("n")
+    assert terminal.end() == 1
+    assert "nothing was removed" in terminal.shown
+    assert "notes.txt" in mounted.machine.done("trash", "--zone", zone)

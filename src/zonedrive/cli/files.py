@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from zonedrive.amounts import verb
 from zonedrive.cli import control, show
 from zonedrive.cli.options import account_option, json_option, some_account_option
 from zonedrive.errors import NotFound
@@ -147,10 +148,11 @@ def trash(
         show.line("nothing else is in the trash" if unseen else "nothing is in the trash")
         return
     show.table(
-        ["zone", "name", "modified", "by", "size", "id"],
+        ["zone", "was in", "name", "modified", "by", "size", "id"],
         [
             [
                 one["zone"],
+                _folder(one.get("parent")),
                 one["name"] + ("/" if one["folder"] else ""),
                 show.when(one["modified"]),
                 one["modified_by"],
@@ -163,13 +165,21 @@ def trash(
     )
 
 
+def _folder(parent: str | None) -> str:
+    """Where a deleted entry was; the top of the zone is a slash."""
+    return "?" if parent is None else parent or "/"
+
+
 def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("There is no terminal to ask at: use --yes.")
         what = show.count(len(doomed), "entry", "entries")
         with show.asking():
-            click.confirm(f"Remove {what} with all versions, for good?", abort=True, err=True)
+            sure = click.confirm(f"Remove {what} with all versions, for good?", err=True)
+        if not sure:
+            show.complain("nothing was removed")
+            click.get_current_context().exit(1)
     request = {"command": "purge", "zone": zone, "entries": list(doomed)}
     for name in _asked(account, request)["purged"]:
         show.line(f"removed {name}")
@@ -185,8 +195,14 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     Where several have the same name, give the id.  Needs no mount.
     """
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
-    for name in _asked(account, request)["restored"]:
-        show.line(f"restored {name}")
+    for one in _asked(account, request)["restored"]:
+        if isinstance(one, str):  # of a daemon that an upgrade left running
+            show.line(f"restored {one}")
+            continue
+        show.line(f"restored {one['path']}")
+        if left := one["left"]:
+            what = f"{show.count(left, 'thing')} of it {verb(left)} still in the trash"
+            show.remark(f"{one['path']}: {what}, deleted one by one; see 'zonedrive trash'")
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:

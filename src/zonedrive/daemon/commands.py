@@ -161,15 +161,14 @@ class Commands:
 
     async def restore(self, request: Message, say: Say) -> Message:
         """Bring back the `entries`, each an id or a name."""
-        appear = self._parts.files.report.appear
-        return {"restored": await self._trash(request).restore(request.get("entries"), appear)}
+        return {"restored": await self._trash(request).restore(request.get("entries"))}
 
     async def purge(self, request: Message, say: Say) -> Message:
         """Remove the `entries` of the trash for good, each an id or a name."""
         return {"purged": await self._trash(request).purge(request.get("entries"))}
 
     def _trash(self, request: Message) -> Trash:
-        return Trash(self._parts.service, request.get("zone"))
+        return Trash(self._parts.service, request.get("zone"), self._parts.files.returning)
 
     # ---- waiting ----
 

@@ -6,14 +6,21 @@ What lay in a folder that is deleted, too, can be restored after that folder onl
 
 INVARIANT: of several entries of one name none is taken: the person gives the id.  A zone that does
 not show its trash keeps that of no other from being seen, and is named.
+INVARIANT: nothing is restored to a name that is in use, here or on the service.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
+from zonedrive.amounts import amount, count
 from zonedrive.daemon.answers import timestamp
+from zonedrive.daemon.origins import Origins
 from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, ZonedriveError
 from zonedrive.model import Entry, Zone
+
+OFFERED = 5  # of several entries of one name, in one line
 
 
 class Bin(Protocol):
@@ -21,6 +28,9 @@ class Bin(Protocol):
 
     async def zones(self) -> list[Zone]:
         """All zones."""
+
+    async def entry(self, zone_id: str, entry_id: str) -> Entry:
+        """A file or folder, which may be a deleted one."""
 
     async def deleted(self, zone_id: str) -> list[Entry]:
         """What is in a zone's trash."""
@@ -32,25 +42,53 @@ class Bin(Protocol):
         """For good."""
 
 
+class Mount(Protocol):
+    """What a mount has to say to that; `vfs.returning.Returning` is one."""
+
+    async def told(self) -> None:
+        """Have the service hear first of what was deleted here."""
+
+    def require_vacant(self, entry: Entry) -> None:
+        """Raise AlreadyExists where the entry's name is in use."""
+
+    async def appear(self, entry: Entry) -> str:
+        """Show what came back; its path, or its name alone."""
+
+
 class Trash:
     """The trash of all zones, or of the one of a name or id."""
 
-    def __init__(self, service: Bin, zone: object = None) -> None:
+    def __init__(self, service: Bin, zone: object = None, mount: Mount | None = None) -> None:
         self._service = service
         self._zone = zone
+        self._mount = mount
         self._deleted: list[tuple[Zone, Entry]] = []  # when it was looked last
         self._unseen: list[str] = []  # zones that do not show theirs
+        self._origins = Origins(service)
 
     async def answer(self) -> dict[str, Any]:
         """What is in it, for a command's answer, and the zones of which that cannot be said."""
-        entries = [_object(zone, entry) for zone, entry in await self._look()]
+        await self._look()
+        entries = [
+            _object(zone, entry, await self._origins.folder(zone, entry))
+            for zone, entry in self._deleted
+        ]
+        entries.sort(key=lambda one: (one["zone"], one["parent"] or "", one["name"], one["id"]))
         return {"entries": entries, "unseen": self._unseen}
 
-    async def restore(self, wanted: object, appear: Callable[[Entry], Awaitable[str]]) -> list[str]:
-        """Bring back entries, each given by id or name; `appear` gives the path of each."""
+    async def restore(self, wanted: object) -> list[dict[str, Any]]:
+        """Bring back entries, each given by id or name.
+
+        Of each its `path`, and how many things that were in it are `left` in the trash, as they
+        were deleted by themselves.
+        """
+        done: dict[str, str] = {}
 
         async def back(zone: Zone, entry: Entry) -> str:
+            path = await self._origins.path(zone, entry)
             try:
+                if self._mount is not None:
+                    self._mount.require_vacant(entry)
                 found = await self._service.restore(zone.id, entry.id, folder=entry.folder)
             except AlreadyExists as taken:
                 taken.remedy = f"rename the {entry.name!r} that is there now, and restore again"
@@ -59,19 +97,41 @@ class Trash:
                 for folder in (one for _, one in self._deleted if one.id == entry.parent_id):
                     refused.remedy = f"its folder is deleted, too: restore {folder.id} first"
                 raise
-            try:
-                return await appear(found)
-            except (ZonedriveError, OSError):
-                return found.name  # it is back; it shows with the next listing
+            done[entry.id] = path
+            if self._mount is not None:
+                try:
+                    shown = await self._mount.appear(found)
+                    done[entry.id] = shown if "/" in shown else path
+                except (ZonedriveError, OSError):
+                    pass  # it is back; it shows with the next listing
+            return done[entry.id]
 
-        return await self._each(wanted, back, "restored")
+        await self._each(wanted, back, "restored")
+        left = self._left_in(done.keys())
+        return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
+
+    def _left_in(self, restored: Iterable[str]) -> "Counter[str]":
+        """How many of those that were deleted, and not restored now, were in each of these."""
+        above = {entry.id: entry.parent_id for _, entry in self._deleted}
+        found: Counter[str] = Counter()
+        back = set(restored)
+        for entry_id in above.keys() - back:
+            at: str | None = above[entry_id]
+            for _ in above:  # a circle is the service's to explain
+                if at is None or at in back:
+                    break
+                at = above.get(at)
+            if at in back:
+                found[str(at)] += 1
+        return found
 
     async def purge(self, wanted: object) -> list[str]:
-        """Remove entries for good, each given by id or name; their names."""
+        """Remove entries for good, each given by id or name; their paths."""
 
         async def gone(zone: Zone, entry: Entry) -> str:
+            path = await self._origins.path(zone, entry)
             await self._service.purge(zone.id, entry.id, folder=entry.folder)
-            return entry.name
+            return path
 
         return await self._each(wanted, gone, "removed")
 
@@ -81,9 +141,9 @@ class Trash:
         """Do it to all that are meant; nothing where one of them is not clear."""
         if not isinstance(wanted, list) or not wanted:
             raise ZonedriveError("the request names no entries")
-        self._deleted = await self._look()
+        await self._look()
         try:
-            chosen = dict.fromkeys(_choose(str(name), self._deleted) for name in wanted)
+            chosen = dict.fromkeys([await self._chosen(str(name)) for name in wanted])
         except NotFound as missing:
             if self._unseen:
                 missing.remedy += f", which does not show that of {', '.join(self._unseen)}"
@@ -98,36 +158,53 @@ class Trash:
                 raise
         return names
 
-    async def _look(self) -> list[tuple[Zone, Entry]]:
+    async def _look(self) -> None:
+        if self._mount is not None:
+            await self._mount.told()
         zones = [zone for zone in await self._service.zones() if zone.accessible]
         if self._zone is not None:
             zones = [zone for zone in zones if self._zone in (zone.name, zone.id)]
             if not zones:
                 raise NotFound(f"there is no zone {self._zone!r}", remedy="run 'zonedrive zones'")
-        found: list[tuple[Zone, Entry]] = []
-        self._unseen = []
+        self._deleted, self._unseen = [], []
         for zone in zones:
             try:
-                found += [(zone, entry) for entry in await self._service.deleted(zone.id)]
+                found = await self._service.deleted(zone.id)
             except ZonedriveError as wrong:
                 if self._zone is not None or not isinstance(wrong, Forbidden | NotFound):
                     wrong.message += f" (zone {zone.name!r})"
                     raise
                 self._unseen.append(zone.name)
-        return found
+                continue
+            self._deleted += [(zone, entry) for entry in found]
+        self._origins.know(entry for _, entry in self._deleted)
 
+    async def _chosen(self, name: str) -> tuple[Zone, Entry]:
+        """The deleted entry of that id, or else the only one of that name."""
+        by_id = [pair for pair in self._deleted if pair[1].id == name]
+        by_name = [pair for pair in self._deleted if pair[1].name == name]
+        found = by_id or by_name
+        if not found:
+            raise NotFound(f"{name!r} is not in the trash", remedy="run 'zonedrive trash'")
+        if len(found) > 1:
+            raise ZonedriveError(
+                f"{count(len(found), 'entry', 'entries')} called {name!r} were deleted",
+                remedy=f"give an id: {await self._offer(found)}",
+            )
+        return found[0]
 
-def _choose(name: str, deleted: Sequence[tuple[Zone, Entry]]) -> tuple[Zone, Entry]:
-    """The deleted entry of that id, or else the only one of that name."""
-    by_id = [pair for pair in deleted if pair[1].id == name]
-    by_name = [pair for pair in deleted if pair[1].name == name]
-    found = by_id or by_name
-    if not found:
-        raise NotFound(f"{name!r} is not in the trash", remedy="run 'zonedrive trash'")
-    if len(found) > 1:
-        ids = ", ".join(entry.id for _, entry in found)
-        raise ZonedriveError(f"{name!r} was deleted several times", remedy=f"give an id: {ids}")
-    return found[0]
+    async def _offer(self, found: Sequence[tuple[Zone, Entry]]) -> str:
+        """What tells them apart: the folder, time and size of each, the newest first."""
+        found = sorted(found, key=lambda pair: -pair[1].modified_ns)
+        told = []
+        for zone, entry in found[:OFFERED]:
+            folder = await self._origins.folder(zone, entry)
+            place = zone.name if folder == "" else f"{zone.name}/{folder or '...'}"
+            size = "a folder" if entry.folder else amount(entry.size)
+            moment = datetime.fromtimestamp(entry.modified_ns / 1e9).astimezone()
+            told.append(f"{entry.id} (in {place}, {moment:%Y-%m-%d %H:%M:%S}, {size})")
+        more = len(found) - OFFERED
+        return ", ".join(told) + (f", {more} more: run 'zonedrive trash'" if more > 0 else "")
 
 
 def _folders_first(chosen: Iterable[tuple[Zone, Entry]]) -> list[tuple[Zone, Entry]]:
@@ -143,11 +220,12 @@ def _folders_first(chosen: Iterable[tuple[Zone, Entry]]) -> list[tuple[Zone, Ent
     return found
 
 
-def _object(zone: Zone, entry: Entry) -> dict[str, Any]:
+def _object(zone: Zone, entry: Entry, folder: str | None) -> dict[str, Any]:
     return {
         "zone": zone.name,
         "id": entry.id,
         "name": entry.name,
+        "parent": folder,
         "folder": entry.folder,
         "size": entry.size,
         "modified": timestamp(entry.modified_ns),

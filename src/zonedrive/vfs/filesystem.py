@@ -30,6 +30,7 @@ from zonedrive.vfs.places import Places
 from zonedrive.vfs.recovery import recover
 from zonedrive.vfs.renaming import Renaming
 from zonedrive.vfs.report import Report
+from zonedrive.vfs.returning import Returning
 from zonedrive.vfs.siblings import Siblings
 from zonedrive.vfs.succession import Succession
 from zonedrive.vfs.trashing import Trashing
@@ -86,6 +87,7 @@ class FileSystem:
         trashing = Trashing(core, self._folders, self._dispatcher, self._names, self._renaming)
         self._virtual = Virtual(core, [versions, Wastebasket(core, trashing)])
         self.places = Places(core, self._folders, self._virtual)
+        self.returning = Returning(core, self._folders, self._dispatcher)
         self.report = Report(core, self._folders, self._dispatcher, self._delivery.uploads)
         self.invalidations = core.invalidations.receive
 

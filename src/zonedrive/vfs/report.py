@@ -9,7 +9,6 @@ from typing import Any
 import trio
 
 from zonedrive.errors import ZonedriveError
-from zonedrive.model import Entry
 from zonedrive.outbox.dispatch import Dispatcher, refused
 from zonedrive.outbox.journal import Intent
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
@@ -269,20 +268,6 @@ class Report:
         if inode.remote_id is None:
             return []
         return await self._core.service.versions(inode.zone, inode.remote_id)
-
-    async def appear(self, entry: Entry) -> str:
-        """Show an entry that came back on the service, at once.
-
-        Gives its path in the mount, or only its name where its folder was never listed.  Raises
-        the service's error.
-        """
-        tree = self._core.tree
-        folder = tree.by_remote(entry.zone_id, entry.parent_id)
-        if folder is None or not folder.listed:
-            return entry.name
-        await self._folders.refresh(folder, time.monotonic_ns())
-        inode = tree.by_remote(entry.zone_id, entry.id)
-        return entry.name if inode is None or inode.parent == NOWHERE else tree.path(inode.ino)
 
 
 def _counts(intents: list[Intent]) -> dict[str, int]:

@@ -131,13 +131,15 @@ def test_conflicts_trash_and_restore(stand_in: StandIn) -> None:
     stand_in.answers |= {
         "conflicts": {"conflicts": [conflict]},
         "trash": {"entries": [entry]},
-        "restore": {"restored": ["Z/old.txt"]},
+        "restore": {"restored": [{"path": "Z/old.txt", "left": 0}, "Z/former daemon's"]},
     }
     assert _answered("conflicts", "--json") == [conflict]
     assert _answered("trash", "--json") == [entry]
     assert "Z/a (c).txt" in run("conflicts").stdout
     assert "old.txt" in run("trash", "--zone", "Z").stdout
-    assert run("restore", "old.txt", "--zone", "Z").stdout == "restored Z/old.txt\n"
+    assert run("restore", "old.txt", "--zone", "Z").stdout == (
+        "restored Z/old.txt\nrestored Z/former daemon's\n"
+    )
     assert stand_in.asked[-1] == {"command": "restore", "zone": "Z", "entries": ["old.txt"]}
 
 

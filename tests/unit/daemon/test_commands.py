@@ -67,6 +67,16 @@ class Report:
         waits = self.uploads
         return {"files": len(waits), "changes": 0, "bytes": sum(one["size"] for one in waits)}
 
+
+class Returning:
+    """Shows what comes back."""
+
+    async def told(self) -> None:
+        pass
+
+    def require_vacant(self, entry: Entry) -> None:
+        pass
+
     async def appear(self, entry: Entry) -> str:
         return f"shown/{entry.name}"
 
@@ -110,7 +120,7 @@ class Daemon:
         self.stopped = 0
         self.session = SimpleNamespace(folder=FOLDER, stop=self._stop, ended=trio.Event())
         parts = SimpleNamespace(
-            files=SimpleNamespace(report=self.report, places=Places()),
+            files=SimpleNamespace(report=self.report, places=Places(), returning=Returning()),
             service=self.service,
             paths=SimpleNamespace(account="work", account_file=FOLDER / "none"),
             account=Account(name="work", base_url="https://x", username="alice"),
@@ -329,11 +339,14 @@ async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> Non
         ("One", "e2", "b"),
     ]
     answer = await daemon.ask("restore", entries=["a", "e2"])
-    assert answer["restored"] == ["shown/name of e0", "shown/name of e2"]
+    assert answer["restored"] == [
+        {"path": "shown/name of e0", "left": 0},
+        {"path": "shown/name of e2", "left": 0},
+    ]
     assert daemon.service.restored == ["e0", "e2"]
-    with pytest.raises(ZonedriveError, match="several times") as several:
+    with pytest.raises(ZonedriveError, match="2 entries called 'b' were deleted") as several:
         await daemon.ask("restore", entries=["b"])
-    assert "e1, e2" in several.value.remedy
+    assert several.value.remedy.count("(in One, 1970-01-0") == 2
     with pytest.raises(NotFound, match="not in the trash"):
         await daemon.ask("restore", entries=["c"])
     with pytest.raises(NotFound, match="no zone 'Nowhere'"):

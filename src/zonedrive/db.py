@@ -37,6 +37,15 @@ Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]
 
 
+def is_unwritable(wrong: BaseException | None) -> bool:
+    """Whether an error means that there is no room, or that the disk or folder is read-only."""
+    if isinstance(wrong, OSError):
+        return wrong.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+    if isinstance(wrong, sqlite3.OperationalError):
+        return getattr(wrong, "sqlite_errorcode", 0) & 0xFF in _NO_PLACE
+    return isinstance(wrong, StoreError) and is_unwritable(wrong.__cause__)
+
+
 class Database:
     """A SQLite file that is private (0600), versioned and safe against a killed process.
 
@@ -44,19 +53,28 @@ class Database:
     power cut as well.
     """
 
-    def __init__(self, path: Path, migrations: Sequence[Migration]) -> None:
+    def __init__(
+        self, path: Path, migrations: Sequence[Migration], *, copied: bool = False
+    ) -> None:
         """Open `path`, creating it, and bring its schema up to date.
 
-        `migrations[n]` takes schema n to n + 1.  Raises StoreError where the file is damaged,
-        or was written by a newer zonedrive.
+        `migrations[n]` takes schema n to n + 1.  With `copied` all that happens to a copy in
+        memory, of nothing where there is no file.  Raises StoreError where the file is damaged, or
+        was written by a newer zonedrive.
         """
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        if not copied:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
             # Other threads only ever call `flush`, which does not use the connection.
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                ":memory:" if copied else path, isolation_level=None, check_same_thread=False
+            )
             try:
+                if copied and path.exists():
+                    with at_rest(path) as source:
+                        source.backup(self._connection)
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = NORMAL")
                 self._connection.execute("PRAGMA foreign_keys = ON")

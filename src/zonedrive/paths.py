@@ -17,6 +17,7 @@ from pathlib import Path
 from zonedrive.errors import ConfigError, Homeless
 
 DEFAULT_ACCOUNT = "default"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def config_file() -> Path:
@@ -45,6 +46,11 @@ def runtime_dir() -> Path:
     if base.startswith("/") and is_ours(Path(base)):
         return Path(base) / "zonedrive"
     return state_dir() / ".run"  # no account's name
+
+
+def is_any_account() -> bool:
+    """Whether somebody has logged on here."""
+    return any(state_dir().glob("*/account.json"))
 
 
 def is_ours(folder: Path) -> bool:

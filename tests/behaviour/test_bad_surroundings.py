@@ -1,7 +1,9 @@
 """Whatever a machine gives its users: one line that says what to do, or it works."""
 
+import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
 from tests.harness.surroundings import NAMELESS, Person
+from tests.harness.waiting import eventually
 
 XDG = {f"XDG_{name}_{kind}": None for name, kind in [
     ("STATE", "HOME"), ("CACHE", "HOME"), ("CONFIG", "HOME"), ("DATA", "HOME"), ("RUNTIME", "DIR"),
@@ -144,7 +147,9 @@ def test_a_full_disk_below_the_home_folder(person: Person, deployment: Deploymen
     folder = person.machine.folder / "Zones"
     folder.mkdir()
     person.give(folder)
-    for command in (["mount", "Zones"], ["status"], ["zones"]):
+    assert "its disk is full: make room there" in done(person, "status", lacking=full)
+    done(person, "zones", lacking=full)  # which needs only the service
+    for command in (["mount", "Zones"],):
         said = refused(person, *command, lacking=full)
         assert "full" in said or "No space left" in said
         assert "make room" in said or "cannot be written" in said
@@ -299,3 +304,68 @@ def test_a_session_bus_that_is_not_there(
     assert ended.stderr.startswith("zonedrive: no keyring is in use: ")
     assert ended.stderr.count("\n") == 1
     assert done(stranger, "doctor", environment=broken).endswith("everything is in order\n")
+
+
+def waiting(person: Person, deployment: Deployment, *, killed: bool = False) -> Path:
+    """The folder of a mount that has ended, and has left a file that is not on the service."""
+    folder = person.machine.folder / "Zones"
+    folder.mkdir()
+    person.give(folder)
+    done(person, "mount", folder)
+    zone = folder / deployment.fresh_zone()
+    done(person, "status", shell=f"ls '{zone}' >/dev/null && exec \"$@\"")
+    with deployment.faulty(down=True):
+        write = f"printf 12345 >'{zone}/precious.txt' && exec \"$@\""
+        if not killed:
+            person.run("unmount", folder, "--timeout", "0", shell=write)
+            return folder
+        done(person, "status", shell=write)
+        state = person.machine.state
+        pid = json.loads((state / "daemon.lock").read_bytes())["pid"]
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists())
+    subprocess.run(["fusermount3", "-uz", folder], check=True)
+    (state / "tree.db-shm").unlink()
+    assert (state / "tree.db-wal").stat().st_size  # what was written last is in there alone
+    return folder
+
+
+READ_ONLY = "mount --bind {0} {0}\nmount -o remount,bind,ro {0}\n"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_waits_on_a_disk_that_became_read_only(
+    person: Person, deployment: Deployment, killed: bool
+) -> None:
+    """Is it safe? That is answered, and no remedy takes what waits out of sight."""
+    folder = waiting(person, deployment, killed=killed)
+    ro = READ_ONLY.format(person.machine.folders["STATE_HOME"])
+    found = json.loads(done(person, "status", "--json", lacking=ro))
+    assert found["outbox"] == {
+        "pending": 1, "uploading": 0, "failed": 0, "conflicts": 0, "bytes": 5,
+    }  # fmt: skip
+    (upload,) = found["uploads"]
+    assert upload["path"].endswith("/precious.txt") and upload["state"] == "pending"
+    assert "read-only" in done(person, "status", lacking=ro)
+    assert len(done(person, "zones", lacking=ro).splitlines()) > 5
+    said = refused(person, "sync", lacking=ro)
+    assert "1 file (5 bytes)" in said and "look at 'dmesg'" in said
+    for command in (["logoff"], ["logoff", "--discard"], ["mount", "Zones"]):
+        said = refused(person, *command, lacking=ro)
+        assert "look at 'dmesg'" in said and "XDG_STATE_HOME" not in said
+    done(person, "mount", folder)
+    done(person, "sync")
+    done(person, "unmount", folder)
+
+
+def test_what_waits_on_a_full_disk(person: Person, deployment: Deployment) -> None:
+    """It is counted as ever, and an account that nobody needs any more can be destroyed."""
+    waiting(person, deployment)
+    state = person.machine.folders["STATE_HOME"]
+    full = f"cp -a {state} kept\n" + SMALL.format("1m", state, state) + f"cp -a kept/. {state}\n"
+    full += FILL.format(state)
+    found = json.loads(done(person, "status", "--json", lacking=full))
+    assert (found["outbox"]["pending"], found["outbox"]["bytes"]) == (1, 5)
+    assert "make room there" in refused(person, "sync", lacking=full)
+    ended = person.run("logoff", "--discard", lacking=full)
+    assert ended.returncode == 0, ended.stderr

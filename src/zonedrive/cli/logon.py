@@ -218,13 +218,16 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     """
     import trio
 
-    from zonedrive.daemon import backlog
+    from zonedrive.daemon import backlog, remains
     from zonedrive.logon import local, session
     from zonedrive.logon.account import Account
     from zonedrive.logon.secrets import open_store
 
     paths = AccountPaths(account)
     found = Account.load(paths)
+    for folder in (paths.state, paths.cache):
+        if said := remains.read_only(folder):
+            raise ZonedriveError(f"nothing can be destroyed: {said}")
     left = _wait(paths, timeout)
     if left.files and not discard:
         raise _refusal(left, mounted=control.running(paths))

@@ -192,6 +192,10 @@ def _refused(wrong: OSError) -> str:
         remedy = "; set XDG_STATE_HOME to a folder on a disk of this machine"
     elif wrong.errno == errno.ENOTDIR and _is_of_ours(wrong.filename):
         remedy = "; set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders of yours"
+    elif wrong.errno == errno.EROFS and _is_of_ours(wrong.filename) and paths.is_any_account():
+        from zonedrive.daemon.remains import READ_ONLY
+
+        return f"{name}{READ_ONLY}"
     elif wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and _is_of_ours(wrong.filename):
         remedy = "; make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR"
         remedy += " to folders of yours"

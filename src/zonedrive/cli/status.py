@@ -188,6 +188,7 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
 def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
     """Without a mount nothing is sent: say how much waits.  Raises ZonedriveError if any does."""
     from zonedrive.daemon.backlog import at_rest
+    from zonedrive.daemon.remains import hindrance
 
     rest = at_rest(paths)
     waits = f"{count(rest.files, 'file')} ({amount(rest.bytes)}) not on the service yet"
@@ -198,5 +199,6 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
             ) from ended
         return
     if rest.files:
-        raise ZonedriveError(f"{ended.message}: {waits}", remedy=ended.remedy) from ended
+        remedy = hindrance(paths) or ended.remedy
+        raise ZonedriveError(f"{ended.message}: {waits}", remedy=remedy) from ended
     raise ended

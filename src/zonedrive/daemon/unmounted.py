@@ -9,21 +9,21 @@ from typing import Any, TypeVar
 import trio
 
 from zonedrive import config
+from zonedrive.config import Settings
+from zonedrive.daemon import remains
 from zonedrive.daemon.answers import zone_objects
-from zonedrive.daemon.backlog import needs_key
 from zonedrive.daemon.build import build, connect
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.trash import Trash
-from zonedrive.db import Database
+from zonedrive.db import is_unwritable
+from zonedrive.errors import StoreError
 from zonedrive.logon.account import Account
-from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
+from zonedrive.model import Entry
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import Service
-from zonedrive.tree.tree import Tree
-from zonedrive.vfs.schema import SCHEMAS
 
 
 def status(paths: AccountPaths) -> dict[str, Any]:
@@ -33,15 +33,12 @@ def status(paths: AccountPaths) -> dict[str, Any]:
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
-    lock = Lock(paths.lock, paths.account)
-    lock.take(paths.state)
     try:
-        parts = build(account, settings, paths)
-        found = parts.files.report.status()
-        trio.run(parts.aclose)
-        parts.close()
-    finally:
-        lock.release()
+        found = _left(account, settings, paths)
+    except (OSError, StoreError) as wrong:
+        if not is_unwritable(wrong):
+            raise
+        found = remains.status(paths, settings)
     return {
         "account": paths.account,
         "base_url": account.base_url,
@@ -52,17 +49,25 @@ def status(paths: AccountPaths) -> dict[str, Any]:
     }
 
 
+def _left(account: Account, settings: Settings, paths: AccountPaths) -> dict[str, Any]:
+    lock = Lock(paths.lock, paths.account)
+    lock.take(paths.state)
+    try:
+        parts = build(account, settings, paths)
+        found = parts.files.report.status()
+        trio.run(parts.aclose)
+        parts.close()
+    finally:
+        lock.release()
+    return found
+
+
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     """The zones as the service lists them now, with the names they have (or would have) here."""
     settings = config.load(config_file(), paths.account)
     secrets = open_store(paths)
     found = trio.run(_asked, paths, Service.zones)
-    box, _ = data_box(secrets, settings.encrypt, make=not needs_key(paths))
-    database = Database(paths.database, SCHEMAS)
-    try:
-        return zone_objects(found, Tree(database, box))
-    finally:
-        database.close()
+    return zone_objects(found, remains.tree(paths, settings, secrets))
 
 
 def trash(paths: AccountPaths, zone: str | None) -> dict[str, Any]:
@@ -70,13 +75,17 @@ def trash(paths: AccountPaths, zone: str | None) -> dict[str, Any]:
     return trio.run(_asked, paths, lambda service: Trash(service, zone).answer())
 
 
-def restore(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[dict[str, Any]]:
-    """Bring back deleted entries, each given by id or name; as `daemon.trash` answers it."""
-    return trio.run(_asked, paths, lambda service: Trash(service, zone).restore(entries))
+def restore(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[str]:
+    """Bring back deleted entries, each given by id or name; their names."""
+
+    async def name(entry: Entry) -> str:
+        return entry.name
+
+    return trio.run(_asked, paths, lambda service: Trash(service, zone).restore(entries, name))
 
 
 def purge(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[str]:
-    """Remove deleted entries for good, each given by id or name; their paths."""
+    """Remove deleted entries for good, each given by id or name; their names."""
     return trio.run(_asked, paths, lambda service: Trash(service, zone).purge(entries))
 
 

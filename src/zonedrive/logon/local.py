@@ -66,6 +66,6 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
 
 
 def _destroy_secrets(paths: AccountPaths, store: SecretStore) -> None:
-    for kept in (store, FileStore(paths.secrets_file)):
-        for name in (keys.NAME, PASSWORD, session.NAME, REFUSED):
-            kept.delete(name)
+    FileStore(paths.secrets_file).destroy()
+    for name in (keys.NAME, PASSWORD, session.NAME, REFUSED):
+        store.delete(name)

@@ -124,6 +124,11 @@ class FileStore:
         if kept.pop(name, None) is not None:
             self._write(path, kept)
 
+    def destroy(self) -> None:
+        """All of them at once, which needs no room on the disk.  Raises StoreError."""
+        for path in (self._home(PASSWORD), self._path):
+            self._write(path, {})
+
     def _home(self, name: str) -> Path:
         return self._path.with_name("password.json") if name == PASSWORD else self._path
 

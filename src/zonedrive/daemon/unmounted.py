@@ -21,7 +21,6 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
-from zonedrive.model import Entry
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import Service
 
@@ -75,17 +74,13 @@ def trash(paths: AccountPaths, zone: str | None) -> dict[str, Any]:
     return trio.run(_asked, paths, lambda service: Trash(service, zone).answer())
 
 
-def restore(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[str]:
-    """Bring back deleted entries, each given by id or name; their names."""
-
-    async def name(entry: Entry) -> str:
-        return entry.name
-
-    return trio.run(_asked, paths, lambda service: Trash(service, zone).restore(entries, name))
+def restore(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[dict[str, Any]]:
+    """Bring back deleted entries, each given by id or name; as `daemon.trash` answers it."""
+    return trio.run(_asked, paths, lambda service: Trash(service, zone).restore(entries))
 
 
 def purge(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[str]:
-    """Remove deleted entries for good, each given by id or name; their names."""
+    """Remove deleted entries for good, each given by id or name; their paths."""
     return trio.run(_asked, paths, lambda service: Trash(service, zone).purge(entries))
 
 

@@ -209,6 +209,20 @@ def test_files_that_others_can_read(mounted: Mounted) -> None:
     assert bad(mounted.machine) == {"state folder", "cache folder"}
 
 
+def test_secrets_that_others_can_read(machine: Machine, deployment: Deployment) -> None:
+    """One cause, one command that helps, with the file in it; nobody has to log on again."""
+    machine.log_on(deployment, profile="sandbox")
+    file = machine.state / "secrets.json"
+    file.chmod(0o644)
+    _, checks = examine(machine)
+    assert checks["logon"]["detail"] == "the file with its secrets can be read by others"
+    assert "zonedrive logon" not in checks["logon"]["remedy"]
+    assert "key" not in checks
+    assert f"run 'chmod 600 {file}'\n" in machine.run("doctor").stdout
+    file.chmod(0o600)
+    assert examine(machine)[0] == 0
+
+
 def test_settings_and_a_profile_that_cannot_be_used(
     machine: Machine, deployment: Deployment
 ) -> None:

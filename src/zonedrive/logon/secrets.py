@@ -62,6 +62,15 @@ class Shut(StoreError):
     """The keyring that holds the secrets is locked or not there: a person has to open it."""
 
 
+class Exposed(StoreError):
+    """The file that holds the secrets is whole, and not its owner's alone."""
+
+    def __init__(self, path: Path, what: str, remedy: str) -> None:
+        """`what` is wrong with it, without a name."""
+        super().__init__(f"{path} {what}", remedy=remedy)
+        self.what = what
+
+
 class Locked(Shut):
     """The keyring does not answer yet, most often because it waits for its password."""
 
@@ -142,13 +151,13 @@ class FileStore:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as wrong:
-            raise StoreError(f"{path} cannot be read ({wrong.strerror})") from wrong
-        if stat.S_IMODE(found.st_mode) & 0o077:
             raise StoreError(
-                f"{path} can be read by others", remedy=f"run 'chmod 600 {quoted(path)}'"
-            )
+                f"{path} cannot be read ({wrong.strerror})", remedy="run 'zonedrive doctor'"
+            ) from wrong
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            raise Exposed(path, "can be read by others", f"run 'chmod 600 {quoted(path)}'")
         if found.st_uid != os.geteuid():
-            raise StoreError(f"{path} belongs to another user", remedy="remove it and log on again")
+            raise Exposed(path, "belongs to another user", "remove it and log on again")
         return self._parsed(text, path)
 
     def _parsed(self, text: bytes, path: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ import time
 from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import ConfigError, Homeless, StoreError, ZonedriveError
+from zonedrive.logon.secrets import Exposed, Shut
 from zonedrive.paths import config_file
 from zonedrive.remote.profile import load_profile, packaged
 from zonedrive.tree.glance import is_sealed
@@ -61,6 +62,10 @@ def logon(patient: Patient) -> Finding | None:
             return Finding(False, "its token is in the keyring, which is locked or not there",
                            "unlock the keyring: log in to the desktop, or open its settings",
                            )  # fmt: skip
+        if isinstance(bearer, Exposed):
+            return Finding(False, f"the file with its secrets {bearer.what}",
+                           "run 'chmod 600' on secrets.json, if it is yours; else remove it, and"
+                           " log on again", here=bearer.line())  # fmt: skip
         return Finding(False, "what the logon kept is damaged", AGAIN,
                        here=f"{bearer.line()}: run '{patient.logon_command}'")  # fmt: skip
     if bearer is None:
@@ -120,8 +125,10 @@ def key(patient: Patient) -> Finding | None:
     if patient.account is None:
         return None
     where, found = WHERE[patient.secrets.kind], patient.key
+    if isinstance(found, Exposed):
+        return None  # `logon` says so
     if isinstance(found, StoreError):
-        remedy = "unlock the keyring" if patient.secrets.kind == "keyring" else "see daemon.log"
+        remedy = "unlock the keyring" if isinstance(found, Shut) else LOST
         return Finding(False, f"{where}, and cannot be read", remedy, here=found.line())
     if found == "gone":
         return Finding(False, "it is gone, and what is kept here cannot be read without it",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.crash import former
 from tests.harness.bus import Bus, Logind, Screen
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
@@ -56,6 +57,41 @@ def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: S
     (mounted.root / "more.txt").write_bytes(b"x")
     mounted.sync()
     assert len(screen.shown) == 2
+
+
+def test_a_conflict_that_nobody_was_there_to_hear_of_is_told_at_the_next_start(
+    mounted: Mounted, bus: Bus
+) -> None:
+    """Once; and those of the time before an upgrade, which kept no account of it, never."""
+    mounted.allow("in between")
+    clash(mounted, "notes.txt")
+    mounted.unmount()
+    former.make_fourth(mounted.machine.state)
+    mounted.mount()
+    clash(mounted, "big.bin")
+    mounted.unmount()
+    screen = Screen(bus)
+    try:
+        mounted.mount()
+        eventually(lambda: screen.shown, 40, what="the conflict is told")
+        ((title, text),) = screen.shown
+        assert (title, "big (conflict, " in text) == ("zonedrive: a conflict", True)
+        mounted.restart()
+        clash(mounted, "docs/2026/q1.csv")
+        eventually(lambda: len(screen.shown) == 2, 40, what="the next one is told")
+        title, text = screen.shown[1]
+        assert (title, "q1 (conflict, " in text) == ("zonedrive: a conflict", True)
+    finally:
+        screen.close()
+
+
+def clash(mounted: Mounted, name: str) -> None:
+    """Bob and Alice change a file at the same time."""
+    assert (mounted.root / name).read_bytes()
+    with (mounted.root / name).open("ab") as file:
+        file.write(b"mine\n")
+        mounted.zone.write(name, b"by bob\n")
+    mounted.sync()
 
 
 @pytest.mark.mount("settle=600")

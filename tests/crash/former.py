@@ -18,8 +18,16 @@ def box_of(state: Path) -> Box:
     return data_box(FileStore(state / "secrets.json"), True)[0]
 
 
+def make_fourth(state: Path) -> None:
+    """Turn the database into one of the fourth schema."""
+    with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
+        database.execute("ALTER TABLE conflicts DROP COLUMN told")
+        database.execute("PRAGMA user_version = 4")
+
+
 def make_second(state: Path) -> None:
     """Turn the database into one of the second schema."""
+    make_fourth(state)
     box = box_of(state)
     with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
         database.execute("BEGIN")

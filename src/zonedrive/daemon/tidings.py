@@ -4,17 +4,23 @@ Must not know how a desktop shows something.
 
 INVARIANT: each is told once.  What comes together is told together, and a further notification of
 the same kind comes RESAY_SECONDS later at the earliest, with all there is by then.
-A conflict is never told again.  What was refused is tried again by the next daemon; if it is
-refused again, that one tells it once as well.  What no desktop took counts as not told.
+A conflict is never told again, over restarts too: what came just before the end of a daemon, or
+while nobody was there to hear, is told by a later one.  What was refused is tried again by the
+next daemon; if it is refused again, that one tells it once as well.  What no desktop took counts
+as not told.
 """
 
+import logging
 from collections.abc import Callable
 
 import trio
 
 from zonedrive.daemon.desktop import NORMAL, Desktop
+from zonedrive.errors import StoreError
 from zonedrive.paths import DEFAULT_ACCOUNT
 from zonedrive.vfs.report import Report
+
+log = logging.getLogger(__name__)
 
 CALM_SECONDS = 3.0
 """After a change, before looking what came of it."""
@@ -65,12 +71,10 @@ class Tidings:
         failures: Desktop | None = None,
         conflicts: Desktop | None = None,
     ) -> None:
-        """Conflicts that are known already are no news."""
         self._report = report
         self._suffix = "" if account == DEFAULT_ACCOUNT else f" --account {account}"
         self._failures = Topic(failures or Desktop("dialog-warning", NORMAL))
         self._conflicts = Topic(conflicts or Desktop("dialog-information", NORMAL))
-        self._conflicts.told = report.copies()
 
     async def run(self) -> None:
         """Until cancelled; nothing is looked at while nothing happens."""
@@ -105,10 +109,17 @@ class Tidings:
         return title, f"{said} To see more, run: zonedrive status{self._suffix}"
 
     async def _tell_conflicts(self) -> float:
-        copies = self._report.copies()
-        if copies <= self._conflicts.told:
+        copies, topic = self._report.copies(), self._conflicts
+        topic.told |= copies - self._report.untold()
+        if copies <= topic.told:
             return float("inf")
-        return await self._conflicts.tell(copies, lambda: self._conflicting(copies))
+        again = await topic.tell(copies, lambda: self._conflicting(copies))
+        try:
+            if heard := self._report.untold() & topic.told:
+                self._report.tell(heard)
+        except (OSError, StoreError) as wrong:  # this daemon knows it all the same
+            log.warning("that conflicts were told cannot be kept: %s", wrong)
+        return again
 
     def _conflicting(self, copies: set[int]) -> tuple[str, str]:
         fresh = copies - self._conflicts.told

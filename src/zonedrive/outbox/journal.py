@@ -13,7 +13,7 @@ than the one it began with leaves the row to the next delivery.
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -100,6 +100,11 @@ def create_tables(connection: sqlite3.Connection) -> None:
 def add_parked(connection: sqlite3.Connection) -> None:
     """The second schema: files of the service that have a name of this machine only."""
     connection.execute("ALTER TABLE intents ADD COLUMN parked INTEGER NOT NULL DEFAULT 0")
+
+
+def add_told(connection: sqlite3.Connection) -> None:
+    """The fifth schema: which conflicts a person has heard of.  Those of before are old news."""
+    connection.execute("ALTER TABLE conflicts ADD COLUMN told INTEGER NOT NULL DEFAULT 1")
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
@@ -308,7 +313,8 @@ class Journal:
     def add_conflict(self, conflict: Conflict) -> None:
         """Remember a copy that was made."""
         self._database.execute(
-            "INSERT OR REPLACE INTO conflicts (ino, original, by, at_ns) VALUES (?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO conflicts (ino, original, by, at_ns, told)"
+            " VALUES (?, ?, ?, ?, 0)",
             (
                 conflict.ino,
                 conflict.original,
@@ -324,6 +330,17 @@ class Journal:
             Conflict(ino, original, str(_opened(self._box, by, _USES["by"])), at_ns)
             for ino, original, by, at_ns in rows
         ]
+
+    def untold(self) -> set[int]:
+        """The copies that no person has heard of yet."""
+        return {
+            ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE NOT told")
+        }
+
+    def tell(self, copies: Iterable[int]) -> None:
+        """A person has heard of these."""
+        for ino in copies:
+            self._database.execute("UPDATE conflicts SET told = 1 WHERE ino = ?", (ino,))
 
     def pass_conflict(self, ino: int, heir: int) -> None:
         """Another inode takes over the copy's identity."""

@@ -131,6 +131,15 @@ class Report:
         """The inodes of `conflicts`."""
         return {conflict.ino for conflict in self._core.journal.conflicts()}
 
+    def untold(self) -> set[int]:
+        """Those of them that no person has been told of."""
+        return self._core.journal.untold()
+
+    def tell(self, copies: Iterable[int]) -> None:
+        """A person has been told of these; kept over restarts.  Raises OSError, StoreError."""
+        with self._core.transaction():
+            self._core.journal.tell(copies)
+
     def state(self, ino: int) -> str:
         """The state of one entry, as its extended attribute says it."""
         return state_of(self._core, self._core.tree.get(ino))

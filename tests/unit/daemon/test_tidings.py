@@ -19,6 +19,7 @@ class Outbox:
         self.changed = trio.Event()
         self.failing: dict[int, str] = {}
         self.beside: set[int] = set()
+        self.kept: set[int] = set()  # conflicts that were told, over restarts
 
     def refused(self) -> dict[int, str]:
         """By inode."""
@@ -31,6 +32,14 @@ class Outbox:
     def copies(self) -> set[int]:
         """Conflicts."""
         return set(self.beside)
+
+    def untold(self) -> set[int]:
+        """Those that nobody heard of."""
+        return self.beside - self.kept
+
+    def tell(self, copies: set[int]) -> None:
+        """Somebody has."""
+        self.kept |= copies
 
     def path(self, ino: int) -> str:
         """Of an inode."""
@@ -69,10 +78,15 @@ class Told:
 
     def __init__(self, account: str = "default", beside: int = 0) -> None:
         self.outbox, self.failures, self.conflicts = Outbox(), Shown(), Shown()
-        self.outbox.beside = set(range(beside))
+        self.outbox.beside, self.outbox.kept = set(range(beside)), set(range(beside))
+        self.account = account
+        self.start()
+
+    def start(self) -> None:
+        """As a daemon that begins does."""
         self.tidings = Tidings(
             cast(Report, self.outbox),
-            account,
+            self.account,
             cast(Desktop, self.failures),
             cast(Desktop, self.conflicts),
         )
@@ -149,6 +163,23 @@ async def test_conflicts_are_told_once_and_those_of_before_never(
     await told.go_by(10_000, (1, 0, 3, 0), (50, 0, 9, 0))
     assert len(told.conflicts.said) == 2
     assert "6 conflicts" in told.conflicts.said[1]
+
+
+async def test_a_conflict_that_nobody_heard_of_is_told_after_the_next_start(
+    clock: trio.testing.MockClock,
+) -> None:
+    """Its daemon ended first, or no desktop was there; told once, whatever starts again."""
+    told = Told()
+    told.conflicts.there = False
+    await told.go_by(1.5, (1, 0, 1, 0))  # ends before it is calm
+    told.start()
+    await told.go_by(60)
+    assert told.conflicts.said == []
+    told.conflicts.there = True
+    for _ in range(3):
+        told.start()
+        await told.go_by(60)
+    assert len(told.conflicts.said) == 1
 
 
 async def test_what_nobody_saw_is_told_when_a_desktop_is_there(

@@ -13,7 +13,7 @@ from zonedrive.db import Database
 from zonedrive.errors import Forbidden, Unavailable
 from zonedrive.outbox.dispatch import BIG, SMALL, Dispatcher
 from zonedrive.outbox.fold import Place, Step, Subject
-from zonedrive.outbox.journal import Journal, add_parked, create_tables
+from zonedrive.outbox.journal import Journal, add_parked, add_told, create_tables
 from zonedrive.outbox.planning import Chains
 
 PATIENCE = 10
@@ -67,7 +67,7 @@ class Carrier:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    database = Database(tmp_path / "journal.db", [create_tables, add_parked])
+    database = Database(tmp_path / "journal.db", [create_tables, add_parked, add_told])
     yield Journal(database)
     database.close()
 

@@ -8,14 +8,14 @@ import pytest
 
 from zonedrive.db import Database
 from zonedrive.model import Revision
-from zonedrive.outbox.journal import Conflict, Intent, Journal, add_parked, create_tables
+from zonedrive.outbox.journal import Conflict, Intent, Journal, add_parked, add_told, create_tables
 
 R1, R2 = Revision("1"), Revision("2")
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    found = Database(tmp_path / "journal.db", [create_tables, add_parked])
+    found = Database(tmp_path / "journal.db", [create_tables, add_parked, add_told])
     yield found
     found.close()
 
@@ -32,7 +32,7 @@ def write(journal: Journal, generation: int, base: Revision | None = R1) -> None
 
 def again(database: Database) -> list[Intent]:
     """What the next daemon finds."""
-    with closing(Database(database.path, [create_tables, add_parked])) as other:
+    with closing(Database(database.path, [create_tables, add_parked, add_told])) as other:
         return Journal(other).all()
 
 

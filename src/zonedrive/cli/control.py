@@ -1,19 +1,26 @@
 """The client of the control socket, and which daemon a path belongs to.
 
 Must not know what a command means.
+
+INVARIANT: a daemon that hangs is found out within some seconds, whatever was asked and however long
+that may take; one that is busy is not taken for it.  Nothing here looks at a file in a mount.
 """
 
 import os
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from zonedrive.daemon import lock, protocol
+from zonedrive.cli.patience import Patience, connect
+from zonedrive.daemon import lock, process, protocol
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, state_dir
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted, state_dir
 
-CONNECT_SECONDS = 10.0
+LISTEN_SECONDS = 5.0
+"""How long a daemon may take to make its socket anew."""
 
 
 class NoDaemon(ZonedriveError):
@@ -28,20 +35,37 @@ class Silent(ZonedriveError):
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
-            f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
+            f"the daemon of account {paths.account} does not answer", remedy=anew(paths)
+        )
+
+
+class Slow(ZonedriveError):
+    """The account's daemon is at work, and what was asked takes longer than it should."""
+
+    def __init__(self, paths: AccountPaths, seconds: float) -> None:
+        super().__init__(
+            f"the daemon of account {paths.account} has not done this within {seconds:.0f} s",
+            remedy=f"try again later, or see {paths.log}",
         )
 
 
 class Deaf(ZonedriveError):
-    """The account's daemon lives, and its socket is not where we look, or gone."""
+    """The account's daemon lives, and nothing can be said to it."""
 
-    def __init__(self, paths: AccountPaths, pid: int) -> None:
+    def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
-            f"the daemon of account {paths.account} lives, but has no socket in"
-            f" {paths.control.parent}",
-            remedy="run this with XDG_RUNTIME_DIR as it was at the mount, or"
-            f" 'kill {pid}', which unmounts in order",
+            f"the daemon of account {paths.account} lives, but cannot be reached: it is starting"
+            " or ending, or its socket is gone",
+            remedy=f"try again; if that does not help, {anew(paths)}",
         )
+
+
+def anew(paths: AccountPaths) -> str:
+    """What to do about a daemon that is of no use any more."""
+    who = lock.holder(paths.lock)
+    folder = quoted(who.mountpoint) if who else "DIR"
+    account = "" if paths.account == DEFAULT_ACCOUNT else f" --account {paths.account}"
+    return f"run 'zonedrive unmount --now {folder}', then 'zonedrive mount {folder}{account}'"
 
 
 class Ended(MountEnded):
@@ -59,30 +83,15 @@ def stream(
 ) -> Iterator[Message]:
     """Every line that the account's daemon answers; the last one has "done".
 
-    `timeout` is the longest silence, in seconds.  Raises NoDaemon (NotLoggedOn where the account
-    has no logon either), Silent, Ended, protocol.Stranger, or what the daemon raised.
+    `timeout` is the longest silence, in seconds, of a daemon that lives.  Raises NoDaemon
+    (NotLoggedOn where the account has no logon either), Silent, Slow, Deaf, Ended,
+    protocol.Stranger, or what the daemon raised.
     """
-    try:
-        connection = protocol.connect(paths.control, CONNECT_SECONDS)
-    except TimeoutError as slow:
-        raise Silent(paths) from slow
-    except PermissionError as wrong:
-        raise ZonedriveError(
-            f"{paths.control} cannot be used: it belongs to another user",
-            remedy="set XDG_RUNTIME_DIR to a folder of your own",
-        ) from wrong
-    except OSError as wrong:
-        who = lock.holder(paths.lock)
-        if who is not None and running(paths):
-            raise Deaf(paths, who.pid) from wrong
-        if not paths.account_file.exists():
-            raise _not_logged_on(paths.account) from wrong
-        raise NoDaemon(paths.account) from wrong
-    with connection, connection.makefile("rb") as answers:
-        connection.settimeout(timeout)
+    with _connected(paths) as connection:
+        patience = Patience(connection, lambda: _reached(paths), _pid(paths))
         try:
             connection.sendall(protocol.encode(request))
-            for line in answers:
+            for line in patience.lines(timeout):
                 message = protocol.decode(line)
                 if "error" in message:
                     raise protocol.raised(message)
@@ -90,10 +99,61 @@ def stream(
                 if message.get("done"):
                     return
         except TimeoutError as slow:
+            if patience.is_slow:
+                raise Slow(paths, timeout or 0.0) from slow
             raise Silent(paths) from slow
         except ConnectionError as wrong:
             raise Ended(paths) from wrong
     raise Ended(paths)
+
+
+def _connected(paths: AccountPaths) -> socket.socket:
+    """A connection to the account's daemon, wherever its socket is, or was.  Raises as `stream`."""
+    end, asked = time.monotonic() + LISTEN_SECONDS, False
+    while True:
+        try:
+            return _reached(paths)
+        except TimeoutError as slow:
+            raise Silent(paths) from slow
+        except PermissionError as wrong:
+            raise ZonedriveError(
+                f"{paths.control} cannot be used: it belongs to another user",
+                remedy="set XDG_RUNTIME_DIR to a folder of your own",
+            ) from wrong
+        except OSError as wrong:
+            if not running(paths):
+                if not paths.account_file.exists():
+                    raise _not_logged_on(paths.account) from wrong
+                raise NoDaemon(paths.account) from wrong
+            if time.monotonic() > end:
+                stopped = process.is_stopped(_pid(paths) or 0)
+                raise (Silent(paths) if stopped else Deaf(paths)) from wrong
+        # It is starting; or the end of a session has removed the folder that its socket was in.
+        asked = asked or process.ask_to_listen(paths.lock)
+        time.sleep(0.05)
+
+
+def _reached(paths: AccountPaths) -> socket.socket:
+    """A connection to the socket where it should be, or else where its daemon says it is.
+
+    Raises OSError, TimeoutError where it is there and nobody takes the connection.
+    """
+    pid = _pid(paths)
+    try:
+        return connect(paths.control, pid)
+    except TimeoutError:
+        raise
+    except OSError:
+        who = lock.holder(paths.lock)
+        if who is None or who.control is None or who.control == paths.control:
+            raise
+        elsewhere = who.control
+    return connect(elsewhere, pid)
+
+
+def _pid(paths: AccountPaths) -> int | None:
+    who = lock.holder(paths.lock)
+    return who.pid if who else None
 
 
 def _not_logged_on(account: str) -> NotLoggedOn:

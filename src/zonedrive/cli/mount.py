@@ -13,19 +13,26 @@ from zonedrive.cli import control
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.cli.show import Progress, amount, count, say
 from zonedrive.config import profile_at
-from zonedrive.daemon import ready
+from zonedrive.daemon import process, ready
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import ConfigError, MountError, ZonedriveError
+from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint, options
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths
 
 UNMOUNT_SECONDS = 60.0
 
-NOW_SECONDS = 20.0
-"""How long a daemon that is asked to end at once may be silent before it is left to itself."""
+NOW_SECONDS = 25.0
+"""How long a daemon that is asked to end at once may be silent before it is left to itself: more
+than closing takes."""
 
 SILENT_SECONDS = 45.0
 """The same of one that waits for uploads: it tells of them, and is silent while it closes only."""
+
+HUNG_SECONDS = 5.0
+"""How long one that does not answer may take to end in order; what was saved is on the disk."""
+
+CLOSING_SECONDS = 30.0
+"""The same of one that cannot be asked how it is."""
 
 
 @click.command()
@@ -124,11 +131,12 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     this machine and goes on at the next mount.
     """
     path = mountpoint.absolute(folder)
+    os.chdir("/")  # or this process were one that uses the mount, where it was started in there
     found = mountpoint.at(path)
-    if found is None or not found.ours:
+    paths = control.serving(path)  # also where it has been taken out of the table, and used on
+    if not found.ours if found else paths is None:
         control.require_logon(None)
         raise MountError(f"{path} is not a mount of zonedrive")
-    paths = control.serving(path)
     if paths is None:
         _without_daemon(path, now)
         return
@@ -139,13 +147,30 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         with Progress() as progress:
             for last in control.stream(paths, request, timeout=patience):
                 progress.show(_waiting(last))
+    except MountEnded:  # somebody else was quicker; it may still be closing
+        process.wait_end(paths.lock, CLOSING_SECONDS)
+    except control.Slow as busy:
+        _detach(path)
+        say(f"{path} is detached; {busy.message}: it is still closing", err=True)
     except control.Silent as hung:
-        mountpoint.detach(path, lazy=True)
-        say(f"{path} is detached; {hung.line()}", err=True)
+        _detach(path)
+        process.end(paths.lock, HUNG_SECONDS)
+        say(f"{path} is unmounted; {hung.message}, and was ended: what was saved is kept", err=True)
+    except control.Deaf:
+        if not now:
+            raise
+        _detach(path)
+        process.end(paths.lock, CLOSING_SECONDS)
     if users := last.get("users"):
         say(f"{path} was still used by {', '.join(users)}", err=True)
     if last.get("left", {}).get("files"):
         say(_left(last["left"]), err=True)
+
+
+def _detach(path: Path) -> None:
+    """Take the mount away, where there is one."""
+    if mountpoint.at(path) is not None:
+        mountpoint.detach(path, lazy=True)
 
 
 def _waiting(message: Message) -> str:

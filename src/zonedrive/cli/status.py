@@ -6,26 +6,29 @@ Must not know how the daemon finds out.
 import contextlib
 import json
 import time
-from typing import Any
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from zonedrive.cli import control, overview, sending
 from zonedrive.cli.live import View
 from zonedrive.cli.options import Seconds, json_option, some_account_option
-from zonedrive.cli.show import NARROW, Progress, amount, count, put
+from zonedrive.cli.show import NARROW, Progress, amount, count, put, when, words
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
-from zonedrive.paths import AccountPaths
+from zonedrive.fuse import mountpoint
+from zonedrive.paths import AccountPaths, quoted
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 WATCH_SECONDS = 1.0
 ASK_SECONDS = 30.0
 
 BETWEEN_SECONDS = 20.0
 """How long a daemon may be between its start and its first answer, or its last answer and end."""
-
-DEAF_SECONDS = 3.0
-"""How long of that without a socket."""
 
 SHOWN = 10
 """So many uploads are shown to people; programs get all of them."""
@@ -57,7 +60,7 @@ def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: boo
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    for part in overview.picture(found, part=bool(below), rows=SHOWN):
+    for part in _picture(found, part=bool(below), rows=SHOWN):
         put(part)
 
 
@@ -71,11 +74,20 @@ def _watch(look: "Look", *, as_json: bool) -> None:
                 # An object a line, so that a program can tell where one ends.
                 click.echo(json.dumps(found))
             elif now != drawn:
-                view.show(overview.picture(found, part=bool(look.below), rows=_room(view.size)))
+                view.show(_picture(found, part=bool(look.below), rows=_room(view.size)))
             drawn = now
             if not view.pause(WATCH_SECONDS):
                 return
             found = look.again(found)
+
+
+def _picture(found: dict[str, Any], *, part: bool, rows: int) -> list["RenderableType"]:
+    """As `overview` draws it; what is not known any more is said before what was known."""
+    drawn = overview.picture(found, part=part, rows=rows)
+    if since := found.get("unknown_since"):
+        head = f"since {when(since)} it is not known what is on the service: {found['unknown']}"
+        return [words(head, "bold red"), words(""), words("before that:"), *drawn]
+    return drawn
 
 
 def _room(size: tuple[int, int] | None) -> int:
@@ -94,20 +106,17 @@ class Look:
         self._request: dict[str, Any] = {"command": "status", "paths": below}
         if most is not None:
             self._request["most"] = most
+        self._known = ""  # when the daemon last said how it is
 
     def first(self) -> dict[str, Any]:
         """The contract's object, of the daemon or else of what it left."""
-        begun = time.monotonic()
-        end = begun + BETWEEN_SECONDS
+        end = time.monotonic() + BETWEEN_SECONDS
         while True:
             try:
                 return self._asked()
-            except control.Deaf:
-                if time.monotonic() > begun + DEAF_SECONDS:
-                    raise
-                time.sleep(0.1)
-                continue
-            except (control.NoDaemon, control.Ended):
+            except (control.Silent, control.Deaf) as silent:
+                raise _with_rest(self._paths, silent) from silent
+            except (control.NoDaemon, MountEnded):
                 pass
             from zonedrive.daemon import unmounted
 
@@ -124,13 +133,15 @@ class Look:
             return self._asked()
         except (control.NoDaemon, control.Deaf, MountEnded):
             return self._left(former)
-        except control.Silent as silent:
-            return {**former, "notice": silent.line()}
+        except (control.Silent, control.Slow) as silent:
+            since = {"unknown_since": self._known, "unknown": silent.line(), "state": "offline"}
+            return {**former, **since}
 
     def _asked(self) -> dict[str, Any]:
         found = control.ask(self._paths, self._request, timeout=ASK_SECONDS)
         del found["done"]
-        return found
+        self._known = datetime.now(UTC).isoformat(timespec="seconds")
+        return found | _detached(found)
 
     def _left(self, former: dict[str, Any]) -> dict[str, Any]:
         """What is known of a mount that has ended, and how much it left."""
@@ -147,6 +158,29 @@ class Look:
                 outbox |= {"bytes": rest.bytes, "pending": rest.files - outbox["failed"]}
                 uploads = uploads[: rest.files]
         return {**known, **gone, "outbox": outbox, "uploads": uploads}
+
+
+def _detached(found: dict[str, Any]) -> dict[str, Any]:
+    """What is to be said of a daemon whose mount is not where this command looks."""
+    folder = found["mountpoint"]
+    if folder is None or mountpoint.at(Path(folder)) is not None:
+        return {}
+    return {
+        "mountpoint": None,
+        "notice": f"nothing is mounted at {folder} any more, but what uses it (a program, or a"
+        f" container) is still served; 'zonedrive unmount {quoted(Path(folder))}' ends that",
+    }
+
+
+def _with_rest(paths: AccountPaths, silent: ZonedriveError) -> ZonedriveError:
+    """A daemon does not answer: say what its journal has, for that can be read without it."""
+    from zonedrive.daemon.backlog import at_rest
+
+    said = silent.message
+    with contextlib.suppress(ZonedriveError, OSError):
+        rest = at_rest(paths)
+        said += f": {rest} not on the service yet, and kept here" if rest.files else ""
+    return ZonedriveError(said, remedy=silent.remedy)
 
 
 def _resting(upload: dict[str, Any]) -> dict[str, Any]:

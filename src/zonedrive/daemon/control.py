@@ -4,6 +4,7 @@ Must not know any command: `commands` does.  See `protocol` for the lines.
 
 INVARIANT: only processes of this user (and root) are answered.
 INVARIANT: a client that goes away takes its request along, and nothing else.
+INVARIANT: a name that is somebody else's by now, a later daemon's, is not taken away.
 """
 
 import errno
@@ -34,48 +35,83 @@ class Server:
 
     def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
         """`path` is where the socket will be; its folder is made private."""
-        self._path = path
+        self.path = path
         self._handlers = handlers
         self._socket: socket.socket | None = None
+        self._name: tuple[int, ...] | None = None  # of the file that `path` names while we listen
+        self._accepting = trio.CancelScope()
         self._running: dict[trio.CancelScope, str] = {}  # requests under way, with their command
         self._one_done = trio.Event()
+        self._is_over = False
 
     def listen(self) -> None:
         """Put the socket in its place; one that a killed daemon left is replaced.
 
         Raises ZonedriveError where the folder is another user's, who could put his own there.
         """
-        _own_folder(self._path.parent)
-        self._path.unlink(missing_ok=True)
+        self._socket = self._bound(self.path)
+        self._name = _identity(self.path)
+
+    def listen_anew(self, path: Path) -> None:
+        """Have the socket at `path`, where it has lost its place: its folder was removed, say.
+
+        Connections that exist go on.  Does nothing once it is hidden.  Raises as `listen` does.
+        """
+        if self._name is None or (path == self.path and _identity(path) == self._name):
+            return
+        made = self._bound(path)
+        if path != self.path:
+            self.hide()
+        self.path, self._socket, self._name = path, made, _identity(path)
+        self._accepting.cancel()
+
+    @staticmethod
+    def _bound(path: Path) -> socket.socket:
+        _own_folder(path.parent)
+        path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         before = os.umask(0o177)
         try:
-            with protocol.address(self._path) as name:
+            with protocol.address(path) as name:
                 listening.bind(name)
         except OSError as wrong:  # bind(2) is not told the real name
             listening.close()
-            raise OSError(wrong.errno, wrong.strerror, str(self._path)) from wrong
+            raise OSError(wrong.errno, wrong.strerror, str(path)) from wrong
         finally:
             os.umask(before)
         listening.listen(64)
         listening.setblocking(False)
-        self._socket = listening
+        return listening
 
     def hide(self) -> None:
-        """Take the socket's name away; connections that exist go on."""
-        self._path.unlink(missing_ok=True)
+        """Take the socket's name away, for good; connections that exist go on."""
+        if self._name is not None and _identity(self.path) == self._name:
+            self.path.unlink(missing_ok=True)
+        self._name = None
 
     async def serve(self) -> None:
         """Answer until cancelled."""
-        assert self._socket is not None, "listen first"
-        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
-        await trio.serve_listeners(self._connection, [listener])
+        async with trio.open_nursery() as connections:
+            while True:
+                assert self._socket is not None, "listen first"
+                with trio.CancelScope() as self._accepting:
+                    listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
+                    await trio.serve_listeners(
+                        self._connection, [listener], handler_nursery=connections
+                    )
 
-    async def finish(self, spared: frozenset[str]) -> None:
-        """Break off requests but those of the `spared` commands, and wait for all answers."""
+    def end(self, spared: frozenset[str]) -> None:
+        """The mount has ended: so is each request answered, but those under way that are `spared`.
+
+        To be called before what the handlers work with is closed.
+        """
+        self._is_over = True
         for scope, command in self._running.items():
             if command not in spared:
                 scope.cancel()
+
+    async def finish(self) -> None:
+        """Wait for the answers that are left."""
         while self._running:
             await self._one_done.wait()
 
@@ -118,6 +154,10 @@ class Server:
 
     async def _handle(self, request: Message, say: Say) -> Message:
         command = str(request.get("command"))
+        if command == protocol.PULSE:
+            return {}
+        if self._is_over:
+            raise MountEnded("the mount has ended")
         handler = self._handlers.get(command)
         if handler is None:
             raise ZonedriveError(f"there is no command {command!r}")
@@ -130,6 +170,15 @@ class Server:
                 self._one_done.set()
                 self._one_done = trio.Event()
         raise MountEnded("the mount has ended")
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Of the file at `path`, with its time, as numbers are used again; None where there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def _own_folder(path: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from zonedrive.errors import AlreadyRunning, MountError
 from zonedrive.fuse import mountpoint
@@ -17,6 +18,9 @@ from zonedrive.paths import private_dir, quoted
 LEAVING_SECONDS = 20.0
 """How long a daemon whose mount is gone already may take to close its stores."""
 
+LOOK_SECONDS = 0.5
+"""How long somebody may be in the way who only looks whether it is held."""
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -24,6 +28,7 @@ class Holder:
 
     pid: int
     mountpoint: Path
+    control: Path | None = None  # its socket; None as long as it has none (or an older version)
 
 
 class Lock:
@@ -33,6 +38,7 @@ class Lock:
         self._path = path
         self._account = account
         self._descriptor: int | None = None
+        self._said = b""
 
     def take(self, folder: Path, *, patience: float = LEAVING_SECONDS) -> None:
         """Take it, for a mount at `folder`.
@@ -43,7 +49,7 @@ class Lock:
         """
         private_dir(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        end = time.monotonic() + patience
+        begun = time.monotonic()
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,7 +57,8 @@ class Lock:
             except BlockingIOError as held:
                 who = holder(self._path)
                 leaving = who is not None and mountpoint.at(who.mountpoint) is None
-                if leaving and time.monotonic() < end:
+                seconds = patience if leaving else min(patience, LOOK_SECONDS)
+                if time.monotonic() < begun + seconds:
                     time.sleep(0.05)
                     continue
                 os.close(descriptor)
@@ -63,9 +70,18 @@ class Lock:
                     remedy="set XDG_STATE_HOME to a folder on a disk of this machine",
                 ) from wrong
         self._descriptor = descriptor
-        text = json.dumps({"pid": os.getpid(), "mountpoint": os.fspath(folder)})
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, text.encode("ascii"), 0)
+        self._write({"pid": os.getpid(), "mountpoint": os.fspath(folder)})
+
+    def tell(self, control: Path) -> None:
+        """Say in the file where the holder listens; once it is taken."""
+        self._write({**json.loads(self._said), "control": os.fspath(control)})
+
+    def _write(self, who: dict[str, Any]) -> None:
+        """Whoever reads meanwhile finds the former text or this one, with blanks behind it."""
+        assert self._descriptor is not None, "take it first"
+        self._said = json.dumps(who).encode("ascii").ljust(len(self._said))
+        os.pwrite(self._descriptor, self._said, 0)
 
     def release(self) -> None:
         """Give it back; harmless where it is not held."""
@@ -77,9 +93,22 @@ class Lock:
     def _refusal(self, who: Holder | None) -> AlreadyRunning:
         if who is None:
             return AlreadyRunning(f"another zonedrive is starting for account {self._account}")
+        if mountpoint.at(who.mountpoint) is not None:
+            return AlreadyRunning(
+                f"account {self._account} is mounted already at {who.mountpoint}"
+                f" (process {who.pid})",
+                remedy=f"run 'zonedrive unmount {quoted(who.mountpoint)}' first",
+            )
+        end = f"'zonedrive unmount --now {quoted(who.mountpoint)}' ends it"
+        if who.control is None:
+            return AlreadyRunning(
+                f"another zonedrive (process {who.pid}) is starting for account {self._account}",
+                remedy=f"wait for it; if it hangs, {end}",
+            )
         return AlreadyRunning(
-            f"account {self._account} is mounted already at {who.mountpoint} (process {who.pid})",
-            remedy=f"run 'zonedrive unmount {quoted(who.mountpoint)}' first",
+            f"process {who.pid} still serves what was mounted at {who.mountpoint}: a program or a"
+            " container uses it, or it hangs",
+            remedy=end,
         )
 
 
@@ -87,8 +116,11 @@ def holder(path: Path) -> Holder | None:
     """Who wrote himself into the lock file last; alive or not is the lock's to say."""
     try:
         found = json.loads(path.read_bytes())
-        return Holder(int(found["pid"]), Path(found["mountpoint"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        control = found.get("control")
+        return Holder(
+            int(found["pid"]), Path(found["mountpoint"]), Path(control) if control else None
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -102,6 +134,8 @@ def is_held(path: Path) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    except OSError:  # a file system without locks, where no daemon is
+        return False
     finally:
         os.close(descriptor)
     return False

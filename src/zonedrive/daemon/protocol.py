@@ -23,6 +23,10 @@ from zonedrive.errors import ZonedriveError
 
 Message = dict[str, Any]
 
+PULSE = "pulse"
+"""The command that asks for a sign of life.  Whatever is answered is one, also by a version that
+does not know it."""
+
 MAX_LINE = 1 << 20
 """Bytes in a request.  Only a program that is not ours sends more."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import trio
 
 from zonedrive import config, harden
-from zonedrive.daemon import logs, opening
+from zonedrive.daemon import logs, opening, process
 from zonedrive.daemon.build import Parts, build
 from zonedrive.daemon.bulletin import Bulletin
 from zonedrive.daemon.commands import ENDING, Commands
@@ -156,6 +156,7 @@ class Daemon:
         """Serve until the mount is gone."""
         try:
             self._server.listen()  # before the mount: where it fails, none is left behind
+            self._lock.tell(self._server.path)
             self._session.attach(self._options)
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals)
@@ -183,8 +184,10 @@ class Daemon:
                 nursery.start_soon(self._tidings.run)
                 nursery.start_soon(self._inhibitor.run)
                 await self._session.ended.wait()
+                self._server.end(ENDING)
                 nursery.cancel_scope.cancel()
         finally:
+            self._server.end(ENDING)  # also where something failed
             self._notifier.stopping()
             self._session.close()
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
@@ -220,17 +223,29 @@ class Daemon:
         self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Unmount at the first of the usual signals; a second one ends the process at once."""
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        ending = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        with trio.open_signal_receiver(*ending, process.LISTEN) as signals:
             task_status.started()
             asked = False
             async for number in signals:
+                if number == process.LISTEN:
+                    self._listen_anew()
+                    continue
                 if asked:
                     os._exit(128 + number)
                 asked = True
                 log.info("%s: unmounting", signal.Signals(number).name)
                 self._session.stop()
 
+    def _listen_anew(self) -> None:
+        """The end of a desktop session has taken the socket's folder away, for instance."""
+        try:
+            self._server.listen_anew(self._start.paths.control)
+            self._lock.tell(self._server.path)
+        except (ZonedriveError, OSError) as wrong:
+            log.warning("nobody can reach this daemon: %s", wrong)
+
     async def _farewell(self) -> None:
         """Give those who wait for the end their answers."""
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):
-            await self._server.finish(ENDING)
+            await self._server.finish()

@@ -26,6 +26,11 @@ PROBE_SECONDS = 10.0
 
 DETACH_SECONDS = 30.0
 
+NOWHERE = "the folder that you are in is not there any more: it was removed or unmounted"
+
+MOST_LINKS = 40
+"""As many does the kernel follow in one path."""
+
 # What the kernel answers for a mount whose daemon is gone.
 _DEAD = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE})
 
@@ -83,10 +88,38 @@ def holding(path: Path) -> Mount | None:
 def absolute(path: str) -> Path:
     """`path` as the kernel's table would name it; works on dead mounts too.
 
-    A path that is in the table already is not looked at: its mount may hang.
+    Nothing in a mount of ours is looked at, which might hang: it has no links, either.  Raises
+    MountError for a relative path where the working folder is gone.
     """
-    given = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
-    return given if at(given) else Path(os.path.realpath(given))
+    try:
+        given = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
+    except OSError as wrong:
+        raise MountError(
+            f"{path}: {NOWHERE}", remedy="go into another one with cd, or give the whole path"
+        ) from wrong
+    table = {mount.path: mount.ours for mount in mounts()}
+    found, ahead, links = Path(given.root), list(given.parts[1:]), 0
+    while ahead and not table.get(found):
+        name = ahead.pop(0)
+        if name in ("", ".", ".."):  # of a link
+            found = found.parent if name == ".." else found
+            continue
+        target = None if found / name in table else _target(found / name)
+        if target is None or links == MOST_LINKS:
+            found /= name
+            continue
+        links += 1
+        found = Path("/") if target.startswith("/") else found
+        ahead = [*target.split("/"), *ahead]
+    return Path(os.path.normpath(found.joinpath(*ahead)))
+
+
+def _target(path: Path) -> str | None:
+    """Of a symbolic link; None where it is none."""
+    try:
+        return os.fspath(path.readlink())
+    except OSError:
+        return None
 
 
 def check(path: str) -> Path:
@@ -196,9 +229,11 @@ def dead(path: Path) -> bool:
 def detach(path: Path, *, lazy: bool) -> bool:
     """Take the mount at `path` out of the name space; False where it is in use.
 
-    `lazy` succeeds at once also where programs still use it.  Raises MountError where it fails
-    for another reason than being in use.
+    `lazy` succeeds at once also where programs still use it, and what is out already is out.
+    Raises MountError where it fails for another reason than being in use.
     """
+    if at(path) is None:
+        return True
     before = mounts()
     command = ["fusermount3", "-u", "-q", *(["-z"] if lazy else []), "--", os.fsdecode(path)]
     try:

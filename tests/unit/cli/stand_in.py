@@ -31,7 +31,7 @@ ZONES: list[dict[str, Any]] = [
 STATUS: dict[str, Any] = {
     "account": "default",
     "base_url": URL,
-    "mountpoint": "/nowhere",
+    "mountpoint": "/proc",
     "pid": 1,
     "state": "online",
     "outbox": {"pending": 1, "uploading": 1, "failed": 0, "conflicts": 0, "bytes": 3_500_000},

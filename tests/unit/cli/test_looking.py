@@ -27,7 +27,7 @@ def test_status_is_one_object(stand_in: StandIn) -> None:
 def test_status_tells_people_what_waits(stand_in: StandIn) -> None:
     """State, outbox, cache and each upload."""
     shown = run("status").stdout
-    assert "mounted at /nowhere, online" in shown
+    assert "mounted at /proc, online" in shown
     assert "1 pending, 1 uploading (3.3 MiB)" in shown
     assert "1.0 KiB of 10 GiB" in shown
     assert "12 entries in 1 folder\n" in shown

@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -177,15 +178,16 @@ def test_a_mount_whose_daemon_died_is_cleared_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "patience"), [(["--now"], "NOW_SECONDS"), ([], "SILENT_SECONDS")]
 )
-def test_a_daemon_that_hangs_is_detached(
+def test_a_daemon_that_is_busy_is_not_killed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     options: list[str],
     patience: str,
 ) -> None:
-    """`unmount` works also where neither daemon nor mount answers any more."""
-    monkeypatch.setattr(f"zonedrive.cli.mount.{patience}", 0.2)
+    """`unmount` works also where the mount does not answer; a daemon that does ends by itself."""
+    monkeypatch.setattr(f"zonedrive.cli.mount.{patience}", 2.0)
+    monkeypatch.setattr("zonedrive.cli.patience.QUIET_SECONDS", 0.5)
     (tmp_path / "mnt").mkdir()
     with daemon(log_on(), tmp_path / "mnt"):  # which has no answer to `unmount`
         served = MemoryMount(tmp_path / "mnt")
@@ -195,8 +197,38 @@ def test_a_daemon_that_hangs_is_detached(
             assert mountpoint.at(tmp_path / "mnt") is None
         finally:
             served.process.send_signal(signal.SIGCONT)
-    assert "does not answer" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is detached" in said and "it is still closing" in said
     assert served.wait()[0] == "ended\n"
+
+
+def test_a_path_is_found_without_a_look_into_a_mount(home: Path) -> None:
+    """Neither by its name nor through a link: a mount that hangs keeps no command for ever."""
+    served = MemoryMount(_made(home / "mnt"))
+    (home / "inside").symlink_to("./mnt/../mnt/folder")
+    (home / "loop").symlink_to("loop")
+    (home / "up").symlink_to("/../proc/./self")
+    served.process.send_signal(signal.SIGSTOP)
+    names = ["mnt/a/b", "mnt", "inside/c", "loop/x", "up/status", "missing/../x", "."]
+    look = "import sys; from zonedrive.fuse.mountpoint import absolute\n"
+    look += "for each in sys.argv[1:]: print(absolute(each))"
+    try:
+        shown = subprocess.run(
+            [sys.executable, "-c", look, *names],
+            stdout=subprocess.PIPE, timeout=30, encoding="utf-8", check=True,
+        ).stdout.splitlines()  # fmt: skip
+    finally:
+        served.process.send_signal(signal.SIGCONT)
+        served.stop()
+    mine = [f"{home}/mnt/a/b", f"{home}/mnt", f"{home}/mnt/folder/c", f"{home}/loop/x"]
+    assert shown[:4] == mine
+    assert shown[4].startswith("/proc/") and shown[4].endswith("/status")
+    assert shown[5:] == [f"{home}/x", f"{home}"]
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_a_mount_of_another_users_daemon_is_left_alone_unless_forced(tmp_path: Path) -> None:

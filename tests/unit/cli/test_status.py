@@ -153,7 +153,7 @@ def test_watching_goes_on_while_the_mount_is_away() -> None:
         terminal.until("not mounted, offline")
         stack.close()
         stand_in = stack.enter_context(daemon(paths, Path("/nowhere")))
-        terminal.until("mounted at /nowhere")
+        terminal.until("mounted at /proc")
         paths.account_file.unlink()
         stack.close()
         assert terminal.leave() == 3

@@ -25,6 +25,11 @@ class Handlers:
         self.seen = trio.Event()
         self.go = trio.Event()
         self.cancelled = trio.Event()
+        self.dozing = trio.Event()
+
+    async def doze(self, request: Message, say: Say) -> Message:
+        self.dozing.set()
+        return await trio.sleep_forever()
 
     async def echo(self, request: Message, say: Say) -> Message:
         return {"said": request.get("text")}
@@ -82,7 +87,7 @@ class Served:
         self.path = path
         self.handlers = Handlers()
         self.streams: list[trio.SocketStream] = []
-        names = ("echo", "count", "refuse", "fail", "wait")
+        names = ("echo", "count", "refuse", "fail", "wait", "doze")
         self.server = Server(path, {name: getattr(self.handlers, name) for name in names})
 
     async def client(self) -> Client:
@@ -216,20 +221,19 @@ async def test_a_client_that_goes_away_takes_its_request_along(path: Path) -> No
 
 
 async def test_the_end_answers_those_who_wait_for_it(path: Path) -> None:
-    """At the end all others are told that the mount has ended; spared commands finish."""
+    """All others, and who comes later, are told that the mount has ended; spared ones finish."""
     async with serving(path) as served:
-        client = await served.client()
-        await client.send(command="wait")
-        await served.handlers.seen.wait()
-        await served.server.finish(frozenset())
-        assert "has ended" in (await client.receive())["error"]
-
-        spared = await served.client()
-        served.handlers.seen = trio.Event()
+        spared, other, later = [await served.client() for _ in range(3)]
         await spared.send(command="wait")
         await served.handlers.seen.wait()
+        await other.send(command="doze")
+        await served.handlers.dozing.wait()
+        served.server.end(frozenset({"wait"}))
+        assert "has ended" in (await other.receive())["error"]
+        assert "has ended" in (await later.ask(command="echo", text=1))["error"]
+        assert await later.ask(command="pulse") == {"done": True}
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(served.server.finish, frozenset({"wait"}))
+            nursery.start_soon(served.server.finish)
             served.handlers.go.set()
         assert await spared.receive() == {"done": True}
 
@@ -241,4 +245,34 @@ async def test_the_socket_of_a_killed_daemon_is_replaced(path: Path) -> None:
     async with serving(path) as served:
         assert (await (await served.client()).ask(command="echo", text=1))["said"] == 1
         served.server.hide()
+        assert not path.exists()
+
+
+async def test_a_socket_that_lost_its_place_is_made_anew(path: Path) -> None:
+    """At the same place or another one; who is connected already notices nothing."""
+    async with serving(path) as served:
+        first = await served.client()
+        served.server.listen_anew(path)
+        assert await first.ask(command="pulse") == {"done": True}
+        path.unlink()
+        path.parent.rmdir()
+        served.server.listen_anew(path)
+        second = await served.client()
+        assert (await second.ask(command="echo", text="2"))["said"] == "2"
+        served.path = path.with_name("b.sock")
+        served.server.listen_anew(served.path)
+        assert not path.exists()
+        third = await served.client()
+        for number, client in enumerate((first, second, third)):
+            assert (await client.ask(command="echo", text=number))["said"] == number
+
+
+async def test_a_name_of_somebody_else_is_left_alone(path: Path) -> None:
+    """A daemon that ends takes away its own name, not that of the one that came after it."""
+    async with serving(path) as former, serving(path) as later:
+        former.server.hide()
+        assert path.exists()
+        former.server.listen_anew(path)
+        assert await (await later.client()).ask(command="pulse") == {"done": True}
+        later.server.hide()
         assert not path.exists()

@@ -90,3 +90,22 @@ def test_a_damaged_lock_file_tells_nothing(tmp_path: Path) -> None:
         path.write_bytes(content)
         assert holder(path) is None
     assert lock_module.is_held(tmp_path / "missing") is False
+
+
+def test_a_daemon_whose_mount_is_gone_is_told_from_one_that_starts(tmp_path: Path) -> None:
+    """The refusal says which it is, and the command that ends it."""
+    path = tmp_path / "daemon.lock"
+    lock = Lock(path, "default")
+    lock.take(Path("/nowhere/My Zones"))
+    end = "'zonedrive unmount --now '/nowhere/My Zones'' ends it"
+    with pytest.raises(AlreadyRunning, match="is starting") as refused:
+        Lock(path, "default").take(tmp_path, patience=0.0)
+    assert end in refused.value.line()
+    for name in ("/run/somewhere.sock", "/a"):  # what was there before is longer
+        lock.tell(Path(name))
+        found = holder(path)
+        assert found is not None and found.control == Path(name)
+    with pytest.raises(AlreadyRunning, match="still serves what was mounted") as refused:
+        Lock(path, "default").take(tmp_path, patience=0.0)
+    assert end in refused.value.line()
+    lock.release()

@@ -1,0 +1,114 @@
+"""A daemon that hangs, or cannot be reached: every command ends, and the remedy it names works."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.harness.deployment import COMMAND
+from tests.harness.machine import Mounted
+from tests.harness.terminal import Terminal
+from tests.harness.waiting import eventually
+
+HUNG = "the daemon of account default does not answer"
+
+
+def test_each_command_ends_and_says_what_helps(mounted: Mounted) -> None:
+    """Also about a path in the mount; what was saved waits, is counted, and is sent afterwards."""
+    mounted.allow("offline", "reach", "upload")
+    assert (mounted.root / "notes.txt").exists()
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "kept.txt").write_bytes(b"saved\n")
+        os.kill(mounted.pid, signal.SIGSTOP)
+        asked = ["status", "status --json", f"status '{mounted.root}'", "sync --timeout 1", "sync",
+                 "zones", "conflicts", f"pin '{mounted.root}'", "logoff",
+                 f"versions '{mounted.root}/notes.txt'"]  # fmt: skip
+        running = [
+            subprocess.Popen(
+                [COMMAND, *shlex.split(each)], env=mounted.machine.environment,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+            )
+            for each in asked
+        ]  # fmt: skip
+        for words, process in zip(asked, running, strict=True):
+            shown, said = process.communicate(timeout=60)
+            assert (process.returncode, shown) == (1, ""), (words, said)
+            assert said.startswith(f"zonedrive: {HUNG}") and said.count("\n") == 1, (words, said)
+            if words.startswith("status"):
+                assert "1 file (6 bytes) not on the service yet" in said
+        remedies = re.findall("'zonedrive (.*?)'", said)
+        assert [each.split()[0] for each in remedies] == ["unmount", "mount"]
+        for each in remedies:
+            mounted.machine.done(*shlex.split(each))
+    mounted.sync()
+    assert mounted.zone.read("kept.txt") == b"saved\n"
+
+
+def test_who_watches_sees_first_that_nothing_is_known(mounted: Mounted) -> None:
+    """And since when; when the daemon goes on, so does the view."""
+    watching = Terminal(mounted.machine, "status", "--watch", size=(100, 30))
+    watching.until("everything is on the service")
+    os.kill(mounted.pid, signal.SIGSTOP)
+    try:
+        watching.until("it is not known what is on the service")
+        watching.until("\x1b[H")
+        lines = watching.text().rpartition("since ")[2]
+        assert re.match(r"[-0-9]+ [:0-9]+ it is not known what is on the service", lines)
+        assert "unmount --now" in lines.partition("before that:")[0].replace("\n", "")
+    finally:
+        os.kill(mounted.pid, signal.SIGCONT)
+    watching.shown = ""
+    watching.until("everything is on the service")
+    assert "not known" not in watching.text()
+    assert watching.interrupt() == 130
+    assert watching.is_as_before()
+
+
+def test_a_socket_whose_folder_was_removed_is_made_anew(mounted: Mounted) -> None:
+    """As at the end of a desktop session; with another XDG_RUNTIME_DIR it is found as well."""
+    folder = mounted.machine.folders["RUNTIME_DIR"]
+    shutil.rmtree(folder)
+    folder.mkdir(mode=0o700)
+    assert mounted.status()["mountpoint"] == str(mounted.path)
+    mounted.sync()
+    shutil.rmtree(folder)
+    elsewhere = mounted.machine.folder / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    mounted.machine.environment["XDG_RUNTIME_DIR"] = str(elsewhere)
+    assert mounted.status()["mountpoint"] == str(mounted.path)
+    mounted.unmount()
+    assert not mounted.is_mounted()
+
+
+def test_an_unmount_needs_no_socket(mounted: Mounted) -> None:
+    """`unmount --now` also ends a daemon that hangs and cannot be asked; the next mount works."""
+    pid = mounted.pid
+    os.kill(pid, signal.SIGSTOP)
+    shutil.rmtree(mounted.machine.folders["RUNTIME_DIR"])
+    mounted.unmount("--now")
+    assert not mounted.is_mounted()
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), what="it has ended")
+    mounted.mount()
+    assert (mounted.root / "notes.txt").read_bytes()
+
+
+def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> None:
+    """It is not mounted any more, says the status; `unmount` ends it, and the next mount works."""
+    apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 60"]
+    with subprocess.Popen(apart, stdout=subprocess.PIPE) as container:
+        assert container.stdout is not None and container.stdout.readline()
+        subprocess.run(["fusermount3", "-u", mounted.path], check=True)
+        found = mounted.status()
+        assert (found["mountpoint"], found["pid"]) == (None, mounted.pid)
+        shown = mounted.machine.done("status")
+        assert "not mounted" in shown
+        assert f"'zonedrive unmount {mounted.path}' ends that" in shown
+        mounted.unmount()
+        assert json.loads(mounted.machine.done("status", "--json"))["pid"] is None
+        mounted.mount()
+        assert (mounted.root / "notes.txt").read_bytes()
+        container.kill()

@@ -1,0 +1,109 @@
+"""Signals to the daemon of a lock, and to nobody else."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zonedrive.daemon import process
+from zonedrive.daemon.lock import Lock, holder, is_held
+from zonedrive.errors import ZonedriveError
+
+HOLD = """
+import pathlib, signal, sys
+from zonedrive.daemon.lock import Lock
+if "deaf" in sys.argv: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "told" in sys.argv: signal.signal(signal.SIGUSR1, lambda *_: print("told", flush=True))
+lock = Lock(pathlib.Path(sys.argv[1]), "default")
+lock.take(pathlib.Path("/proc"))
+lock.tell(pathlib.Path("/somewhere/a.sock"))
+print("held", flush=True)
+while True: signal.pause()
+"""
+
+
+class Daemon:
+    """A process that holds the lock at `path`."""
+
+    def __init__(self, path: Path, *ways: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, path, *ways], stdout=subprocess.PIPE, encoding="utf-8"
+        )
+        self.expect("held")
+
+    def expect(self, word: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == f"{word}\n"
+
+    def finish(self) -> int:
+        """How it ended."""
+        code = self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+@pytest.mark.parametrize(
+    ("way", "number"), [("", signal.SIGTERM), ("deaf", signal.SIGKILL), ("stopped", signal.SIGTERM)]
+)
+def test_a_daemon_can_always_be_ended(tmp_path: Path, way: str, number: int) -> None:
+    """In order where it can; one that is stopped goes on for that."""
+    path = tmp_path / "daemon.lock"
+    daemon = Daemon(path, way)
+    if way == "stopped":
+        daemon.process.send_signal(signal.SIGSTOP)
+    process.end(path, 0.5 if way == "deaf" else 20)
+    assert not is_held(path)
+    assert daemon.finish() == -number
+    process.end(path, 0)  # nobody is there
+
+
+def test_nobody_else_is_ended(tmp_path: Path) -> None:
+    """The number in the file of a daemon that was killed may be another process's by now."""
+    path = tmp_path / "daemon.lock"
+    with subprocess.Popen(["sleep", "60"]) as somebody:
+        path.write_text(f'{{"pid": {somebody.pid}, "mountpoint": "/proc"}}')
+        process.end(path, 0)
+        assert not process.ask_to_listen(path)
+        lock = Lock(tmp_path / "other", "default")
+        lock.take(Path("/proc"))
+        path.unlink()
+        (tmp_path / "other").rename(path)
+        path.write_text(f'{{"pid": {somebody.pid}, "mountpoint": "/proc"}}')
+        with pytest.raises(ZonedriveError, match="cannot be ended from here"):
+            process.end(path, 0)
+        lock.release()
+        assert somebody.poll() is None
+        somebody.kill()
+
+
+def test_only_who_understands_it_is_asked_for_a_socket(tmp_path: Path) -> None:
+    """One that starts, or an older one, would die of the signal."""
+    path = tmp_path / "daemon.lock"
+    daemon = Daemon(path, "")
+    assert not process.ask_to_listen(path)
+    daemon.process.kill()
+    assert daemon.finish() == -signal.SIGKILL
+    daemon = Daemon(path, "told")
+    assert process.ask_to_listen(path)
+    daemon.expect("told")
+    who = holder(path)
+    assert who is not None and who.control == Path("/somewhere/a.sock")
+    daemon.process.kill()
+    daemon.finish()
+
+
+def test_one_that_is_stopped_is_told_from_one_that_sleeps(tmp_path: Path) -> None:
+    """And both from one that is gone."""
+    daemon = Daemon(tmp_path / "daemon.lock", "")
+    assert not process.is_stopped(daemon.process.pid)
+    daemon.process.send_signal(signal.SIGSTOP)
+    while not process.is_stopped(daemon.process.pid):
+        pass
+    assert not process.is_working(daemon.process.pid)
+    daemon.process.kill()
+    daemon.finish()
+    assert not process.is_stopped(daemon.process.pid)
+    assert not process.is_working(daemon.process.pid)

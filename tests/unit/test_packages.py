@@ -108,6 +108,32 @@ def test_a_script_can_be_read(script: Path) -> None:
     subprocess.run([shell, "-n", script], check=True)
 
 
+@pytest.mark.parametrize(
+    ("script", "words", "says"),
+    [
+        ("postinst", ["configure", "1.0"], "goes on with version 1.0"),
+        ("prerm", ["remove"], "is still mounted"),
+    ],
+)
+def test_no_folder_of_a_user_steers_the_terminal_of_root(
+    tmp_path: Path, script: str, words: list[str], says: str
+) -> None:
+    """apt tells root of each mount, and any user may have made one, in a folder of any name."""
+    mounts = tmp_path / "mounts"
+    mounts.write_bytes(
+        b"https://x /home/me/My\\040zones fuse.zonedrive rw 0 0\n"
+        b"https://x /tmp/Z\x1b[31mred\x1b]0;owned\x07\xc2\x9b31m\xe2\x80\xae\r"
+        b" fuse.zonedrive rw 0 0\n"
+    )
+    text = (DEBIAN / script).read_text().replace("/proc/self/mounts", str(mounts))
+    text = text.replace("/usr/lib/zonedrive", str(tmp_path / "none"))
+    said = subprocess.run(["sh", "-c", text, script, *words], capture_output=True, check=True)
+    first, second = said.stdout.splitlines()
+    assert first.startswith(b"zonedrive: /home/me/My zones ") and says.encode() in first
+    assert second.startswith(b"zonedrive: /tmp/Z?[31mred?]0;owned?")
+    assert said.stdout.replace(b"\n", b"").decode("ascii").isprintable()
+
+
 def test_the_desktop_entry_is_valid() -> None:
     """Menus show it, with an icon and with programs that the package has."""
     said = subprocess.run(["desktop-file-validate", ENTRY], capture_output=True, text=True)

@@ -61,6 +61,23 @@ def test_a_version_that_is_not_there_leaves_no_file(mounted: Mounted) -> None:
     assert mounted.machine.run("versions", path, "-o", target).returncode == 2
 
 
+def test_a_file_that_cannot_be_written_is_called_as_it_was_given(mounted: Mounted) -> None:
+    """One line with the person's own path, never that of a file they know nothing of."""
+    path, folder = mounted.root / "notes.txt", mounted.machine.folder
+    for output, said in (
+        (f"{folder}/none/x", f"No such file or directory; run 'mkdir -p {folder}/none' first"),
+        (f"{mounted.path}/x", "you may write in"),
+        (f"{folder}/{'n' * 300}", "File name too long; give a shorter name"),
+        (str(folder), "is a folder; give a file in it"),
+        ("/dev/full", "No space left on device; make room"),
+    ):
+        ended = mounted.machine.run("versions", path, "--get", "1", "-o", output)
+        assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+        assert ended.stderr.startswith(f"zonedrive: {output} ")
+        assert said in ended.stderr
+        assert ".zonedrive-" not in ended.stderr
+
+
 def test_the_trash_without_a_mount(mounted: Mounted) -> None:
     """Listed, restored and removed for good, by the service alone."""
     zone, run = mounted.root.name, mounted.machine

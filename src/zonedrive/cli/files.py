@@ -3,7 +3,9 @@
 Must not know how the daemon finds it; where the profile has no endpoint, the daemon says so.
 """
 
+import errno
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import click
 from zonedrive.amounts import verb
 from zonedrive.cli import control, show
 from zonedrive.cli.options import account_option, json_option, some_account_option
-from zonedrive.errors import NotFound
+from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.paths import AccountPaths
 
 ASK_SECONDS = 90.0
@@ -91,6 +93,15 @@ def _sink(output: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     target = Path(str(output)).resolve()
+    try:
+        with _opened(target) as file:
+            yield file
+    except OSError as wrong:
+        raise _unwritable(str(output), target, wrong) from wrong
+
+
+@contextmanager
+def _opened(target: Path) -> Iterator[BinaryIO]:
     if target.exists() and not target.is_file():  # a device, a pipe; of a folder this is an error
         with target.open("wb") as file:
             yield file
@@ -104,6 +115,21 @@ def _sink(output: str | None) -> Iterator[BinaryIO]:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _unwritable(output: str, target: Path, wrong: OSError) -> ZonedriveError:
+    """In the words of the person, who gave a name and knows of no other."""
+    if wrong.errno == errno.EISDIR:
+        return ZonedriveError(f"{output} is a folder", remedy="give a file in it: -o FILE")
+    remedies = {
+        errno.ENOENT: f"run {shlex.join(['mkdir', '-p', os.fspath(target.parent)])!r} first",
+        errno.ENOTDIR: f"{target.parent} is no folder",
+        errno.ENOSPC: "make room on its disk",
+        errno.EDQUOT: "make room on its disk",
+        errno.ENAMETOOLONG: "give a shorter name",
+    }
+    remedy = remedies.get(wrong.errno or 0, "give a file in a folder that you may write in")
+    return ZonedriveError(f"{output} cannot be written: {wrong.strerror}", remedy=remedy)
 
 
 def _mode(target: Path) -> int:

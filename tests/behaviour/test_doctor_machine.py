@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 from tests.harness.meddler import Answer, Meddler
 from tests.harness.surroundings import NAMELESS, WITHOUT_DEVICE, Person, stand_in
+from zonedrive.daemon.checkup import folders
+from zonedrive.daemon.checkup.patient import Patient
+from zonedrive.fuse import mountpoint
+from zonedrive.paths import AccountPaths
 
 
 @pytest.fixture
@@ -88,6 +93,48 @@ def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
     shutil.chown(theirs, 0, 0)
     assert bad(person) == {}
     assert "no folder of yours; a folder of the state" in person.run("doctor").stdout
+
+
+LISTEN = """
+import socket, sys
+door = socket.socket(socket.AF_UNIX)
+door.bind(sys.argv[1])
+door.listen()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_socket_of_somebody_else(person: Person) -> None:
+    """Where commands look for the daemon another user listens: said before a mount is missed."""
+    folder = person.machine.folders["RUNTIME_DIR"] / "zonedrive"
+    folder.mkdir()
+    folder.chmod(0o777)
+    person.machine.folder.chmod(0o755)
+    folder.parent.chmod(0o755)
+    person.give(folder)
+    become = ["setpriv", f"--reuid={NAMELESS}", f"--regid={NAMELESS}", "--clear-groups"]
+    command = [*become, "/usr/bin/python3", "-c", LISTEN, str(folder / "default.sock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"open\n"
+        found = bad(person)
+        assert set(found) == {"runtime folder"}
+        assert "the control socket is another user's" in found["runtime folder"]
+        assert f"sudo rm -r {folder}/default.sock" in person.run("doctor").stdout
+        other.communicate(b"")
+    shutil.chown(folder, 0, 0)
+    assert "the folder of the control socket is another user's" in bad(person)["runtime folder"]
+
+
+def test_a_disk_of_no_known_kind(shell: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a chroot the table of mounts does not have it: then no kind is named."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(shell.folders["STATE_HOME"]))
+    patient = Patient(AccountPaths("default"), dict)
+    found = folders.state(patient)
+    assert found is not None and found.detail.startswith("private, on ")
+    monkeypatch.setattr(mountpoint, "mounts", list)
+    found = folders.state(patient)
+    assert found is not None and found.detail.startswith("private; there is room for ")
 
 
 def test_a_state_folder_that_cannot_be_written(person: Person) -> None:

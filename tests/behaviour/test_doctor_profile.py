@@ -66,11 +66,14 @@ def test_addresses_that_are_not_there(logged_on: Machine) -> None:
     assert all(found[name]["remedy"] for name in bad)
 
 
-def test_a_version_without_its_time_is_noticed(logged_on: Machine) -> None:
+def test_a_version_without_its_time_or_size_is_noticed(logged_on: Machine) -> None:
     """Where the members have other names, `fields` is what is missing."""
     table = '[versions]\npath = "/api/sandbox/zones/{zone}/files/{file}/versions"\n'
     found = examine(logged_on, table + 'fields = { modified = "changed" }\n')
     assert "fields.modified" in found["versions"]["remedy"]
+    found = examine(logged_on, table + 'fields = { size = "length" }\n')
+    assert "not how large each version is" in found["versions"]["detail"]
+    assert "fields.size" in found["versions"]["remedy"]
     nothing = examine(logged_on, table + 'fields = { id = "a", version = "b" }\n')
     assert "no version" in nothing["versions"]["detail"]
 

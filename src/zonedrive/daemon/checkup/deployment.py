@@ -156,21 +156,23 @@ async def _read(patient: Patient, account: Account, profile: Profile) -> dict[st
 
 
 async def _some_file(service: Service) -> Entry | None:
-    """Any file that the account can see, near the top."""
+    """A file that the account can see, near the top; one that holds something, if there is one."""
+    empty = None
     ahead = [(zone.id, zone.root_id) for zone in await service.zones() if zone.accessible]
     for _ in range(FOLDERS):
         if not ahead:
-            return None
+            break
         zone, folder = ahead.pop(0)
         try:
             entries = await service.listing(zone, folder)
         except (Forbidden, NotFound):
             continue
         for entry in entries:
-            if not entry.folder:
+            if not entry.folder and entry.size:
                 return entry
-        ahead += [(zone, entry.id) for entry in entries]
-    return None
+            empty = empty or (None if entry.folder else entry)
+        ahead += [(zone, entry.id) for entry in entries if entry.folder]
+    return empty
 
 
 async def _versions(
@@ -189,6 +191,11 @@ async def _versions(
     elif finding.ok and not all(version.modified_ns for version in versions):
         finding = Finding(False, f"{finding.detail}, but not when each version was made",
                           "name the member in fields.modified")  # fmt: skip
+    elif finding.ok and file.size and not any(version.size for version in versions):
+        finding = Finding(
+            False, f"{finding.detail}, but not how large each version is, so that .versions in the"
+            " mount cannot show them", "name the member in fields.size",
+        )  # fmt: skip
     return finding, versions
 
 

@@ -28,6 +28,7 @@ from zonedrive.paths import config_file, quoted, runtime_dir
 FIT = 256 << 20  # bytes that should be free for what is saved
 PROBE = 4 << 20
 SLOW = 5e6  # bytes a second
+_ANSWER_SECONDS = 5.0  # that a socket may take
 REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone", "fuse.zonedrive")
 LOCAL = "set XDG_STATE_HOME to a folder on a disk of this machine"
 
@@ -83,7 +84,8 @@ def state(patient: Patient) -> Finding | None:
         )
     if folder != patient.paths.state:
         return None  # there is nothing yet, and room for it
-    return Finding(True, f"private, on {kind}; there is room for {amount(free)} of what you save")
+    where = f", on {kind}" if kind else ""  # a chroot's table of mounts may not have it
+    return Finding(True, f"private{where}; there is room for {amount(free)} of what you save")
 
 
 def _locks(folder: Path) -> Finding | None:
@@ -104,7 +106,7 @@ def runtime(patient: Patient) -> Finding | None:
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = runtime_dir()
     above = next(each for each in (folder, *folder.parents) if each.exists())
-    if wrong := _sockets(above):
+    if wrong := _sockets(above) or _foreign(folder, patient.paths.control):
         return wrong
     if not given:
         return Finding(True, "XDG_RUNTIME_DIR is not set; a folder of the state stands in for it")
@@ -131,6 +133,33 @@ def _sockets(folder: Path) -> Finding | None:
             "set XDG_RUNTIME_DIR to a folder of yours on a disk of this machine",
         )
     return None
+
+
+def _foreign(folder: Path, control: Path) -> Finding | None:
+    """Whether another user has the folder, or sits where our daemon is looked for."""
+    theirs = [each for each in (folder, control) if _is_foreign(each)]
+    try:
+        protocol.connect(control, _ANSWER_SECONDS).close()
+    except protocol.Stranger:
+        theirs = [control]
+    except OSError:
+        pass  # nobody is there; `daemon` says whether somebody should
+    if not theirs:
+        return None
+    what = "the folder of the control socket" if theirs[0] == folder else "the control socket"
+    return Finding(
+        False,
+        f"{what} is another user's, so commands and daemon cannot meet there",
+        "unmount, remove it, and mount again, or set XDG_RUNTIME_DIR to a folder of your own",
+        here=f"unmount, run 'sudo rm -r {quoted(theirs[0])}', and mount again; or set"
+        " XDG_RUNTIME_DIR to a folder of your own",
+    )
+
+
+def _is_foreign(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_uid != os.getuid()
+    return False
 
 
 def cache(patient: Patient) -> Finding | None:
@@ -263,9 +292,9 @@ def _files(folder: Path) -> Iterator[os.stat_result]:
 
 
 def _kind(folder: Path) -> str:
-    """The type of the file system that a folder is on."""
+    """The type of the file system that a folder is on, "" where nobody tells."""
     real = folder.resolve()
     around = [
         mount for mount in mountpoint.mounts() if mount.path == real or mount.path in real.parents
     ]
-    return max(around, key=lambda mount: len(mount.path.parts)).kind if around else "unknown"
+    return max(around, key=lambda mount: len(mount.path.parts)).kind if around else ""

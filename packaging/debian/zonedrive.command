@@ -1,4 +1,4 @@
 #!/usr/lib/zonedrive/bin/python
-from zonedrive.cli.main import main
+from zonedrive.__main__ import main
 
 main()

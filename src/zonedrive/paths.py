@@ -17,6 +17,9 @@ from pathlib import Path
 from zonedrive.errors import ConfigError, Homeless
 
 DEFAULT_ACCOUNT = "default"
+
+NO_FOLDER = "the folder that you are in is not there any more: it was removed or unmounted"
+GO_ELSEWHERE = "go into another one with cd, or give the whole path"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -112,3 +112,22 @@ def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> No
         mounted.mount()
         assert (mounted.root / "notes.txt").read_bytes()
         container.kill()
+
+
+def test_a_shell_that_stands_in_what_was_unmounted(mounted: Mounted) -> None:
+    """Every command works there; a path that begins nowhere is said to, with what to do."""
+    run = f"cd '{mounted.root}' || exit; exec 2>&1\n"
+    run += f"'{COMMAND}' unmount --timeout 0 '{mounted.path}'\n"
+    run += f"'{COMMAND}' status && '{COMMAND}' status --json && '{COMMAND}' doctor\n"
+    run += f"'{COMMAND}' status .; echo $?; '{COMMAND}' mount x; echo $?\n"
+    run += f"'{COMMAND}' mount '{mounted.path}' && '{COMMAND}' sync && echo done"
+    shown = subprocess.run(
+        ["sh", "-c", run], env=mounted.machine.environment, stdout=subprocess.PIPE,
+        encoding="utf-8", timeout=100, check=False,
+    ).stdout  # fmt: skip
+    used, first, *_ = lines = shown.splitlines()
+    assert re.fullmatch(rf"{mounted.path} was still used by sh \([0-9]+\)", used)
+    assert first == "everything is on the service"
+    assert lines[-1] == "done"
+    gone = "the folder that you are in is not there any more: it was removed or unmounted; go into"
+    assert shown.count(f"{gone} another one with cd, or give the whole path\n1\n") == 2

@@ -142,6 +142,7 @@ def test_without_a_logon_the_unit_fails_once_and_says_why(
     assert unit.show("NRestarts") == "0"
     said = unit.said()[before:]
     assert f"the account '{unit.account}' is not logged on; run zonedrive logon" in said
+    assert unit.show("StatusText").startswith(f"the account '{unit.account}' is not logged on; run")
     assert "Traceback" not in said
     unit.house.log_on(deployment, unit.account)
     unit.start()
@@ -218,6 +219,7 @@ def test_what_fails_at_once_is_tried_five_times(unit: Unit) -> None:
     eventually(lambda: unit.show("ActiveState") == "failed", SECONDS, what="it has given up")
     assert unit.show("NRestarts") == "5"
     assert unit.said().count("is not empty; mount on an empty folder") == 5
+    assert unit.show("StatusText") == f"{unit.mountpoint} is not empty; mount on an empty folder"
     unit.house.done("rm", f"{unit.mountpoint}/stray")
     unit.done("reset-failed")
     unit.start()

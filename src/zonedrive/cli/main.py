@@ -6,7 +6,7 @@ INVARIANT: no command begins before this process is closed to core files and deb
 of them hold the logon, and some a password.
 """
 
-import errno
+import contextlib
 import importlib
 import logging
 import os
@@ -14,16 +14,14 @@ import re
 import shutil
 import sys
 import tempfile
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
-from zonedrive import __version__, encoding, harden, paths
+from zonedrive import __version__, encoding, harden
+from zonedrive.cli import interrupts, refusals
 from zonedrive.cli.exits import INTERRUPTED, USAGE, exit_code
 from zonedrive.daemon import streams
-from zonedrive.errors import Unavailable, ZonedriveError
 
 # Name -> (module, attribute, what the list of commands says), by section.
 SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
@@ -86,6 +84,7 @@ class Lazy(click.Group):
             return None
         module, attribute, _ = COMMANDS[cmd_name]
         command = getattr(importlib.import_module(module), attribute)
+        interrupts.heard()
         assert isinstance(command, click.Command)
         return command
 
@@ -115,8 +114,10 @@ def program() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     if arguments is None:
+        interrupts.quiet()
         encoding.ensure()
     harden.no_dumps()
+    _have_folder()
     streams.complete()
     encoding.adapt_output()
     os.umask(os.umask(0o077) & 0o077)  # one that hides our own files from us is a mistake
@@ -126,7 +127,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("zonedrive").addHandler(logging.NullHandler())
     given = [encoding.typed(word) for word in sys.argv[1:]] if arguments is None else [*arguments]
     code = _run(given)
+    if arguments is None:
+        interrupts.quiet()
     sys.exit(_flushed() or code)
+
+
+def _have_folder() -> None:
+    """Where the working folder was in a mount that is gone, be in a folder that was removed.
+
+    Nothing can be found in either, but libraries take only the latter for what it is.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109 - a Path of it would be looked at
+    except OSError as wrong:
+        if not isinstance(wrong, FileNotFoundError):
+            with contextlib.suppress(OSError), tempfile.TemporaryDirectory() as folder:
+                os.chdir(folder)
 
 
 def _flushed() -> int:
@@ -141,7 +157,7 @@ def _flushed() -> int:
     except BrokenPipeError:
         pass
     except OSError as wrong:
-        code = _say(_unwritten(wrong), 1)
+        code = _say(refusals.unwritten(wrong), 1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return code
 
@@ -152,6 +168,7 @@ def _run(given: list[str]) -> int:
             # mount(8) calls `zonedrive URL DIR -o OPTIONS` for the type fuse.zonedrive.
             from zonedrive.cli.mount import mount_helper
 
+            interrupts.heard()
             found = mount_helper.main(given, prog_name="zonedrive", standalone_mode=False)
         else:
             found = program.main(
@@ -165,55 +182,10 @@ def _run(given: list[str]) -> int:
         return _say(f"{_sentence(wrong.format_message())}; {_where(wrong.ctx, given)}", USAGE)
     except click.ClickException as wrong:
         return _say(wrong.format_message(), 1)
-    except ZonedriveError as wrong:
-        if isinstance(wrong, Unavailable):  # a mount tries again by itself, a command does not
-            wrong.remedy = wrong.remedy or "try again later"
-        return _say(wrong.line(), exit_code(wrong))
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except OSError as wrong:
-        return _say(_refused(wrong), 1)
     except Exception as error:
-        return _say(_unforeseen(error), 1)
-
-
-def _refused(wrong: OSError) -> str:
-    """What the system refused, and what a person can do about it."""
-    last = traceback.extract_tb(wrong.__traceback__)[-1]
-    if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
-        # What is left of it, on Python 3.13, would be refused and told once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return _unwritten(wrong)
-    name = f"{wrong.filename}: " if wrong.filename else ""
-    remedy = ""
-    if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "; make room on the disk of your home folder, or where XDG_STATE_HOME is"
-    elif wrong.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
-        remedy = "; set XDG_STATE_HOME to a folder on a disk of this machine"
-    elif wrong.errno == errno.ENOTDIR and _is_of_ours(wrong.filename):
-        remedy = "; set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders of yours"
-    elif wrong.errno == errno.EROFS and _is_of_ours(wrong.filename) and paths.is_any_account():
-        from zonedrive.daemon.remains import READ_ONLY
-
-        return f"{name}{READ_ONLY}"
-    elif wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and _is_of_ours(wrong.filename):
-        remedy = "; make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR"
-        remedy += " to folders of yours"
-    return f"{name}{wrong.strerror or wrong}{remedy}"
-
-
-def _unwritten(wrong: OSError) -> str:
-    """Of what goes to the standard output."""
-    return f"the output cannot be written ({wrong.strerror})"
-
-
-def _is_of_ours(name: object) -> bool:
-    """Whether it is, or has to be made for, a folder that zonedrive keeps things in."""
-    if not isinstance(name, str | bytes):
-        return False
-    path = Path(os.fsdecode(name))
-    kept = (paths.state_dir(), paths.cache_dir(), paths.runtime_dir())
-    return any(path.is_relative_to(each) or each.is_relative_to(path) for each in kept)
+        return _say(refusals.line(error), exit_code(error))
 
 
 def _narrow() -> int | None:
@@ -251,14 +223,3 @@ def _commands(given: Sequence[str]) -> list[str]:
             command = command.get_command(click.Context(command), word)
             found += [] if command is None else [word]
     return found
-
-
-def _unforeseen(error: Exception) -> str:
-    """Keep the details for a report; the person sees where they are."""
-    descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        # Types and places only: a message or a variable may hold what must not be written down.
-        frames = traceback.extract_tb(error.__traceback__)
-        file.write(f"zonedrive {__version__}: {type(error).__name__}\n")
-        file.writelines(f"{frame.filename}:{frame.lineno} {frame.name}\n" for frame in frames)
-    return f"this should not have happened ({type(error).__name__}); see {Path(name)}"

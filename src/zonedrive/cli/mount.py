@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from zonedrive.cli import control
+from zonedrive.amounts import unsent
+from zonedrive.cli import control, refusals
 from zonedrive.cli.options import account_option, timeout_option
-from zonedrive.cli.show import Progress, amount, count, say
+from zonedrive.cli.show import Progress, say
 from zonedrive.config import profile_at
 from zonedrive.daemon import process, ready
 from zonedrive.daemon.protocol import Message
@@ -72,8 +73,8 @@ def mount_helper(url: str, folder: str, foreground: bool, texts: tuple[str, ...]
 def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground: bool) -> None:
     from zonedrive.logon.account import Account
 
-    Account.load(paths)  # before a lock or a log makes folders for an account that is none
     if not foreground:
+        Account.load(paths)  # before a lock or a log makes folders for an account that is none
         found = options.parse(texts)  # a mistyped word need not wait for a process to start
         if given := found.settings.get("profile"):  # the daemon has another working directory
             profile = profile_at(given, Path.cwd()).replace(",", "\\,")
@@ -81,8 +82,14 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
         ready.start(paths, Path(os.path.abspath(folder)), texts)  # noqa: PTH100 - links stay
         return
     from zonedrive.daemon import serve
+    from zonedrive.daemon.notify import Notifier
 
-    serve.run(serve.Start(paths, folder, texts, foreground=True), ready.Pipe(None))
+    try:
+        Account.load(paths)
+        serve.run(serve.Start(paths, folder, texts, foreground=True), ready.Pipe(None))
+    except (ZonedriveError, OSError) as wrong:
+        Notifier().status(refusals.line(wrong))  # what a service manager shows, as its journal
+        raise
 
 
 def _account_of(url: str, account: str | None) -> AccountPaths:
@@ -178,15 +185,12 @@ def _waiting(message: Message) -> str:
         return f"waiting for {', '.join(users)}"
     left = message.get("left", {})
     if left.get("files"):
-        return f"waiting for {count(left['files'], 'file')} ({amount(left['bytes'])})"
+        return f"waiting for {unsent(left)}"
     return ""
 
 
 def _left(left: dict[str, int]) -> str:
-    return (
-        f"{count(left['files'], 'file')} ({amount(left['bytes'])}) not on the service yet; "
-        "kept here, uploads go on at the next mount"
-    )
+    return f"{unsent(left)} not on the service yet; kept here, uploads go on at the next mount"
 
 
 def _without_daemon(path: Path, now: bool) -> None:

@@ -88,7 +88,7 @@ def _waiting(found: dict[str, Any]) -> int:
 
 def _trouble(found: dict[str, Any], waiting: int) -> list[str]:
     """Why nothing is sent, and what to do."""
-    if not found["mountpoint"]:
+    if not found["pid"]:
         if not waiting:
             return []
         return ["nothing is sent while it is not mounted; run: " + _command("mount DIR", found)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zonedrive.errors import MountError
-from zonedrive.paths import quoted
+from zonedrive.paths import GO_ELSEWHERE, NO_FOLDER, quoted
 
 KIND = "fuse.zonedrive"
 FUSE_CONF = Path("/etc/fuse.conf")
@@ -25,8 +25,6 @@ PROBE_SECONDS = 10.0
 """How long a mount may take to answer a stat before it counts as hung."""
 
 DETACH_SECONDS = 30.0
-
-NOWHERE = "the folder that you are in is not there any more: it was removed or unmounted"
 
 MOST_LINKS = 40
 """As many does the kernel follow in one path."""
@@ -94,9 +92,7 @@ def absolute(path: str) -> Path:
     try:
         given = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
     except OSError as wrong:
-        raise MountError(
-            f"{path}: {NOWHERE}", remedy="go into another one with cd, or give the whole path"
-        ) from wrong
+        raise MountError(f"{path}: {NO_FOLDER}", remedy=GO_ELSEWHERE) from wrong
     table = {mount.path: mount.ours for mount in mounts()}
     found, ahead, links = Path(given.root), list(given.parts[1:]), 0
     while ahead and not table.get(found):

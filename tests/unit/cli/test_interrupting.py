@@ -1,5 +1,11 @@
 """Ctrl-C wherever something is asked for or waited for: it ends, and the terminal is as before."""
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.unit.cli.stand_in import StandIn
@@ -33,3 +39,28 @@ def test_a_daemon_that_takes_its_time(stand_in: StandIn, name: str) -> None:
     assert terminal.is_as_before()
     assert not terminal.text().partition("^C")[2].strip()
     assert "Traceback" not in terminal.shown
+
+
+@pytest.mark.parametrize(("way", "code"), [(signal.SIG_DFL, 130), (signal.SIG_IGN, 7)])
+def test_before_it_has_begun(home: Path, way: signal.Handlers, code: int) -> None:
+    """A machine may take its time to load the program: no word of it either, however early.
+
+    Who has it started with the signal ignored, as nohup does for some, is obeyed.
+    """
+    (home / "click").mkdir()
+    slow = "import os, sys\nos.write(1, b'loading')\n"
+    slow += "for _ in range(1000):\n    if os.path.exists('go'): os._exit(7)\n"
+    slow += "    __import__('time').sleep(0.05)\n"
+    (home / "click" / "__init__.py").write_text(slow)
+    path = os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")]))
+    with subprocess.Popen(
+        [sys.executable, "-c", "from zonedrive.__main__ import main; main()", "status"],
+        env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, way),
+    ) as started:  # fmt: skip
+        assert started.stdout is not None and started.stdout.read(7) == b"loading"
+        started.send_signal(signal.SIGINT)
+        if code != 130:
+            (home / "go").touch()
+        _, said = started.communicate(timeout=60)
+    assert (started.returncode, said) == (code, b"")

@@ -191,14 +191,24 @@ def test_conflict_copies_are_counted(home: Any) -> None:
 
 
 def test_a_daemon_that_does_not_answer(home: Any) -> None:
-    """It lives, so it is not simply started anew; without its socket it cannot be asked."""
-    home.vitals, home.holder = None, Holder(4711, home.paths.state)
+    """It lives, so a mount alone would be refused; what ends it is named."""
+    home.vitals, home.holder = None, Holder(4711, Path("/home/me/My Zones"))
     found = mount.answering(home)
     assert found is not None and not found.ok
-    assert "no socket" in found.detail and "kill 4711" in found.here
-    home.paths.control.touch()
-    found = mount.answering(home)
-    assert found is not None and "does not answer" in found.detail
+    assert "does not answer" in found.detail
+    assert "run 'zonedrive unmount --now '/home/me/My Zones'', which ends it" in found.here
+    assert "My Zones" not in found.remedy
+
+
+def test_a_mount_that_was_taken_away_and_is_still_used(home: Any) -> None:
+    """By a container, for instance, in which it can go on for ever."""
+    home.holder = Holder(4711, home.paths.state / "Zones", home.paths.control)
+    found = mount.mounted(home)
+    assert found is not None and not found.ok
+    assert f"run 'zonedrive unmount {home.paths.state}/Zones', which ends it" in found.here
+    home.holder = Holder(4711, Path("/proc"), home.paths.control)
+    found = mount.mounted(home)
+    assert found is not None and found.ok
 
 
 @pytest.mark.parametrize(("version", "ok"), [(__version__, True), ("0.0.9", False), (None, False)])

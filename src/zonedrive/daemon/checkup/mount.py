@@ -60,9 +60,21 @@ def mounted(patient: Patient) -> Finding | None:
                 here=f"run '{command}', which clears it, or 'zonedrive unmount"
                 f" {quoted(each.path)}'",
             )  # fmt: skip
+    if patient.running and patient.holder and patient.holder.control and not _is_at(last):
+        ends = "which ends it, and mount again"
+        return Finding(
+            False,
+            "it was unmounted, but a program or a container still uses it, or its daemon hangs",
+            f"run 'zonedrive unmount DIR', {ends}",
+            here=f"run 'zonedrive unmount {quoted(patient.holder.mountpoint)}', {ends}",
+        )
     if not found:
         return Finding(True, "not mounted")
     return _living(patient, found, last)
+
+
+def _is_at(folder: Path | None) -> bool:
+    return folder is not None and mountpoint.at(folder) is not None
 
 
 def _living(patient: Patient, found: list[Mount], last: Path | None) -> Finding:
@@ -92,22 +104,13 @@ def answering(patient: Patient) -> Finding | None:
         return None
     vitals = patient.vitals
     if vitals is None:
-        who = patient.holder
-        number = who.pid if who else "PID"
-        if not patient.paths.control.exists():
-            return Finding(
-                False,
-                "it lives, but has no socket where this command looks",
-                "run this with XDG_RUNTIME_DIR as it was at the mount, or end the daemon with kill",
-                here="run this with XDG_RUNTIME_DIR as it was at the mount, or"
-                f" 'kill {number}', which unmounts in order",
-            )
+        place = quoted(patient.holder.mountpoint) if patient.holder else "DIR"
+        ends = "which ends it, and mount again; what was saved is kept"
         return Finding(
             False,
             "it lives and does not answer",
-            "look into its log, daemon.log; 'zonedrive unmount --now DIR' detaches the mount",
-            here=f"look into {patient.paths.log}; 'kill -9 {number}' ends it, and nothing that was"
-            " closed is lost",
+            f"run 'zonedrive unmount --now DIR', {ends}",
+            here=f"run 'zonedrive unmount --now {place}', {ends}",
         )
     if vitals["state"] == "logon-required":
         return Finding(False, "the logon has ended", "run 'zonedrive logon URL' again",

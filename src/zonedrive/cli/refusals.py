@@ -1,0 +1,85 @@
+"""How an error becomes the one line that a person sees.
+
+Must not know any command, nor where the line goes.
+"""
+
+import errno
+import os
+import tempfile
+import traceback
+from pathlib import Path
+
+from zonedrive import __version__, paths
+from zonedrive.errors import Unavailable, ZonedriveError
+
+
+def line(error: Exception) -> str:
+    """Cause, then remedy."""
+    if isinstance(error, ZonedriveError):
+        if isinstance(error, Unavailable):  # a mount tries again by itself, a command does not
+            error.remedy = error.remedy or "try again later"
+        return error.line()
+    if isinstance(error, OSError):
+        return _refused(error)
+    return _unforeseen(error)
+
+
+def _refused(wrong: OSError) -> str:
+    """What the system refused, and what a person can do about it."""
+    last = traceback.extract_tb(wrong.__traceback__)[-1]
+    if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
+        # What is left of it, on Python 3.13, would be refused and told once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return unwritten(wrong)
+    if wrong.filename is None and wrong.errno == errno.ENOENT and not _has_folder():
+        return f"{paths.NO_FOLDER}; {paths.GO_ELSEWHERE}"
+    name = f"{wrong.filename}: " if wrong.filename else ""
+    remedy = ""
+    if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "; make room on the disk of your home folder, or where XDG_STATE_HOME is"
+    elif wrong.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
+        remedy = "; set XDG_STATE_HOME to a folder on a disk of this machine"
+    elif wrong.errno == errno.ENOTDIR and _is_of_ours(wrong.filename):
+        remedy = "; set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders of yours"
+    elif wrong.errno == errno.EROFS and _is_of_ours(wrong.filename) and paths.is_any_account():
+        from zonedrive.daemon.remains import READ_ONLY
+
+        return f"{name}{READ_ONLY}"
+    elif wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and _is_of_ours(wrong.filename):
+        remedy = "; make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR"
+        remedy += " to folders of yours"
+    return f"{name}{wrong.strerror or wrong}{remedy}"
+
+
+def unwritten(wrong: OSError) -> str:
+    """Of what goes to the standard output."""
+    return f"the output cannot be written ({wrong.strerror})"
+
+
+def _has_folder() -> bool:
+    """Whether the working folder is there."""
+    try:
+        os.getcwd()  # noqa: PTH109 - a Path of it would be looked at
+    except OSError:
+        return False
+    return True
+
+
+def _is_of_ours(name: object) -> bool:
+    """Whether it is, or has to be made for, a folder that zonedrive keeps things in."""
+    if not isinstance(name, str | bytes):
+        return False
+    path = Path(os.fsdecode(name))
+    kept = (paths.state_dir(), paths.cache_dir(), paths.runtime_dir())
+    return any(path.is_relative_to(each) or each.is_relative_to(path) for each in kept)
+
+
+def _unforeseen(error: Exception) -> str:
+    """Keep the details for a report; the person sees where they are."""
+    descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        # Types and places only: a message or a variable may hold what must not be written down.
+        frames = traceback.extract_tb(error.__traceback__)
+        file.write(f"zonedrive {__version__}: {type(error).__name__}\n")
+        file.writelines(f"{frame.filename}:{frame.lineno} {frame.name}\n" for frame in frames)
+    return f"this should not have happened ({type(error).__name__}); see {Path(name)}"

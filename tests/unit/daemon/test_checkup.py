@@ -202,6 +202,7 @@ def test_a_daemon_that_does_not_answer(home: Any) -> None:
 
 def test_a_mount_that_was_taken_away_and_is_still_used(home: Any) -> None:
     """By a container, for instance, in which it can go on for ever."""
+    home.account = SimpleNamespace(base_url="https://service.example")
     home.holder = Holder(4711, home.paths.state / "Zones", home.paths.control)
     found = mount.mounted(home)
     assert found is not None and not found.ok

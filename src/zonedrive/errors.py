@@ -60,7 +60,7 @@ class RemoteError(ZonedriveError):
     """The service, or the way to it, failed.
 
     `status` is the HTTP status (0: no answer), `code` the APIError name ("" where none came),
-    `data` the error body's optional datum.
+    `data` the error body's optional datum, `bare` the message without what was being done.
     """
 
     def __init__(
@@ -71,8 +71,10 @@ class RemoteError(ZonedriveError):
         status: int = 0,
         code: str = "",
         data: str | None = None,
+        bare: str = "",
     ) -> None:
         super().__init__(message, remedy=remedy)
+        self.bare = bare or message
         self.status = status
         self.code = code
         self.data = data

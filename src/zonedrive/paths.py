@@ -112,6 +112,11 @@ class AccountPaths:
             )
 
     @property
+    def option(self) -> str:
+        """What a command line needs to mean this account, with a space before it."""
+        return "" if self.account == DEFAULT_ACCOUNT else f" --account {self.account}"
+
+    @property
     def state(self) -> Path:
         """What must not be lost."""
         return state_dir() / self.account

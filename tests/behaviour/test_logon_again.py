@@ -1,6 +1,7 @@
 """A logon that ends under a mount, and the next one."""
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -8,6 +9,8 @@ from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
+
+ALICE = f"alice@{world.DOMAIN}"
 
 
 @pytest.fixture
@@ -66,3 +69,56 @@ def test_a_mount_with_an_ended_logon_says_so_by_itself(with_session: Mounted) ->
     eventually(
         lambda: with_session.status()["state"] == "logon-required", 20, what="the state shows"
     )
+
+
+COMMANDS = [
+    "zones",
+    "users list",
+    "tokens list",
+    "sync --timeout 5",
+    "pin {}",
+    "logoff --timeout 5",
+]
+
+
+def test_whatever_wants_a_logon_names_the_whole_command(with_session: Mounted) -> None:
+    """In one line, which can be pasted: the service, the user, and how it was before."""
+    mounted = with_session
+    machine = mounted.machine
+    wanted = f"run 'zonedrive logon {mounted.deployment.base_url} --username {ALICE} --session-only"
+    big = mounted.root / "big.bin"
+    known = mounted.root / "notes.txt"
+    known.read_bytes()
+    mounted.deployment.tell({"expire_sessions": True})
+    (mounted.root / "new.txt").write_bytes(b"12345")
+    eventually(lambda: mounted.status()["state"] == "logon-required", 20)
+    for command in [*COMMANDS, "versions {}"]:
+        words = [str(big) if word == "{}" else word for word in command.split()]
+        ended = machine.run(*words)
+        expected = 1 if command.startswith("logoff") else 3
+        assert (ended.returncode, command) == (expected, command), ended
+        assert wanted in ended.stderr and ended.stderr.count("\n") == 1, ended.stderr
+    mounted.unmount("--timeout", "0")
+    ended = machine.run("zones")
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert wanted in ended.stderr and ended.stderr.count("\n") == 1
+    assert "--account work" in machine.run("zones", "--account", "work").stderr
+
+
+def test_a_service_that_is_away_is_named_once(mounted: Mounted) -> None:
+    """What cannot be reached, why, and what to do, in one line that a person reads."""
+    machine = mounted.machine
+    mounted.allow("offline", "reach")
+    known = mounted.root / "notes.txt"
+    known.read_bytes()
+    host = urlsplit(mounted.deployment.base_url).netloc
+    with mounted.deployment.faulty(down=True):
+        eventually(lambda: machine.run("zones").returncode == 4)
+        eventually(lambda: mounted.status()["state"] == "offline", 20)
+        for command in (["zones"], ["versions", str(known)], ["trash"], ["users", "list"]):
+            ended = machine.run(*command)
+            assert (ended.returncode, ended.stdout) == (4, "")
+            said = ended.stderr
+            assert said.count(host) == 1 and "('" not in said and said.count("\n") == 1, said
+            assert "; " in said
+        assert "zonedrive doctor" in machine.run("zones").stderr

@@ -123,7 +123,7 @@ def _connected(paths: AccountPaths) -> socket.socket:
         except OSError as wrong:
             if not running(paths):
                 if not paths.account_file.exists():
-                    raise _not_logged_on(paths.account) from wrong
+                    raise _not_logged_on(paths) from wrong
                 raise NoDaemon(paths.account) from wrong
             if time.monotonic() > end:
                 stopped = process.is_stopped(_pid(paths) or 0)
@@ -156,9 +156,10 @@ def _pid(paths: AccountPaths) -> int | None:
     return who.pid if who else None
 
 
-def _not_logged_on(account: str) -> NotLoggedOn:
+def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     return NotLoggedOn(
-        f"the account {account!r} is not logged on", remedy="run zonedrive logon URL"
+        f"the account {paths.account!r} is not logged on",
+        remedy=f"run zonedrive logon URL{paths.option}",
     )
 
 
@@ -206,7 +207,7 @@ def require_logon(account: str | None) -> None:
     if not any(
         paths.account_file.exists() and account in (None, paths.account) for paths in accounts()
     ):
-        raise _not_logged_on(account or DEFAULT_ACCOUNT)
+        raise _not_logged_on(AccountPaths(account or DEFAULT_ACCOUNT))
 
 
 def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, list[str]]:

@@ -14,6 +14,7 @@ import click
 
 from zonedrive.cli import control, show
 from zonedrive.cli.browser import Seat
+from zonedrive.cli.exits import NOT_LOGGED_ON
 from zonedrive.cli.options import Text, account_option, timeout_option
 from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths
@@ -228,9 +229,9 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     for folder in (paths.state, paths.cache):
         if said := remains.read_only(folder):
             raise ZonedriveError(f"nothing can be destroyed: {said}")
-    left = _wait(paths, timeout)
+    left, remedy = _wait(paths, timeout)
     if left.files and not discard:
-        raise _refusal(left, mounted=control.running(paths))
+        raise _refusal(left, remedy, mounted=control.running(paths))
     if (lost := backlog.lost(paths)) and not discard:
         raise ZonedriveError(
             f"{show.count(lost, 'file')} in lost+found {'is' if lost == 1 else 'are'} only on this"
@@ -292,21 +293,29 @@ def _prompt(text: str, *, hidden: bool = False) -> str:
         raise ZonedriveError("no answer") from None
 
 
-def _wait(paths: AccountPaths, timeout: float) -> "Backlog":
-    """What is not on the service after `timeout` seconds; without a daemon nobody can send."""
+def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
+    """What is not on the service after `timeout` seconds, and what a person can do about it, if
+    more than wait; without a daemon nobody can send."""
     from zonedrive.daemon import backlog
     from zonedrive.logon.local import Backlog
 
     request = {"command": "sync", "paths": [], "timeout": timeout}
     try:
-        left = control.ask(paths, request, timeout=timeout + SYNC_SPARE)["left"]
+        ended = control.ask(paths, request, timeout=timeout + SYNC_SPARE)
     except control.NoDaemon:
-        return backlog.at_rest(paths)
-    return Backlog(int(left["files"]), int(left["bytes"]))
+        return backlog.at_rest(paths), ""
+    left, alone = ended["left"], ended["exit"] == NOT_LOGGED_ON
+    waits = Backlog(int(left["files"]), int(left["bytes"]))
+    return waits, str(ended.get("remedy", "")) if alone else ""
 
 
-def _refusal(left: "Backlog", *, mounted: bool) -> ZonedriveError:
+def _refusal(left: "Backlog", remedy: str, *, mounted: bool) -> ZonedriveError:
     are, them = ("is", "it") if left.files == 1 else ("are", "them")
+    if remedy:
+        return ZonedriveError(
+            f"{left} {are} not on the service yet, and the logon has ended",
+            remedy=f"{remedy} first, or drop {them} with --discard",
+        )
     if mounted:
         return ZonedriveError(
             f"{left} {are} not on the service yet",

@@ -64,6 +64,4 @@ def password(account: str, password_stdin: bool) -> None:
             return True
 
     if not trio.run(change):
-        show.remark(
-            f"the logon ended with the old password: run 'zonedrive logon {about.base_url}'"
-        )
+        show.remark(f"the logon ended with the old password: run '{about.logon_command()}'")

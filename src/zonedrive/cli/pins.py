@@ -43,7 +43,8 @@ def pin(path: tuple[str, ...], account: str | None) -> None:
         more = show.count(len(last["failed"]) - FAILED_LINES, "more file")
         show.complain(f"{more} could not be fetched")
     if last["reason"]:
-        show.complain(f"{last['reason']}; the rest is fetched when the service is back")
+        then = last.get("remedy") or "the rest is fetched when the service is back"
+        show.complain(f"{last['reason']}; {then}")
     click.get_current_context().exit(last["exit"])
 
 

@@ -79,7 +79,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     """
     secrets = open_store(paths)
     renewal = Renewal(paths, secrets)
-    auth = BearerAuth(secrets, renewal)
+    auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
     service = connect(account, settings, auth)
     box, key = _patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
     try:

@@ -10,6 +10,7 @@ import trio
 from zonedrive.daemon.build import Parts
 from zonedrive.daemon.control import Handler, Say
 from zonedrive.daemon.protocol import Message
+from zonedrive.daemon.vigil import logon_command
 from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.tree.inode import Inode
 from zonedrive.vfs.pins import Tally
@@ -56,13 +57,15 @@ class Pinning:
             nursery.cancel_scope.cancel()
         away = next((tally.away for tally in tallies if tally.away), None)
         failed = [one for tally in tallies for one in tally.failed]
-        code = 0
+        code, remedy = 0, ""
         if away is not None:
             pins.look()
             code = 3 if isinstance(away, NotLoggedOn) else 4
+            remedy = f"run '{logon_command(self._parts)}'" if code == 3 else ""
         return {
             "exit": 1 if failed else code,
             "reason": str(away or ""),
+            "remedy": remedy,
             "pinned": [
                 {"path": path, **_object(tally)} for path, tally in zip(paths, tallies, strict=True)
             ],

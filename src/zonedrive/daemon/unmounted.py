@@ -112,7 +112,11 @@ async def _asked(paths: AccountPaths, work: Callable[[Service], Awaitable[Result
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
     secrets = open_store(paths)
-    service = connect(account, settings, BearerAuth(secrets, Renewal(paths, secrets)))
+    service = connect(
+        account,
+        settings,
+        BearerAuth(secrets, Renewal(paths, secrets), command=Account.logon_again(paths)),
+    )
     try:
         return await work(service)
     finally:

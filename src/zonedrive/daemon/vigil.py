@@ -142,12 +142,10 @@ class Vigil:
 
 def logon_command(parts: Parts) -> str:
     """What to run to log on as at the last logon; the account's file, which that wrote, tells."""
-    try:
-        account = Account.load(parts.paths)
-    except ZonedriveError:
-        account = parts.account
     bearer = parts.auth.last
-    return account.logon_command(session_only=bearer is not None and bearer.kind == "session")
+    session_only = bearer is not None and bearer.kind == "session"
+    command = Account.logon_again(parts.paths)(session_only)
+    return command or parts.account.logon_command(session_only=session_only)
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:

@@ -4,6 +4,7 @@ Must not hold a secret; those are in `secrets`.
 """
 
 import shlex
+from collections.abc import Callable
 from typing import Self
 
 import msgspec
@@ -37,14 +38,14 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         except (FileNotFoundError, NotADirectoryError) as missing:
             raise NotLoggedOn(
                 f"the account {paths.account!r} is not logged on",
-                remedy="run zonedrive logon URL",
+                remedy=f"run zonedrive logon URL{paths.option}",
             ) from missing
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as wrong:
             if (copy := cls.load_copy(paths)) is not None:
                 return copy
             raise ConfigError(
                 f"{paths.account_file} cannot be read ({wrong})",
-                remedy="run zonedrive logon URL again",
+                remedy=f"run zonedrive logon URL{paths.option} again",
             ) from wrong
         return msgspec.structs.replace(account, base_url=base_url(account.base_url))
 
@@ -83,6 +84,18 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         if self.keeps_password:
             words.append("--save-password")
         return shlex.join(words)
+
+    @classmethod
+    def logon_again(cls, paths: AccountPaths) -> Callable[[bool], str]:
+        """What a person types to log on as at the last logon (True: for a session alone)."""
+
+        def command(session_only: bool) -> str:
+            try:
+                return cls.load(paths).logon_command(session_only=session_only)
+            except (NotLoggedOn, ConfigError):
+                return ""
+
+        return command
 
     def same_owner(self, other: "Account") -> bool:
         """Whether both mean the same user of the same service, so that kept data fits both."""

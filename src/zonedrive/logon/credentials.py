@@ -23,7 +23,7 @@ def stored(account: str = DEFAULT_ACCOUNT) -> Credentials:
     secrets = open_store(paths)
     return Credentials(
         base_url=found.base_url,
-        auth=BearerAuth(secrets, Renewal(paths, secrets)),
+        auth=BearerAuth(secrets, Renewal(paths, secrets), command=Account.logon_again(paths)),
         ca_file=found.ca_file,
         profile=settings.profile or found.profile,
         settings=settings,

@@ -16,7 +16,7 @@ from zonedrive.logon import keys
 from zonedrive.logon.account import Account
 from zonedrive.logon.local import FindBacklog, forget_data
 from zonedrive.logon.secrets import SecretStore
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted
+from zonedrive.paths import AccountPaths, quoted
 
 MISSING_KEY = (
     "the account's data key is gone, so what is kept here can be sent by the mount that has it"
@@ -72,12 +72,12 @@ class Former:
                 f" 'rm -r {quoted(self._paths.state)}'",
             )
         if waiting.files:
-            first = "run" if running else f"run 'zonedrive mount DIR{self._option}' and"
+            first = "run" if running else f"run 'zonedrive mount DIR{self._paths.option}' and"
             raise ConfigError(
                 f"account {self._paths.account} holds {what} of {self.whose} that are not uploaded"
                 " yet",
-                remedy=f"{first} 'zonedrive sync{self._option}' first, or keep both apart with"
-                " --account NAME",
+                remedy=f"{first} 'zonedrive sync{self._paths.option}' first, or keep both apart"
+                " with --account NAME",
             )
         if lost:
             raise ConfigError(
@@ -124,8 +124,3 @@ class Former:
         if self.account is None:
             return "a former logon"
         return f"{self.account.username} at {self.account.base_url}"
-
-    @property
-    def _option(self) -> str:
-        name = self._paths.account
-        return "" if name == DEFAULT_ACCOUNT else f" --account {name}"

@@ -96,6 +96,9 @@ Blocks, is called by several threads at once, and raises NotLoggedOn where it wa
 """
 
 
+Command = Callable[[bool], str]
+"""What a person types to log on again, for a session alone or a token."""
+
 Found = TypeVar("Found")
 
 
@@ -112,8 +115,11 @@ class BearerAuth(httpx.Auth):
         store: SecretStore,
         renew: Renew = lambda refused: None,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        command: Command = lambda session_only: "",
     ) -> None:
-        """`monotonic` gives seconds."""
+        """`monotonic` gives seconds; `command` what to type to log on again, "" for unknown."""
+        self._command = command
         self.clock = Clock()
         self._store, self._renew, self._monotonic = store, renew, monotonic
         self._turn = threading.Lock()
@@ -173,7 +179,7 @@ class BearerAuth(httpx.Auth):
     def find(self) -> Bearer:
         """A bearer that may be accepted.  Blocks.  Raises NotLoggedOn."""
         if not self._turn.acquire(timeout=TURN_SECONDS):
-            raise _ended()
+            raise self._ended()
         try:
             return self._found()
         finally:
@@ -208,7 +214,7 @@ class BearerAuth(httpx.Auth):
 
     def _nothing(self) -> NotLoggedOn:
         if self._why is None:
-            return _ended()
+            return self._ended()
         return NotLoggedOn(self._why.message, remedy=self._why.remedy)
 
     def renewed(self, bearer: Bearer) -> None:
@@ -244,7 +250,7 @@ class BearerAuth(httpx.Auth):
         try:
             found = self.find()
         except NotLoggedOn as none:
-            if isinstance(none, _Ended):
+            if isinstance(none, _Ended) and not none.says_more:
                 return None  # the service's own words say as much
             raise
         return None if self._is_refused(found) else found
@@ -259,18 +265,24 @@ class BearerAuth(httpx.Auth):
             raise NotLoggedOn(wrong.message, remedy=wrong.remedy) from wrong
         found = found or self._renew(None)
         if found is None:
-            raise NotLoggedOn("there is no stored logon", remedy="run zonedrive logon URL")
+            command = self._command(False) or "zonedrive logon URL"
+            raise NotLoggedOn("there is no stored logon", remedy=f"run '{command}'")
         return found
+
+    def _ended(self) -> "_Ended":
+        return _Ended(self._command(self.last is not None and self.last.kind == "session"))
 
 
 class _Ended(NotLoggedOn):
     """There is a bearer, and the service has refused it."""
 
-
-def _ended() -> _Ended:
-    return _Ended(
-        "the service does not accept the logon, or it has ended", remedy="run zonedrive logon"
-    )
+    def __init__(self, command: str) -> None:
+        super().__init__(
+            "the service does not accept the logon, or it has ended",
+            remedy=f"run '{command or 'zonedrive logon URL'}'",
+            status=httpx.codes.UNAUTHORIZED,
+        )
+        self.says_more = bool(command)  # than the answer of the service
 
 
 def _authorize(request: httpx.Request, bearer: Bearer) -> None:

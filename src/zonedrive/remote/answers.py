@@ -6,6 +6,8 @@ INVARIANT: decisions go by status, code and type; the service's own words are on
 control characters are removed.
 """
 
+import os
+import socket
 import ssl
 import unicodedata
 from dataclasses import dataclass
@@ -229,35 +231,36 @@ def broken(
     certificate = _in_chain(wrong, ssl.SSLCertVerificationError)
     if certificate is not None:
         why = plain_text(getattr(certificate, "verify_message", "") or str(certificate))
-        return Untrusted(
-            f"{doing}: the certificate of {host} is not trusted ({why})",
-            remedy="if the deployment has a certificate authority of its own, log on with"
-            " --ca-file PEM",
+        bare = f"the certificate of {host} is not trusted ({why})"
+        remedy = (
+            "if the deployment has a certificate authority of its own, log on with --ca-file PEM"
         )
+        return Untrusted(f"{doing}: {bare}", bare=bare, remedy=remedy)
     before = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
     if sent and not isinstance(wrong, before):
-        return ReplyLost(
-            f"{doing}: the connection to {host} broke before the answer came"
-            f" ({_reason(wrong)}), so it may have been done or not"
-        )
+        bare = f"the connection to {host} broke before the answer came ({_reason(wrong)})"
+        return ReplyLost(f"{doing}: {bare}, so it may have been done or not", bare=bare)
     if isinstance(wrong, httpx.TimeoutException):
-        return TimedOut(f"{doing}: {host} did not answer in time")
+        bare = f"{host} did not answer in time"
+        return TimedOut(f"{doing}: {bare}", bare=bare)
     if isinstance(wrong, (httpx.ConnectError, httpx.ProxyError)):
-        return Unreachable(
-            f"{doing}: {host} cannot be reached ({_reason(wrong)})",
-            remedy="check the network and the base URL",
-        )
+        bare = f"{host} cannot be reached ({_reason(wrong)})"
+        remedy = "check the network and the base URL"
+        return Unreachable(f"{doing}: {bare}", bare=bare, remedy=remedy)
     if isinstance(wrong, (httpx.DecodingError, httpx.UnsupportedProtocol, httpx.InvalidURL)):
         return BadAnswer(f"{doing}: the answer of {host} cannot be read ({_reason(wrong)})")
-    return Interrupted(f"{doing}: the connection to {host} broke ({_reason(wrong)})")
+    bare = f"the connection to {host} broke ({_reason(wrong)})"
+    return Interrupted(f"{doing}: {bare}", bare=bare)
 
 
 def _reason(wrong: BaseException) -> str:
     for found in _chain(wrong):
         if isinstance(found, ssl.SSLError):
             return plain_text(f"TLS: {found.reason or found}")
-        if isinstance(found, OSError) and found.strerror:
+        if isinstance(found, socket.gaierror) and found.strerror:
             return plain_text(found.strerror)
+        if isinstance(found, OSError) and found.errno:  # its own words may hold the address again
+            return os.strerror(found.errno)
     return plain_text(str(wrong)) or type(wrong).__name__
 
 

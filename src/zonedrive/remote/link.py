@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 State = Literal["online", "offline", "logon-required"]
 PROBING = Backoff(first=1.0, cap=10.0)
+OFFLINE = "look at the network, or run 'zonedrive doctor'; what you write waits here"
 ASKED_SECONDS = 2.0  # between two probes at least, when programs ask for what is not there
 
 
@@ -106,11 +107,13 @@ class Link:
         if self._probing and self._state == "offline":
             if self._clock() - self._probed >= ASKED_SECONDS:
                 self.recheck()
-            raise Unreachable(
-                f"the service is offline ({self.last_error})"
-                if self.last_error
-                else "the service is offline"
-            )
+            raise Unreachable(self.offline(), remedy=OFFLINE)
+
+    def offline(self) -> str:
+        """That it is, and why."""
+        wrong = self.last_error
+        why = wrong.bare if isinstance(wrong, RemoteError) else wrong
+        return f"the service is offline: {why}" if why else "the service is offline"
 
     async def wait_change(self) -> State:
         """Wait for the next change of the state, or the next `recheck`, and give the state."""

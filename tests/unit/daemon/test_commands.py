@@ -122,7 +122,9 @@ class Daemon:
         parts = SimpleNamespace(
             files=SimpleNamespace(report=self.report, places=Places(), returning=Returning()),
             service=self.service,
-            paths=SimpleNamespace(account="work", account_file=FOLDER / "none"),
+            paths=SimpleNamespace(
+                account="work", account_file=FOLDER / "none", option=" --account work"
+            ),
             account=Account(name="work", base_url="https://x", username="alice"),
             auth=SimpleNamespace(last=None),
         )

@@ -379,7 +379,7 @@ def test_a_logoff_keeps_what_is_not_uploaded(here: Here, deployment: Deployment)
 
 def test_a_logoff_of_a_mount_says_what_is_left() -> None:
     """Where a daemon has tried in vain, nobody is told to mount."""
-    said = _refusal(Backlog(2, 77), mounted=True).line()
+    said = _refusal(Backlog(2, 77), "", mounted=True).line()
     assert said.startswith("2 files (77 bytes) are not on the service yet; see 'zonedrive status'")
     assert "drop them with --discard" in said and "mount it" not in said
 

@@ -47,7 +47,7 @@ def mounted(patient: Patient) -> Finding | None:
         if each.ours and each.source == account.base_url and each.user in (None, os.getuid())
     ]
     for each in found:
-        command = f"zonedrive mount {quoted(each.path)}" + _account(patient)
+        command = f"zonedrive mount {quoted(each.path)}" + patient.paths.option
         try:
             dead = mountpoint.dead(each.path)
         except MountError:
@@ -91,11 +91,6 @@ def _living(patient: Patient, found: list[Mount], last: Path | None) -> Finding:
         detail = f"mounted, and it answers; {others} more mount(s) of the same service are yours"
         return Finding(True, detail, SHOWN)
     return Finding(True, "mounted, and it answers")
-
-
-def _account(patient: Patient) -> str:
-    name = patient.paths.account
-    return "" if name == "default" else f" --account {name}"
 
 
 def answering(patient: Patient) -> Finding | None:
@@ -176,10 +171,10 @@ def _at_rest(patient: Patient) -> Finding:
         return Finding(True, "empty")
     if patient.key in ("gone", "another"):
         return Finding(False, f"{left} wait, and cannot be sent without the data key", "see key")
-    here = f"run 'zonedrive mount DIR{_account(patient)}'"
+    here = f"run 'zonedrive mount DIR{patient.paths.option}'"
     if patient.holder:
         place = quoted(patient.holder.mountpoint)
-        here = f"run 'zonedrive mount {place}{_account(patient)}'"
+        here = f"run 'zonedrive mount {place}{patient.paths.option}'"
     since = _oldest(patient)
     told = f", the oldest for {age(since)}" if since > LONG else ""
     return Finding(since <= LONG, f"{left} wait until the next mount{told}",

@@ -49,14 +49,21 @@ class Workplace:
 
     def ask(self, **request: object) -> dict[str, Any]:
         """A command of the control socket, without a process of its own; its last answer."""
+        *_, last = self.answers(**request)
+        return last
+
+    def answers(self, **request: object) -> Iterator[dict[str, Any]]:
+        """Everything that it says, as it comes."""
         runtime = self.mounted.machine.folders["RUNTIME_DIR"] / "zonedrive"
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(60)
             connection.connect(os.fspath(runtime / "default.sock"))
             connection.sendall(json.dumps(request).encode() + b"\n")
             with connection.makefile("rb") as lines:
-                answers: Iterator[dict[str, Any]] = map(json.loads, lines)
-                return next(said for said in answers if said.get("done"))
+                for said in map(json.loads, lines):
+                    yield said
+                    if said.get("done"):
+                        return
 
     def flush(self, seconds: float = 30) -> None:
         """As `zonedrive sync`: everything must be on the service in the end."""

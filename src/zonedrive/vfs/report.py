@@ -172,18 +172,29 @@ class Report:
         roots = list(under)
         started = time.time_ns()
         vain = VAIN if timeout is None else None
-        self._dispatcher.hurry(intent.ino for intent in self._below(roots))
+        asked, newest = self._below(roots), self._core.journal.newest
+        written = {intent.ino for intent in asked if intent.held}
+        self._dispatcher.hurry(intent.ino for intent in asked)
 
         def over() -> bool:
             # What was refused before gets one more try: it is over when it is postponed again.
-            now = time.time_ns()
+            now, left = time.time_ns(), self._below(roots)
+            # What was there when it was asked for does not settle, not even where the kernel lets
+            # us know of its last close only now.
+            if settling := [
+                intent.ino
+                for intent in left
+                if (intent.seq <= newest or intent.ino in written)
+                and not (intent.held or intent.attempts or intent.due_ns <= now)
+            ]:
+                self._dispatcher.hurry(settling)
             if any(self._core.journal.get(ino) is None for ino in self._dispatcher.running):
                 return False  # removed here while on its way: its end may leave something to undo
             return self._dispatcher.stuck(vain) or all(
                 refused(intent, vain)
                 and intent.due_ns > now
                 and intent.ino not in self._dispatcher.running
-                for intent in self._below(roots)
+                for intent in left
             )
 
         with (

@@ -96,9 +96,19 @@ class Watched:
 
 
 @pytest.fixture
-def clock() -> trio.testing.MockClock:
-    """Days pass in no time, once nothing is left to do; a thread gets its moment."""
-    return trio.testing.MockClock(autojump_threshold=0.03)
+def clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
+    """Days pass in no time, once nothing is left to do.
+
+    What goes into a thread is done at once: the clock cannot see that a thread is at work, and on
+    a busy machine days would go by meanwhile.
+    """
+
+    async def at_once(work: Callable[..., object], *given: object, **_: object) -> object:
+        await trio.lowlevel.checkpoint()
+        return work(*given)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", at_once)
+    return trio.testing.MockClock(autojump_threshold=0)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import shlex
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,6 +181,19 @@ class AccountPaths:
     def control(self) -> Path:
         """The daemon's control socket."""
         return runtime_dir() / f"{self.account}.sock"
+
+
+def require_file(path: Path) -> None:
+    """Raise ConfigError where a pipe or a device is: it may never end, and is read only once.
+
+    What is not there, or a folder, is left to whoever opens it.
+    """
+    with contextlib.suppress(OSError):
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise ConfigError(
+                f"{path} is a pipe or a device", remedy="it is read again later, so name a file"
+            )
 
 
 def private_dir(path: Path) -> Path:

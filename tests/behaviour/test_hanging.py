@@ -96,6 +96,27 @@ def test_an_unmount_needs_no_socket(mounted: Mounted) -> None:
     assert (mounted.root / "notes.txt").read_bytes()
 
 
+def test_an_unmount_that_waits_notices_that_nobody_sends(mounted: Mounted) -> None:
+    """In the middle of an upload: it ends, and what was under way is sent once, by the next one."""
+    mounted.allow("broke", "upload")
+    data = b"\xaa" * 3_000_000
+    with mounted.deployment.faulty(stall=20, method="POST", path="^/api/zones/"):
+        (mounted.root / "sent.bin").write_bytes(data)
+        eventually(lambda: mounted.status()["outbox"]["uploading"])
+        waiting = Terminal(
+            mounted.machine, "unmount", str(mounted.path), "--timeout", "600", size=(200, 24)
+        )
+        waiting.until("waiting for 1 file")
+        os.kill(mounted.pid, signal.SIGSTOP)
+        assert waiting.leave() == 0
+        assert HUNG in waiting.text()
+        assert not mounted.is_mounted()
+    mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("sent.bin") == data
+    assert len(mounted.zone.versions("sent.bin")) == 1
+
+
 def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> None:
     """It is not mounted any more, says the status; `unmount` ends it, and the next mount works."""
     apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 60"]

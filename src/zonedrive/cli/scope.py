@@ -4,6 +4,9 @@ Must not know what the service makes of them, which is not published beyond SCIM
 """
 
 import json
+import os
+import select
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,11 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zonedrive.cli.options import Name, Text
+from zonedrive.errors import ConfigError
 
 if TYPE_CHECKING:
     from zonedrive.model import Scope
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+LONGEST = 1 << 20
+"""Bytes of a scope, at most."""
+
+READ_SECONDS = 10.0
+"""How long a pipe may take to bring it."""
+
 ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
 
 
@@ -90,14 +100,33 @@ def _permissions(given: tuple[str, ...]) -> dict[str, dict[str, bool]]:
     return found
 
 
+def _bytes(path: Path) -> bytes:
+    """What is in a file, or comes through a pipe (`<(jq …)`) in time.  Raises OSError, ConfigError.
+
+    Of a pipe that nobody writes to, opening alone would wait for ever.
+    """
+    end = time.monotonic() + READ_SECONDS
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    data, poll = b"", select.poll()
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        poll.register(file, select.POLLIN)
+        while len(data) <= LONGEST:
+            if not poll.poll(1000 * max(0.0, end - time.monotonic())):
+                raise ConfigError(f"{path}: nothing came within {READ_SECONDS:.0f} s")
+            piece = file.read(LONGEST)
+            if not piece:
+                return data
+            data += piece
+    raise ConfigError(f"{path} is longer than {LONGEST} bytes", remedy="is it the right file?")
+
+
 def _read(path: Path) -> "Scope":
     import msgspec
 
-    from zonedrive.errors import ConfigError
     from zonedrive.model import Scope
 
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(_bytes(path))
         unknown = set(value) - set(Scope.__struct_fields__) if isinstance(value, dict) else set()
         if unknown:
             raise ValueError(f"unknown field {min(unknown)!r}")

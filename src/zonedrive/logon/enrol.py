@@ -56,7 +56,7 @@ from zonedrive.logon.secrets import (
 )
 from zonedrive.logon.session import Bearer
 from zonedrive.logon.wire import Requirements
-from zonedrive.paths import AccountPaths, expanded, require_room, write_private
+from zonedrive.paths import AccountPaths, expanded, require_file, require_room, write_private
 from zonedrive.remote.address import base_url
 from zonedrive.remote.profile import load_profile
 
@@ -353,6 +353,7 @@ def _described(bearer: Bearer) -> str:
 
 def _certificates(path: Path) -> bytes:
     """The certificates in a PEM file, without anything else that may stand there (a key)."""
+    require_file(path)
     try:
         with path.open("rb") as file:
             found = _CERTIFICATE.findall(file.read(LONGEST))

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from zonedrive.document import Where, WrongDocument, brief, line_of, parse
 from zonedrive.errors import ProfileError
-from zonedrive.paths import expanded
+from zonedrive.paths import expanded, require_file
 from zonedrive.remote import sign_on
 from zonedrive.remote.address import PLACEHOLDER
 from zonedrive.remote.operations import (
@@ -66,6 +66,7 @@ def packaged() -> list[str]:
 
 
 def _read(path: Path) -> str:
+    require_file(path)
     try:
         with path.open("rb") as file:
             data = file.read(LONGEST + 1)

@@ -10,6 +10,7 @@ import ssl
 from pathlib import Path
 
 from zonedrive.errors import ConfigError
+from zonedrive.paths import require_file
 
 
 def context(ca_file: str | Path | None = None) -> ssl.SSLContext:
@@ -18,6 +19,8 @@ def context(ca_file: str | Path | None = None) -> ssl.SSLContext:
     Where the system has none (a bare container), certifi's stand in.  Raises ConfigError where
     `ca_file` is missing or holds no certificate.
     """
+    if ca_file is not None:
+        require_file(Path(ca_file))
     try:
         if ca_file is not None:
             made = ssl.create_default_context(cafile=str(ca_file))
@@ -46,4 +49,7 @@ def _system_store() -> bool:
     paths = ssl.get_default_verify_paths()
     if paths.cafile and Path(paths.cafile).stat().st_size:
         return True
-    return bool(paths.capath) and any(os.scandir(paths.capath))
+    if not paths.capath:
+        return False
+    with os.scandir(paths.capath) as found:
+        return any(found)

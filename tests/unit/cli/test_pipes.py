@@ -1,0 +1,55 @@
+"""A pipe where a file is wanted: said, or read, and never waited for without end."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.stand_in import URL, log_on, run
+from zonedrive.cli import scope
+from zonedrive.errors import ConfigError
+
+
+@pytest.fixture
+def pipe(home: Path) -> Path:
+    """Nobody writes to it."""
+    path = home / "pipe.toml"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize("command", [
+    f"logon {URL} --username a --password-stdin --ca-file",
+    f"logon {URL} --username a --password-stdin --profile",
+    f"new-credentials {URL} --username a --ca-file",
+    "mount Z -o profile=",
+])  # fmt: skip
+@pytest.mark.parametrize("device", [False, True])
+def test_what_is_read_again_must_be_a_file(
+    home: Path, pipe: Path, command: str, device: bool
+) -> None:
+    """One line, at once; also for a device that never ends."""
+    log_on()
+    (home / "Z").mkdir()
+    name = "/dev/zero" if device else str(pipe)
+    *words, last = command.split()
+    given = [*words, last + name] if last.endswith("=") else [*words, last, name]
+    failed = run(*given)
+    assert failed.returncode == 1
+    said = f"zonedrive: {name} is a pipe or a device; it is read again later, so name a file\n"
+    assert failed.stderr == said
+
+
+def test_a_scope_may_come_through_a_pipe(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `--scope-file <(jq …)` gives it; one that brings nothing is given up."""
+    writing = threading.Thread(target=lambda: pipe.write_bytes(b'{"name": "S", "clients": ["C"]}'))
+    writing.start()
+    found = scope.scope_of(None, (), (), str(pipe))
+    writing.join()
+    assert found is not None and (found.name, found.clients) == ("S", ("C",))
+    monkeypatch.setattr(scope, "READ_SECONDS", 0.1)
+    with pytest.raises(ConfigError, match="nothing came within"):
+        scope.scope_of(None, (), (), str(pipe))
+    with pytest.raises(ConfigError, match="is longer than 1048576 bytes"):
+        scope.scope_of(None, (), (), "/dev/zero")

@@ -19,6 +19,7 @@ from tests.harness.waiting import eventually
 from zonedrive.remote.profile import packaged
 
 ALICE, CAROL = f"alice@{world.DOMAIN}", f"carol@{world.DOMAIN}"
+SECONDS = 30.0  # that an answer may take on a busy machine
 PROVIDERS = """
 identity_providers = [
     { name = "corp", description = "Corporate sign-on" }, { name = "branch office" },
@@ -324,7 +325,7 @@ def test_giving_up_at_the_terminal(machine: Machine, free: Deployment) -> None:
     desk.terminal.press("\x03")
     assert "zonedrive: the sign-on in the browser is given up" in desk.end(130)
     with pytest.raises(httpx.ConnectError):
-        httpx.get(given, trust_env=False)
+        httpx.get(given, trust_env=False, timeout=SECONDS)
 
 
 def test_other_pages_and_programs_cannot_end_or_take_the_wait(
@@ -341,7 +342,8 @@ def test_other_pages_and_programs_cannot_end_or_take_the_wait(
         .then(said => said.type, () => "failed")))"""
     assert set(chromium.run(tried)) <= {"opaque", "failed"}
     for path in ("/", "/answer", "/outcome?state=1"):
-        said = httpx.post(f"http://{here.netloc}{path}", data={"token": "1"}, trust_env=False)
+        address = f"http://{here.netloc}{path}"
+        said = httpx.post(address, data={"token": "1"}, trust_env=False, timeout=SECONDS)
         assert said.status_code == 404
     chromium.go(given)
     sign_on(chromium)
@@ -355,7 +357,7 @@ def test_the_browser_of_another_device(machine: Machine, free: Deployment) -> No
     desk.terminal.until("then press Enter.")
     found = re.search(rf"{re.escape(free.base_url)}/\S+", desk.terminal.shown)
     assert found is not None
-    phone = httpx.Client(verify=False)  # a person's other device
+    phone = httpx.Client(verify=False, timeout=SECONDS)  # a person's other device
     fields = {"username": ALICE, "password": world.PASSWORDS["alice"], "do": "sign-on"}
     ended_at = phone.post(found[0], data=fields).headers["location"]
     phone.close()

@@ -33,7 +33,9 @@ MOST_FIELDS: Final = 50
 MOST_CONNECTIONS: Final = 32
 REQUEST_SECONDS: Final = 15.0
 OUTCOME_SECONDS: Final = 90.0  # that the last page waits
-FAREWELL_SECONDS: Final = 5.0  # that we wait for the last page to be asked for
+# That we wait for the last page to be asked for: a busy machine's browser takes its time, and
+# would show an error where the logon has worked.
+FAREWELL_SECONDS: Final = 20.0
 FORM: Final = b"application/x-www-form-urlencoded"
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import trio
+import trio.testing
 
 from zonedrive.logon import browser_door as door
 from zonedrive.logon.browser_listener import LARGEST, Listener, listening
@@ -75,6 +76,31 @@ async def test_a_fragment_comes_by_way_of_the_page() -> None:
         assert "Signed on as &lt;alice&gt;" in said.text
         assert "<alice>" not in said.text
         assert TOKEN not in said.text
+
+    await visited(script)
+
+
+async def test_a_slow_browser_is_waited_for(mock_clock: trio.testing.MockClock) -> None:
+    """On a busy machine it asks for the outcome many seconds later, and still finds it."""
+
+    async def script(visitor: Visitor) -> None:
+        assert await visitor.hand_over(f"token={TOKEN}") == 204
+        visitor.listener.conclude(Verdict("good", "Signed on as alice", "Go on."))
+        gone = trio.Event()
+
+        async def end() -> None:
+            await visitor.listener.farewell()
+            gone.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end)
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(15)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not gone.is_set()
+            said = await visitor.ask("GET", f"{visitor.path}/outcome")
+            assert "Signed on as alice" in said.text
+            await gone.wait()
 
     await visited(script)
 

@@ -69,6 +69,8 @@ def test_bytes_that_wait_for_a_lost_key(waiting: Mounted) -> None:
     assert code == 1
     assert said.startswith(f"zonedrive: {GONE}") and said.count("\n") == 1
     assert "key" not in json.loads(secrets(machine).read_text())
+    said = machine.run("logoff").stderr
+    assert f"1 file (5 bytes) not on the service yet: {GONE}" in said and "mount" not in said
     secrets(machine).write_text(before)
     assert log_on(machine, waiting)[0] == 0
     waiting.mount()

@@ -74,6 +74,18 @@ def test_one_account_ends_without_the_other(
     assert "'work' is not logged on" in refused.stderr
 
 
+def test_what_to_do_names_the_account(machine: Machine, deployment: Deployment) -> None:
+    """A command that is pasted is about the same account again, and no other one."""
+    for command in (["status"], ["zones"], ["sync"], ["logoff"], ["mount", "."]):
+        said = machine.run(*command, "--account", "work").stderr
+        assert "run zonedrive logon URL --account work" in said, command
+    said = machine.run("doctor", "--account", "work").stdout
+    assert "run 'zonedrive logon URL --account work'" in said
+    machine.log_on(deployment, profile="sandbox", options=("--account", "work"))
+    said = machine.run("conflicts", "--account", "work").stderr
+    assert "run 'zonedrive mount DIR --account work'" in said
+
+
 @pytest.mark.parametrize("name", ["Work", "a b", "../x", "ä", "a/b", "a_b", ""])
 def test_a_name_that_is_none_is_refused(machine: Machine, name: str) -> None:
     """Lower-case letters, digits and hyphens; nothing is made for another."""

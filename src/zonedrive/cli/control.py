@@ -27,7 +27,10 @@ class NoDaemon(ZonedriveError):
     """The account is not mounted."""
 
     def __init__(self, account: str) -> None:
-        super().__init__(f"account {account} is not mounted", remedy="run 'zonedrive mount DIR'")
+        super().__init__(
+            f"account {account} is not mounted",
+            remedy=f"run 'zonedrive mount DIR{AccountPaths(account).option}'",
+        )
 
 
 class Silent(ZonedriveError):

@@ -220,7 +220,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     import trio
 
     from zonedrive.daemon import backlog, remains
-    from zonedrive.logon import local, session
+    from zonedrive.logon import keys, local, session
     from zonedrive.logon.account import Account
     from zonedrive.logon.secrets import open_store
 
@@ -230,15 +230,21 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
         if said := remains.read_only(folder):
             raise ZonedriveError(f"nothing can be destroyed: {said}")
     left, remedy = _wait(paths, timeout)
+    store = open_store(paths)
     if left.files and not discard:
-        raise _refusal(left, remedy, mounted=control.running(paths))
+        mounted = control.running(paths)
+        if not mounted and backlog.needs_key(paths) and store.get(keys.NAME) is None:
+            gone = keys.gone()
+            raise ZonedriveError(
+                f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
+            )
+        raise _refusal(left, remedy, mounted=mounted)
     if (lost := backlog.lost(paths)) and not discard:
         raise ZonedriveError(
             f"{show.count(lost, 'file')} in lost+found {'is' if lost == 1 else 'are'} only on this"
             " machine",
             remedy="mount and copy what you need from there, or drop it with --discard",
         )
-    store = open_store(paths)
     if not discard:
         store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said
     _stop_daemon(paths)

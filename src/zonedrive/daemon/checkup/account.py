@@ -51,7 +51,8 @@ def logon(patient: Patient) -> Finding | None:
     """Whether there was one, and what it left."""
     try:
         if patient.account is None:
-            return Finding(False, "there is no logon", "run 'zonedrive logon URL'")
+            return Finding(False, "there is no logon", "run 'zonedrive logon URL'",
+                           here=f"run 'zonedrive logon URL{patient.paths.option}'")  # fmt: skip
     except Homeless:
         return None
     except ConfigError as wrong:
@@ -131,11 +132,15 @@ def key(patient: Patient) -> Finding | None:
         remedy = "unlock the keyring" if isinstance(found, Shut) else LOST
         return Finding(False, f"{where}, and cannot be read", remedy, here=found.line())
     if found == "gone":
-        return Finding(False, "it is gone, and what is kept here cannot be read without it",
-                       RUNNING if patient.running else LOST)  # fmt: skip
+        return _keyless(patient, "it is gone, and what is kept here cannot be read without it")
     if found == "another":
-        return Finding(False, "it is another one than what is kept here was made with",
-                       RUNNING if patient.running else LOST)  # fmt: skip
+        return _keyless(patient, "it is another one than what is kept here was made with")
     if found == "to come":
         return Finding(True, f"not made yet; it will be {where}")
     return Finding(True, where)
+
+
+def _keyless(patient: Patient, detail: str) -> Finding:
+    remedy, option = RUNNING if patient.running else LOST, patient.paths.option
+    here = re.sub(r"'(zonedrive \w+)", rf"'\1{option}", remedy)
+    return Finding(False, detail, remedy, here=here)

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from tests.harness.deployment import COMMAND
-from tests.harness.machine import Mounted
+from tests.harness.machine import Machine, Mounted
 from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
 
@@ -152,3 +152,23 @@ def test_a_shell_that_stands_in_what_was_unmounted(mounted: Mounted) -> None:
     assert lines[-1] == "done"
     gone = "the folder that you are in is not there any more: it was removed or unmounted; go into"
     assert shown.count(f"{gone} another one with cd, or give the whole path\n1\n") == 2
+
+
+def test_daemons_of_two_state_folders_are_not_mistaken(mounted: Mounted) -> None:
+    """They may share a runtime folder; each command reaches the one that keeps its own work."""
+    other = Machine(mounted.machine.folder / "other")
+    other.copy_account(mounted.machine)
+    other.environment["XDG_RUNTIME_DIR"] = mounted.machine.environment["XDG_RUNTIME_DIR"]
+    assert json.loads(other.done("status", "--json"))["mountpoint"] is None
+    second = Mounted(other, mounted.deployment, mounted.root.name, [])
+    second.mount()
+    try:
+        assert second.status()["pid"] == second.pid != mounted.pid
+        assert mounted.status()["pid"] == mounted.pid
+        mounted.restart()
+        assert second.status()["pid"] == second.pid
+        second.unmount()
+        assert second.status()["pid"] is None
+        assert mounted.status()["mountpoint"] == str(mounted.path)
+    finally:
+        second.tear_down()

@@ -6,6 +6,7 @@ INVARIANT: a daemon that hangs is found out within some seconds, whatever was as
 that may take; one that is busy is not taken for it.  Nothing here looks at a file in a mount.
 """
 
+import errno
 import os
 import socket
 import time
@@ -137,21 +138,21 @@ def _connected(paths: AccountPaths) -> socket.socket:
 
 
 def _reached(paths: AccountPaths) -> socket.socket:
-    """A connection to the socket where it should be, or else where its daemon says it is.
+    """A connection to the daemon that holds the account's lock, where that says that it listens.
 
-    Raises OSError, TimeoutError where it is there and nobody takes the connection.
+    At the usual place may be the daemon of another XDG_STATE_HOME, with an account of the same
+    name.  Raises OSError, TimeoutError where it is there and nobody takes the connection.
     """
-    pid = _pid(paths)
-    try:
-        return connect(paths.control, pid)
-    except TimeoutError:
-        raise
-    except OSError:
-        who = lock.holder(paths.lock)
-        if who is None or who.control is None or who.control == paths.control:
-            raise
-        elsewhere = who.control
-    return connect(elsewhere, pid)
+    who = lock.holder(paths.lock)
+    if not running(paths):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
+    if who is None:
+        return connect(paths.control, None)
+    connection = connect(who.control or paths.control, who.pid)
+    if who.control is None and protocol.process_of(connection) not in (who.pid, 0):
+        connection.close()
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
+    return connection
 
 
 def _pid(paths: AccountPaths) -> int | None:

@@ -49,6 +49,7 @@ class Server:
 
         Raises ZonedriveError where the folder is another user's, who could put his own there.
         """
+        self.path = _free(self.path)
         self._socket = self._bound(self.path)
         self._name = _identity(self.path)
 
@@ -57,8 +58,10 @@ class Server:
 
         Connections that exist go on.  Does nothing once it is hidden.  Raises as `listen` does.
         """
-        if self._name is None or (path == self.path and _identity(path) == self._name):
+        here = path.parent == self.path.parent and _identity(self.path) == self._name
+        if here or self._name is None:
             return
+        path = _free(path)
         made = self._bound(path)
         if path != self.path:
             self.hide()
@@ -179,6 +182,20 @@ def _identity(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def _free(path: Path) -> Path:
+    """`path`, or another name beside it where a daemon listens already.
+
+    That is one of the same name with another state folder, and its clients must not reach us.
+    """
+    try:
+        protocol.connect(path, None).close()
+    except BlockingIOError:  # it hangs
+        pass
+    except (OSError, ZonedriveError):
+        return path
+    return path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
 
 
 def _own_folder(path: Path) -> None:

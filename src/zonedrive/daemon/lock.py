@@ -127,7 +127,7 @@ def holder(path: Path) -> Holder | None:
 def is_held(path: Path) -> bool:
     """Whether some process holds the lock now."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # its disk may be read-only now
     except OSError:
         return False
     try:

@@ -120,9 +120,18 @@ class Connection(Protocol):
 
 def peer(connection: Connection) -> int:
     """The user of the process at the other end (unix(7), SO_PEERCRED).  Raises OSError."""
+    return _credentials(connection)[1]
+
+
+def process_of(connection: Connection) -> int:
+    """The process at the other end; 0 where it is in a container that we cannot see into."""
+    return _credentials(connection)[0]
+
+
+def _credentials(connection: Connection) -> tuple[int, int]:
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", found)
-    return int(uid)
+    pid, uid, _ = struct.unpack("3i", found)
+    return int(pid), int(uid)
 
 
 def is_trusted(uid: int) -> bool:

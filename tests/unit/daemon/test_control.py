@@ -259,7 +259,7 @@ async def test_a_socket_that_lost_its_place_is_made_anew(path: Path) -> None:
         served.server.listen_anew(path)
         second = await served.client()
         assert (await second.ask(command="echo", text="2"))["said"] == "2"
-        served.path = path.with_name("b.sock")
+        served.path = path.parent.with_name("other") / path.name
         served.server.listen_anew(served.path)
         assert not path.exists()
         third = await served.client()
@@ -268,11 +268,18 @@ async def test_a_socket_that_lost_its_place_is_made_anew(path: Path) -> None:
 
 
 async def test_a_name_of_somebody_else_is_left_alone(path: Path) -> None:
-    """A daemon that ends takes away its own name, not that of the one that came after it."""
-    async with serving(path) as former, serving(path) as later:
-        former.server.hide()
-        assert path.exists()
-        former.server.listen_anew(path)
-        assert await (await later.client()).ask(command="pulse") == {"done": True}
-        later.server.hide()
+    """A daemon that listens there keeps it, whoever starts or ends; the other has one beside it."""
+    async with serving(path) as first, serving(path) as second:
+        assert first.server.path == path != second.server.path
+        second.path = second.server.path
+        for served in (first, second):
+            assert await (await served.client()).ask(command="pulse") == {"done": True}
+        first.server.hide()
+        assert not path.exists() and second.path.exists()
+        first.server.listen_anew(path)
         assert not path.exists()
+        second.server.listen_anew(path)
+        assert second.server.path == second.path
+        second.server.hide()
+        second.server.hide()
+        assert not second.path.exists()

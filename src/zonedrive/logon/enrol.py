@@ -154,8 +154,7 @@ class Enrolment:
                     # Before its certificate authority makes room for another.
                     there = access if alike else await self._open_former(stack, former)
                 try:
-                    account = self._keep(store, account, signed_on.password, bearer, certificates,
-                                         before)  # fmt: skip
+                    account = self._keep(store, account, signed_on.password, bearer, certificates)
                 except BaseException:
                     await self._undo(access, account, store, bearer, replaced)
                     raise
@@ -172,9 +171,12 @@ class Enrolment:
         password: Secret | None,
         bearer: Bearer,
         certificates: bytes | None,
-        before: Former,
     ) -> Account:
-        """Put all of it where it belongs; what was another user's makes way."""
+        """Put all of it where it belongs; what was another user's makes way.
+
+        Whose it is now: another terminal may have logged on meanwhile.
+        """
+        before = Former(self._paths, self._premises)
         with ExitStack() as stack:
             if not before.is_of(account):
                 stack.enter_context(before.hold)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import trustme
 
@@ -297,6 +298,23 @@ async def test_what_was_saved_during_the_logon_stays(office: Office) -> None:
     assert office.paths.database.exists()
     assert office.bearer() == kept
     assert Account.load(office.paths).username == "alice"
+
+
+async def test_a_logon_in_another_terminal_is_noticed(office: Office) -> None:
+    """What its user has saved since is not left to who types a password more slowly."""
+    await office.log_on()
+    bob = msgspec.structs.replace(Account.load(office.paths), username="bob", user_id="bob")
+
+    class Slow(Person):
+        def password(self) -> Secret:
+            bob.save(office.paths)
+            office.paths.database.write_bytes(b"x")
+            return super().password()
+
+    office.person, office.meanwhile = Slow(), Backlog(1, 7)
+    with pytest.raises(errors.ConfigError, match=r"1 file .* of bob at"):
+        await office.log_on()
+    assert Account.load(office.paths) == bob
 
 
 async def test_files_without_names_are_not_left_to_another_user(office: Office) -> None:

@@ -53,7 +53,7 @@ def test_a_stop_without_the_service_says_what_is_left(
     before = len(unit.said())
     unit.done("stop")
     assert (unit.show("ActiveState"), unit.show("Result")) == ("inactive", "success")
-    assert "1 file is not on the service yet (10 bytes)" in unit.show("StatusText")
+    assert "1 file (10 bytes) is not on the service yet" in unit.show("StatusText")
     assert "1 file (10 bytes) not on the service yet; kept here" in unit.said()[before:]
     deployment.heal()
     unit.start()

@@ -11,7 +11,7 @@ from functools import partial
 
 import trio
 
-from zonedrive.amounts import amount, count
+from zonedrive.amounts import amount, count, unsent, verb
 from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.racing import first
 from zonedrive.remote.link import Link
@@ -66,8 +66,13 @@ class Bulletin:
         work = self._report.work()
         if not work["files"]:
             return "everything is on the service"
-        sent = f"{amount(work['sent'])} of {amount(work['bytes'])}"
-        parts = [f"{count(work['files'], 'file')} to upload, {sent}"]
+        changes = work.get("changes", 0)
+        parts = []
+        if files := work["files"] - changes:
+            sent = f"{amount(work['sent'])} of {amount(work['bytes'])}"
+            parts.append(f"{count(files, 'file')} to upload, {sent}")
+        if changes:
+            parts.append(f"{count(changes, 'change')} to send (new folders, renames, removals)")
         if work["uploading"]:
             parts.append(f"{work['uploading']} under way")
         if work["failed"]:
@@ -78,8 +83,7 @@ class Bulletin:
         left = self._report.left()
         if not left["files"]:
             return "everything is on the service"
-        files = count(left["files"], "file is", "files are")
         return (
-            f"{files} not on the service yet ({amount(left['bytes'])}); kept here, uploads"
-            " go on at the next mount"
+            f"{unsent(left)} {verb(left['files'])} not on the service yet; kept here, uploads go on"
+            " at the next mount"
         )

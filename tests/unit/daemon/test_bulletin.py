@@ -119,6 +119,19 @@ async def test_the_last_line_says_what_is_left() -> None:
     assert mount.bulletin.end() == f"unmounted; {DONE}"
     mount.outbox.become(files=2, bytes=2048)
     assert mount.bulletin.end() == (
-        "unmounted; 2 files are not on the service yet (2.0 KiB); kept here, uploads go on at the"
+        "unmounted; 2 files (2.0 KiB) are not on the service yet; kept here, uploads go on at the"
         " next mount"
     )
+
+
+async def test_a_removal_is_no_file_to_upload() -> None:
+    """Nor a rename, nor a new folder: nothing of them is only here."""
+    mount = Watched()
+    mount.outbox.become(files=3, changes=2, bytes=2048)
+    assert mount.bulletin.line() == (
+        "online; 1 file to upload, 0 bytes of 2.0 KiB, 2 changes to send (new folders, renames,"
+        " removals)"
+    )
+    mount.outbox.become(files=1, changes=1, bytes=0)
+    assert "file" not in mount.bulletin.line()
+    assert "file" not in mount.bulletin.end()

@@ -5,6 +5,7 @@ Must not hold a secret; those are in `secrets`.
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Self
 
 import msgspec
@@ -34,7 +35,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         Raises NotLoggedOn where there was no logon, ConfigError where the file is damaged.
         """
         try:
-            account = msgspec.json.decode(paths.account_file.read_bytes(), type=cls)
+            account = cls._read(paths.account_file)
         except (FileNotFoundError, NotADirectoryError) as missing:
             raise NotLoggedOn(
                 f"the account {paths.account!r} is not logged on",
@@ -53,10 +54,23 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def load_copy(cls, paths: AccountPaths) -> Self | None:
         """The account as `save` kept it a second time; None where that cannot be read either."""
         try:
-            account = msgspec.json.decode(paths.account_copy.read_bytes(), type=cls)
+            account = cls._read(paths.account_copy)
             return msgspec.structs.replace(account, base_url=base_url(account.base_url))
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, ConfigError):
             return None
+
+    @classmethod
+    def is_damaged(cls, paths: AccountPaths) -> bool:
+        """Whether the file cannot be read, so that the copy has to do."""
+        try:
+            cls._read(paths.account_file)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return True
+        return False
+
+    @classmethod
+    def _read(cls, path: Path) -> Self:
+        return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def save(self, paths: AccountPaths) -> None:
         """Keep it, replacing an earlier one whole.

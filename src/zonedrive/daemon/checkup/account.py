@@ -9,6 +9,7 @@ import time
 from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import ConfigError, Homeless, StoreError, ZonedriveError
+from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import Exposed, Shut
 from zonedrive.paths import config_file
 from zonedrive.remote.profile import load_profile, packaged
@@ -73,6 +74,8 @@ def logon(patient: Patient) -> Finding | None:
         return _again(patient, "its token is gone")
     if bearer.until and bearer.expires_ns < time.time_ns():
         return _again(patient, f"the {bearer.kind} has expired, on {bearer.until}")
+    if Account.is_damaged(patient.paths):
+        return _again(patient, "account.json cannot be read, so a copy of it is in use")
     until = f", valid until {bearer.until}" if bearer.until else ""
     return Finding(True, f"a {bearer.kind} is kept{until}")
 

@@ -12,9 +12,10 @@ from zonedrive import __version__
 from zonedrive.daemon import backlog
 from zonedrive.daemon.checkup.finding import Finding, age
 from zonedrive.daemon.checkup.patient import Patient
-from zonedrive.errors import MountError, StoreError
+from zonedrive.errors import ConfigError, MountError, StoreError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mountpoint import Mount
+from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
 
 STUCK = 10  # attempts in vain, while the service answers: minutes at least
@@ -122,8 +123,11 @@ def answering(patient: Patient) -> Finding | None:
 
 def outbox(patient: Patient) -> Finding | None:
     """What the service does not have yet."""
-    if patient.account is None:
-        return None
+    try:
+        if patient.account is None:
+            return _ownerless(patient)
+    except ConfigError:
+        return _ownerless(patient)
     vitals = patient.vitals
     if vitals is None:
         return None if patient.running else _at_rest(patient)
@@ -155,6 +159,21 @@ def outbox(patient: Patient) -> Finding | None:
             "see 'zonedrive conflicts'",
         )
     return Finding(True, f"{waiting} change(s) wait" if waiting else "empty")
+
+
+def _ownerless(patient: Patient) -> Finding | None:
+    """What a logon left whose account file is gone."""
+    left = backlog.at_rest(patient.paths)
+    if not left.files:
+        return None
+    detail = f"{left} wait here, of a logon whose account.json cannot be read any more"
+    copy = Account.load_copy(patient.paths)
+    if copy is None:
+        return Finding(False, detail, "put account.json back from a backup; what waits is kept",
+                       here=f"put {patient.paths.account_file} back from a backup; what waits is"
+                       " kept")  # fmt: skip
+    return Finding(False, detail, "log on again as the same user: it is kept, and sent then",
+                   here=f"run '{copy.logon_command()}': it is kept, and sent then")  # fmt: skip
 
 
 def _at_rest(patient: Patient) -> Finding:

@@ -104,6 +104,20 @@ def test_the_trash_without_a_mount(mounted: Mounted) -> None:
     assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
 
 
+def test_what_was_deleted_last_is_listed_first(mounted: Mounted) -> None:
+    """Whenever it was changed: who looks into the trash has just deleted something."""
+    zone = mounted.root.name
+    for name in ("notes.txt", "empty", "big.bin"):
+        mounted.zone.delete(name)
+    found = json.loads(mounted.machine.done("trash", "--zone", zone, "--json"))
+    times = [one["deleted"] for one in found]
+    assert None not in times and times == sorted(times, reverse=True)
+    assert {one["name"] for one in found} == {"notes.txt", "empty", "big.bin"}
+    shown = mounted.machine.done("trash", "--zone", zone)
+    places = [shown.index(name) for name in ("deleted", "big.bin", "empty", "notes.txt")]
+    assert places == sorted(places)
+
+
 def test_a_zone_that_does_not_show_its_trash_is_named(shell: Machine, meddler: Meddler) -> None:
     """The others do all the same; where the service fails, it is a failure, of that zone."""
     every = json.loads(shell.done("zones", "--json"))

@@ -79,6 +79,40 @@ def test_a_sync_does_not_wait_for_what_was_closed_to_settle(mounted: Mounted) ->
     assert mounted.zone.read("new.txt") == b"mine\n"
 
 
+@pytest.mark.mount("settle=0")
+def test_what_a_program_has_not_closed_yet_is_not_called_safe(mounted: Mounted) -> None:
+    """`status` counts it and says why it waits; `sync` waits for the close, as for an upload."""
+    path = mounted.root / "new.txt"
+    with path.open("xb", buffering=0) as file:
+        file.write(b"mine\n")
+        first = mounted.machine.done("status", path).splitlines()[0]
+        assert first == "1 file (5 bytes) is only on this machine"
+        assert "open for writing" in str(upload(mounted, "new.txt")["error"])
+        ended = mounted.machine.run("sync", path, "--timeout", "0")
+        assert ended.returncode == 1 and "open for writing" in ended.stderr
+        answers = Workplace(mounted).answers(command="sync", timeout=60)
+        assert next(answers)["left"]["files"] == 1
+    *_, last = answers
+    assert last["exit"] == 0
+    assert mounted.zone.read("new.txt") == b"mine\n"
+    with path.open("r+b") as file, (mounted.root / "y.swp").open("xb") as swap:
+        swap.write(b"never leaves\n")
+        swap.flush()
+        mounted.sync()  # opened, and nothing written
+        file.truncate(1)
+        (mounted.root / "gone.txt").touch()
+        with (mounted.root / "gone.txt").open("wb", buffering=0) as gone:
+            gone.write(b"x")
+            (mounted.root / "gone.txt").unlink()
+            assert set(left(mounted)) == {"new.txt"}
+
+
+def left(mounted: Mounted) -> list[str]:
+    """The names of what is told as not on the service, once removals are."""
+    eventually(lambda: not upload(mounted, "gone.txt"), what="the removal is told")
+    return [each["path"].rpartition("/")[2] for each in mounted.status()["uploads"]]
+
+
 REFUSALS = {
     403: ("NOT_ALLOWED", "your rights", "manager"),
     413: ("FAILED", "larger", "smaller"),

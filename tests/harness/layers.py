@@ -68,6 +68,7 @@ STORES = frozenset(
         "tree.pins",
         "tree.glance",
         "outbox.journal",
+        "outbox.conflicts",
         "outbox.doubts",
         "content.index",
     }
@@ -75,7 +76,7 @@ STORES = frozenset(
 # Names sqlite3 only to turn its exceptions into errno.
 SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})
 
-SYNCHRONOUS = frozenset({"tree", "outbox.journal", "outbox.doubts"})
+SYNCHRONOUS = frozenset({"tree", "outbox.journal", "outbox.conflicts", "outbox.doubts"})
 VAGUE = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "misc"})
 LONGEST = 400  # lines
 

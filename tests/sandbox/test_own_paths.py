@@ -101,7 +101,9 @@ def test_a_deleted_file_is_gone_and_comes_back(zone: Zone, folder: str) -> None:
     assert refusal(zone.content(file["id"])) == (404, "UNKNOWN_FILE")
     assert refusal(zone.person.delete(url)) == (404, "UNKNOWN_FILE")
     deleted = zone.person.get(f"{zone.own}/deleted").json()
-    assert [entry for entry in deleted if entry["id"] == file["id"]] == [{**file, "deleted": True}]
+    assert [entry for entry in deleted if entry["id"] == file["id"]] == [
+        {**file, "deleted": True, "deletedAt": deleted[-1]["deletedAt"]}
+    ]
     restored = zone.person.post(url + "/restore")
     assert (restored.status_code, restored.json()) == (200, file)
     assert zone.content(file["id"]).content == b"one"

@@ -173,14 +173,16 @@ def trash(
     if not found:
         show.line("nothing else is in the trash" if unseen else "nothing is in the trash")
         return
+    told = any(one.get("deleted") for one in found)
+    columns = ["deleted", "last changed by"] if told else ["modified", "by"]
     show.table(
-        ["zone", "was in", "name", "modified", "by", "size", "id"],
+        ["zone", "was in", "name", *columns, "size", "id"],
         [
             [
                 one["zone"],
                 _folder(one.get("parent")),
                 one["name"] + ("/" if one["folder"] else ""),
-                show.when(one["modified"]),
+                _when(one["deleted"] if told else one["modified"]),
                 one["modified_by"],
                 "" if one["folder"] else show.amount(one["size"]),
                 one["id"],
@@ -189,6 +191,10 @@ def trash(
         ],
         right=["size"],
     )
+
+
+def _when(text: str | None) -> str:
+    return show.when(text) if text else ""
 
 
 def _folder(parent: str | None) -> str:

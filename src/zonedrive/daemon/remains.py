@@ -55,7 +55,7 @@ def status(paths: AccountPaths, settings: Settings) -> dict[str, Any]:
     try:
         tree, journal = Tree(database, box), Journal(database, box)
         intents = journal.pending()
-        copies = {conflict.ino for conflict in journal.conflicts()}
+        copies = {conflict.ino for conflict in journal.conflicts.all()}
         entries, folders = tree.counts()
         uploads = [_upload(tree, intent, intent.ino in copies) for intent in intents]
     finally:

@@ -32,8 +32,8 @@ class Bin(Protocol):
     async def entry(self, zone_id: str, entry_id: str) -> Entry:
         """A file or folder, which may be a deleted one."""
 
-    async def deleted(self, zone_id: str) -> list[Entry]:
-        """What is in a zone's trash."""
+    async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
+        """What is in a zone's trash, each with when it was deleted: nanoseconds, 0 for unknown."""
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
         """Out of the trash."""
@@ -63,6 +63,7 @@ class Trash:
         self._zone = zone
         self._mount = mount
         self._deleted: list[tuple[Zone, Entry]] = []  # when it was looked last
+        self._times: dict[str, int] = {}  # by id, when it was deleted; 0: the service does not say
         self._unseen: list[str] = []  # zones that do not show theirs
         self._origins = Origins(service)
 
@@ -70,10 +71,11 @@ class Trash:
         """What is in it, for a command's answer, and the zones of which that cannot be said."""
         await self._look()
         entries = [
-            _object(zone, entry, await self._origins.folder(zone, entry))
+            _object(zone, entry, await self._origins.folder(zone, entry), self._times[entry.id])
             for zone, entry in self._deleted
         ]
         entries.sort(key=lambda one: (one["zone"], one["parent"] or "", one["name"], one["id"]))
+        entries.sort(key=lambda one: self._times[one["id"]], reverse=True)
         return {"entries": entries, "unseen": self._unseen}
 
     async def restore(self, wanted: object) -> list[dict[str, Any]]:
@@ -169,14 +171,15 @@ class Trash:
         self._deleted, self._unseen = [], []
         for zone in zones:
             try:
-                found = await self._service.deleted(zone.id)
+                found = await self._service.deletions(zone.id)
             except ZonedriveError as wrong:
                 if self._zone is not None or not isinstance(wrong, Forbidden | NotFound):
                     wrong.message += f" (zone {zone.name!r})"
                     raise
                 self._unseen.append(zone.name)
                 continue
-            self._deleted += [(zone, entry) for entry in found]
+            self._deleted += [(zone, entry) for entry, _ in found]
+            self._times |= {entry.id: at_ns for entry, at_ns in found}
         self._origins.know(entry for _, entry in self._deleted)
 
     async def _chosen(self, name: str) -> tuple[Zone, Entry]:
@@ -194,14 +197,18 @@ class Trash:
         return found[0]
 
     async def _offer(self, found: Sequence[tuple[Zone, Entry]]) -> str:
-        """What tells them apart: the folder, time and size of each, the newest first."""
-        found = sorted(found, key=lambda pair: -pair[1].modified_ns)
+        """What tells them apart: the folder, time and size of each, the last deleted first."""
+
+        def since(entry: Entry) -> int:
+            return self._times[entry.id] or entry.modified_ns
+
+        found = sorted(found, key=lambda pair: -since(pair[1]))
         told = []
         for zone, entry in found[:OFFERED]:
             folder = await self._origins.folder(zone, entry)
             place = zone.name if folder == "" else f"{zone.name}/{folder or '...'}"
             size = "a folder" if entry.folder else amount(entry.size)
-            moment = datetime.fromtimestamp(entry.modified_ns / 1e9).astimezone()
+            moment = datetime.fromtimestamp(since(entry) / 1e9).astimezone()
             told.append(f"{entry.id} (in {place}, {moment:%Y-%m-%d %H:%M:%S}, {size})")
         more = len(found) - OFFERED
         return ", ".join(told) + (f", {more} more: run 'zonedrive trash'" if more > 0 else "")
@@ -220,7 +227,7 @@ def _folders_first(chosen: Iterable[tuple[Zone, Entry]]) -> list[tuple[Zone, Ent
     return found
 
 
-def _object(zone: Zone, entry: Entry, folder: str | None) -> dict[str, Any]:
+def _object(zone: Zone, entry: Entry, folder: str | None, at_ns: int) -> dict[str, Any]:
     return {
         "zone": zone.name,
         "id": entry.id,
@@ -230,4 +237,5 @@ def _object(zone: Zone, entry: Entry, folder: str | None) -> dict[str, Any]:
         "size": entry.size,
         "modified": timestamp(entry.modified_ns),
         "modified_by": entry.modified_by,
+        "deleted": timestamp(at_ns) if at_ns else None,
     }

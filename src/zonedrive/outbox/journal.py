@@ -13,7 +13,7 @@ than the one it began with leaves the row to the next delivery.
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -23,14 +23,16 @@ from zonedrive.cipher import Box, Clear
 from zonedrive.db import Database, at_rest
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.model import Revision
+from zonedrive.outbox import conflicts
 from zonedrive.outbox.agenda import Agenda
+from zonedrive.outbox.sealing import opened, sealed
 
 _COLUMNS = (
     "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
 )
 _BASE, _ERROR = 4, 11  # columns that are sealed
 _FLAGS = (5, 6, 7, 10, 12)  # columns that are true or false
-_USES = {"base": b"intent base", "error": b"intent error", "by": b"conflict by"}
+_USES = {"base": b"intent base", "error": b"intent error"}
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -56,15 +58,6 @@ class Intent(msgspec.Struct, frozen=True):
         return self.gone and self.place
 
 
-class Conflict(msgspec.Struct, frozen=True):
-    """A local version that was kept beside somebody else's."""
-
-    ino: int  # of the copy
-    original: int  # ino of the file it is a copy of
-    by: str  # user id of whoever made the other version
-    at_ns: int
-
-
 def create_tables(connection: sqlite3.Connection) -> None:
     """The first schema."""
     connection.execute(
@@ -85,16 +78,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
         )
         """
     )
-    connection.execute(
-        """
-        CREATE TABLE conflicts (
-            ino INTEGER PRIMARY KEY,      -- the copy
-            original INTEGER NOT NULL,    -- the file whose name the other version kept
-            by TEXT NOT NULL,             -- user id of its author; sealed
-            at_ns INTEGER NOT NULL        -- when it was noticed (wall clock)
-        )
-        """
-    )
+    conflicts.create_table(connection)
 
 
 def add_parked(connection: sqlite3.Connection) -> None:
@@ -102,34 +86,14 @@ def add_parked(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE intents ADD COLUMN parked INTEGER NOT NULL DEFAULT 0")
 
 
-def add_told(connection: sqlite3.Connection) -> None:
-    """The fifth schema: which conflicts a person has heard of.  Those of before are old news."""
-    connection.execute("ALTER TABLE conflicts ADD COLUMN told INTEGER NOT NULL DEFAULT 1")
-
-
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
     """Whether a row, by column, holds what an intent does, and can be read with that box."""
     try:
-        opened = {name: _opened(box, row.get(name), _USES[name]) for name in ("base", "error")}
-        msgspec.convert({**row, **opened}, Intent, strict=False)
+        texts = {name: opened(box, row.get(name), _USES[name]) for name in ("base", "error")}
+        msgspec.convert({**row, **texts}, Intent, strict=False)
     except (msgspec.ValidationError, Damaged):
         return False
     return True
-
-
-def _sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:
-    """A text as its column keeps it: what names people is encrypted."""
-    return box.seal(text.encode(), use) if text else text
-
-
-def _opened(box: Box, kept: object, use: bytes) -> object:
-    """The text again; rows of former times hold it as it is.  Raises Damaged."""
-    if not isinstance(kept, bytes):
-        return kept
-    try:
-        return box.open(kept, use).decode()
-    except UnicodeDecodeError as wrong:  # encrypted once, and not any more
-        raise Damaged("stored bytes fail their check") from wrong
 
 
 class Journal:
@@ -142,12 +106,13 @@ class Journal:
         self._intents: dict[int, Intent] = {}
         self.changed: Callable[[], None] = lambda: None  # called after every change
         self.agenda = Agenda()
+        self.conflicts = conflicts.Conflicts(database, self._box)
         self.changed_at = float("-inf")  # when something was changed here last (monotonic, s)
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
             values = list(row)
-            values[_BASE] = _opened(self._box, values[_BASE], _USES["base"])
-            values[_ERROR] = _opened(self._box, values[_ERROR], _USES["error"])
+            values[_BASE] = opened(self._box, values[_BASE], _USES["base"])
+            values[_ERROR] = opened(self._box, values[_ERROR], _USES["error"])
             for flag in _FLAGS:
                 values[flag] = bool(values[flag])
             intent = Intent(*values)
@@ -308,48 +273,6 @@ class Journal:
         if old is not None and old.due_ns > now_ns:
             self._put(msgspec.structs.replace(old, due_ns=now_ns))
 
-    # ---- conflicts ----
-
-    def add_conflict(self, conflict: Conflict) -> None:
-        """Remember a copy that was made."""
-        self._database.execute(
-            "INSERT OR REPLACE INTO conflicts (ino, original, by, at_ns, told)"
-            " VALUES (?, ?, ?, ?, 0)",
-            (
-                conflict.ino,
-                conflict.original,
-                _sealed(self._box, conflict.by, _USES["by"]),
-                conflict.at_ns,
-            ),
-        )
-
-    def conflicts(self) -> list[Conflict]:
-        """The copies that were made and still exist."""
-        rows = self._database.execute("SELECT ino, original, by, at_ns FROM conflicts")
-        return [
-            Conflict(ino, original, str(_opened(self._box, by, _USES["by"])), at_ns)
-            for ino, original, by, at_ns in rows
-        ]
-
-    def untold(self) -> set[int]:
-        """The copies that no person has heard of yet."""
-        return {
-            ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE NOT told")
-        }
-
-    def tell(self, copies: Iterable[int]) -> None:
-        """A person has heard of these."""
-        for ino in copies:
-            self._database.execute("UPDATE conflicts SET told = 1 WHERE ino = ?", (ino,))
-
-    def pass_conflict(self, ino: int, heir: int) -> None:
-        """Another inode takes over the copy's identity."""
-        self._database.execute("UPDATE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
-
-    def drop_conflict(self, ino: int) -> None:
-        """The copy is gone."""
-        self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))
-
     # ---- inside ----
 
     def _change(self, ino: int, **fields: object) -> Intent:
@@ -366,8 +289,8 @@ class Journal:
     def _put(self, intent: Intent) -> None:
         self._remember(intent.ino)
         values = list(msgspec.structs.astuple(intent))
-        values[_BASE] = _sealed(self._box, intent.base, _USES["base"])
-        values[_ERROR] = _sealed(self._box, intent.error, _USES["error"])
+        values[_BASE] = sealed(self._box, intent.base, _USES["base"])
+        values[_ERROR] = sealed(self._box, intent.error, _USES["error"])
         self._database.execute(
             f"INSERT OR REPLACE INTO intents ({_COLUMNS})"  # noqa: S608 - constants only
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -73,6 +73,11 @@ VERSION_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What a version tells, and the member of an answer that is taken for it unless `fields` says."""
 
+FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
+    {"versions": VERSION_FIELDS, "deleted": MappingProxyType({"deleted_at": None})}
+)
+"""What `fields` may tell the place of, for each operation that has them, and where it is else."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -93,7 +98,7 @@ class Operation:
     query: Mapping[str, str]
     body: object
     answer: str
-    fields: Mapping[str, str] = field(default_factory=lambda: VERSION_FIELDS)
+    fields: Mapping[str, str] = field(default_factory=dict)
 
     def request(self, values: Mapping[str, str]) -> Request:
         """The request for `values`, a text for each placeholder that the operation may use.

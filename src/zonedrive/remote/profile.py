@@ -21,9 +21,9 @@ from zonedrive.remote import sign_on
 from zonedrive.remote.address import PLACEHOLDER
 from zonedrive.remote.operations import (
     CHARACTERS,
+    FIELDS,
     KINDS,
     OPERATIONS,
-    VERSION_FIELDS,
     Kind,
     Operation,
     Profile,
@@ -138,7 +138,7 @@ class _Check:
 
     def _table(self, where: Where, table: dict[str, Any]) -> Operation:
         name, kind = ".".join(where), OPERATIONS[where[0]]
-        keys = (*_KEYS, "fields") if where[0] == "versions" else _KEYS
+        keys = (*_KEYS, "fields") if where[0] in FIELDS else _KEYS
         for key in table:
             if key not in keys:
                 raise self.error(f"{name}: unknown key {key!r}", (*where, key),
@@ -233,12 +233,13 @@ class _Check:
         there = (*where, "fields")
         if not isinstance(fields, dict):
             raise self.error(f"{where[0]}: fields must be a table of texts", there)
+        known = FIELDS.get(where[0], {})
         for key, value in fields.items():
-            if key not in VERSION_FIELDS:
+            if key not in known:
                 raise self.error(f"{where[0]}: unknown field {key!r}", (*there, key),
-                                 remedy=f"the fields are {', '.join(VERSION_FIELDS)}")  # fmt: skip
+                                 remedy=f"the fields are {', '.join(known)}")  # fmt: skip
             self._dotted((*there, key), value)
-        return {**VERSION_FIELDS, **fields}
+        return {**{key: path for key, path in known.items() if path is not None}, **fields}
 
     def _placeholders(self, where: Where, kind: Kind, found: Operation) -> None:
         self._known(where, kind, "path", [found.path])

@@ -20,6 +20,7 @@ from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote import calls, lines, sockets, tls, wire
 from zonedrive.remote.address import base_url, fill_path
 from zonedrive.remote.calls import Calls
+from zonedrive.remote.deletions import DOING, Deletions
 from zonedrive.remote.direct import Direct
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.link import Link, State
@@ -238,13 +239,13 @@ class Service:
 
     async def deleted(self, zone_id: str) -> list[Entry]:
         """What is in a zone's trash."""
-        doing = "listing deleted entries"
+        return [entry for entry, _ in await self.deletions(zone_id)]
 
-        def items(value: object) -> list[wire.WireEntry]:
-            return wire.items_of(value, wire.WireEntry, doing)
-
-        found = await self._known("deleted", {"zone": zone_id}, items, doing)
-        return wire.entries(found, doing, zone_id=zone_id)
+    async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
+        """What is in a zone's trash, and when each was deleted: nanoseconds, 0 for unknown."""
+        reading = Deletions(self._profile.operation("deleted"))
+        found = await self._known("deleted", {"zone": zone_id}, reading.items, DOING)
+        return reading.told(found, zone_id)
 
     async def zone_log(self, zone_id: str) -> list[dict[str, object]]:
         """The messages of a zone's log as they come: their fields are not published."""

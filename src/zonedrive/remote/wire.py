@@ -132,7 +132,7 @@ def version_items(value: object, fields: Mapping[str, str], doing: str) -> list[
     if not isinstance(value, list):
         raise BadAnswer(f"{doing}: the answer is not an array")
     return [
-        WireVersion(**{_VERSION[name]: _member(item, path) for name, path in fields.items()})
+        WireVersion(**{_VERSION[name]: member(item, path) for name, path in fields.items()})
         for item in value
     ]
 
@@ -153,7 +153,7 @@ _VERSION = {
 }
 
 
-def _member(value: object, path: str) -> object:
+def member(value: object, path: str) -> object:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value

@@ -150,9 +150,18 @@ class Entries:
         )
 
     def trash(self, zone_id: str) -> list[Row]:
-        """What was deleted, without what went along with a deleted folder."""
+        """What was deleted, without what went along with a deleted folder.
+
+        `deleted_us`: when, as the zone's log has it.
+        """
         return self._database.all(
-            "SELECT * FROM entries WHERE zone_id = ? AND trash_id = id ORDER BY serial", zone_id
+            """SELECT entries.*, gone.at_us AS deleted_us FROM entries
+               LEFT JOIN (
+                 SELECT entry_id, max(at_us) AS at_us FROM zone_log
+                 WHERE zone_id = ?1 AND event = 'Deleted' GROUP BY entry_id
+               ) AS gone ON gone.entry_id = entries.id
+               WHERE zone_id = ?1 AND trash_id = id ORDER BY serial""",
+            zone_id,
         )
 
     def versions(self, entry_id: str) -> list[Version]:

@@ -8,7 +8,8 @@ from datetime import datetime
 from zonedrive.errors import Unavailable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
-from zonedrive.outbox.journal import Conflict, Intent
+from zonedrive.outbox.conflicts import Conflict
+from zonedrive.outbox.journal import Intent
 from zonedrive.outbox.verdict import copy_mark
 from zonedrive.tree.inode import Inode, Kind
 from zonedrive.tree.listing import fields_of
@@ -35,7 +36,7 @@ class Conflicts:
         with core.transaction():
             core.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
             core.journal.rebase(inode.ino, None)
-            core.journal.add_conflict(Conflict(inode.ino, inode.ino, "", time.time_ns()))
+            core.journal.conflicts.add(Conflict(inode.ino, inode.ino, "", time.time_ns()))
         reached(Place.MADE_ANEW)
 
     def set_aside(self, intent: Intent, inode: Inode, found: Entry) -> None:
@@ -71,7 +72,7 @@ class Conflicts:
             core.journal.content(
                 copy.ino, intent.generation, intent.size, base=None, held=False, due_ns=now
             )
-            core.journal.add_conflict(Conflict(copy.ino, inode.ino, found.modified_by, now))
+            core.journal.conflicts.add(Conflict(copy.ino, inode.ino, found.modified_by, now))
             core.journal.done(intent, content=True)
             identity.follow(core, inode, found)
         reached(Place.COPY_RECORDED)
@@ -88,7 +89,7 @@ class Conflicts:
         with core.transaction():
             core.tree.move(inode, inode.parent, name)
             theirs = self._show(found, inode.parent, old)
-            core.journal.add_conflict(
+            core.journal.conflicts.add(
                 Conflict(inode.ino, theirs.ino, found.modified_by, time.time_ns())
             )
             intent = core.journal.get(inode.ino)

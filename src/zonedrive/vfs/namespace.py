@@ -296,7 +296,7 @@ class Namespace:
         if inode.is_folder and core.tree.children(inode.ino):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
         intent = core.journal.get(inode.ino)
-        core.journal.drop_conflict(inode.ino)
+        core.journal.conflicts.drop(inode.ino)
         if inode.is_new and core.doubts.get(inode.ino) is None:
             core.tree.unlink(inode)
             core.journal.drop(inode.ino)

@@ -65,7 +65,7 @@ class Renaming:
                 raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
             with core.transaction():
                 if not core.stays_local(new_folder, wanted):
-                    core.journal.drop_conflict(inode.ino)  # somebody has seen to it
+                    core.journal.conflicts.drop(inode.ino)  # somebody has seen to it
                 if target is not None:
                     self._replace(inode, target)
                 elif former not in (None, inode) and not inode.is_folder:
@@ -115,7 +115,7 @@ class Renaming:
         moved = intent is not None and intent.place
         identity.disown(core, inode)
         core.doubts.pass_on(target.ino, inode.ino)
-        core.journal.pass_conflict(target.ino, inode.ino)
+        core.journal.conflicts.pass_on(target.ino, inode.ino)
         if intent is not None:
             core.journal.drop(target.ino)
             if not self._files.is_open(target.ino):

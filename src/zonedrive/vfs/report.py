@@ -19,6 +19,7 @@ from zonedrive.vfs.uploads import Uploads
 from zonedrive.vfs.xattrs import state_of
 
 VAIN = 7  # attempts in a row: with the pauses between them, most of a minute
+WRITTEN = 0  # the number of no change
 URGENCY = ("failed", "uploading", "conflict", "pending")
 """What a person is to see first, where not everything is shown."""
 
@@ -90,7 +91,7 @@ class Report:
 
     def left(self) -> dict[str, int]:
         """files, changes and bytes that are not on the service; also when the stores are closed."""
-        return _counts(self._core.journal.pending())
+        return _counts(self._waiting())
 
     @property
     def changed(self) -> trio.Event:
@@ -129,16 +130,16 @@ class Report:
 
     def copies(self) -> set[int]:
         """The inodes of `conflicts`."""
-        return {conflict.ino for conflict in self._core.journal.conflicts()}
+        return {conflict.ino for conflict in self._core.journal.conflicts.all()}
 
     def untold(self) -> set[int]:
         """Those of them that no person has been told of."""
-        return self._core.journal.untold()
+        return self._core.journal.conflicts.untold()
 
     def tell(self, copies: Iterable[int]) -> None:
         """A person has been told of these; kept over restarts.  Raises OSError, StoreError."""
         with self._core.transaction():
-            self._core.journal.tell(copies)
+            self._core.journal.conflicts.tell(copies)
 
     def state(self, ino: int) -> str:
         """The state of one entry, as its extended attribute says it."""
@@ -147,7 +148,7 @@ class Report:
     def conflicts(self) -> list[dict[str, Any]]:
         """The conflict copies that still exist: path, original, by, at (ns)."""
         core, found = self._core, []
-        for conflict in core.journal.conflicts():
+        for conflict in core.journal.conflicts.all():
             copy = core.tree.find(conflict.ino)
             if copy is None or copy.parent == NOWHERE:
                 continue
@@ -188,6 +189,8 @@ class Report:
                 and not (intent.held or intent.attempts or intent.due_ns <= now)
             ]:
                 self._dispatcher.hurry(settling)
+            if any(intent.seq == WRITTEN for intent in left):
+                return False
             if any(self._core.journal.get(ino) is None for ino in self._dispatcher.running):
                 return False  # removed here while on its way: its end may leave something to undo
             return self._dispatcher.stuck(vain) or all(
@@ -210,9 +213,28 @@ class Report:
             "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
         }
 
+    def _waiting(self) -> list[Intent]:
+        """What the service is to hear of, oldest change first.
+
+        Also what a program has written and not closed yet, in the place of the intent that it has
+        not: `held`, with WRITTEN for a number.
+        """
+        core = self._core
+        written = [
+            Intent(ino, WRITTEN, opened.session.generation, opened.session.size, held=True)
+            for ino, opened in core.opened.items()
+            if opened.session is not None
+            and opened.session.dirty
+            and core.journal.get(ino) is None
+            and (inode := core.tree.find(ino)) is not None
+            and inode.parent != NOWHERE
+            and not inode.local
+        ]
+        return written + core.journal.pending()
+
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
         """The intents about these inodes and what is in them."""
-        intents = self._core.journal.pending()
+        intents = self._waiting()
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:
             return intents

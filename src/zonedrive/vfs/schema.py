@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from zonedrive.cipher import Box
 from zonedrive.db import Connection
-from zonedrive.outbox import doubts, journal
+from zonedrive.outbox import conflicts, doubts, journal
 from zonedrive.tree import pins, store
 
 
@@ -25,7 +25,7 @@ def _third(connection: Connection) -> None:
     store.add_marks(connection)
 
 
-SCHEMAS = (_first, _second, _third, pins.create_table, journal.add_told)
+SCHEMAS = (_first, _second, _third, pins.create_table, conflicts.add_told)
 """`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
 
 ONLY_HERE = {"inodes": store.ONLY_HERE}

@@ -239,6 +239,7 @@ class Sessions:
             session.file.close()
         if self._core.tree.get(opened.ino).generation != session.generation:
             self._core.drop_bytes(opened.ino, session.generation)
+        self._dispatcher.wake()  # who waits until everything is sent waits for this no longer
 
     async def delivered(self, opened: OpenFile) -> None:
         """Wait until the service has what was committed.  Raises its refusal."""

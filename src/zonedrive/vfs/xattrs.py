@@ -21,7 +21,7 @@ def state_of(core: Core, inode: Inode) -> str:
     opened = core.opened.get(inode.ino)
     if opened is not None and opened.session is not None:
         return "pending"
-    if any(each.ino == inode.ino for each in core.journal.conflicts()):
+    if any(each.ino == inode.ino for each in core.journal.conflicts.all()):
         return "conflict"
     if inode.kind is not Kind.FILE:
         return "cached" if inode.listed else "remote"

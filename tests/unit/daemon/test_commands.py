@@ -102,9 +102,9 @@ class Service:
     async def zones(self) -> list[Zone]:
         return [Zone("z1", "One", "r1"), Zone("z2", "Shut", "r2", accessible=False)]
 
-    async def deleted(self, zone_id: str) -> list[Entry]:
+    async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
         assert zone_id == "z1"
-        return [Entry(f"e{n}", "z1", "r1", name, False) for n, name in enumerate("abb")]
+        return [(Entry(f"e{n}", "z1", "r1", name, False), 0) for n, name in enumerate("abb")]
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool) -> Entry:
         self.restored.append(entry_id)

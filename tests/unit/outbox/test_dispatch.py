@@ -11,9 +11,10 @@ import trio.testing
 
 from zonedrive.db import Database
 from zonedrive.errors import Forbidden, Unavailable
+from zonedrive.outbox.conflicts import add_told
 from zonedrive.outbox.dispatch import BIG, SMALL, Dispatcher
 from zonedrive.outbox.fold import Place, Step, Subject
-from zonedrive.outbox.journal import Journal, add_parked, add_told, create_tables
+from zonedrive.outbox.journal import Journal, add_parked, create_tables
 from zonedrive.outbox.planning import Chains
 
 PATIENCE = 10

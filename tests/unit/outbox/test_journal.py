@@ -8,7 +8,8 @@ import pytest
 
 from zonedrive.db import Database
 from zonedrive.model import Revision
-from zonedrive.outbox.journal import Conflict, Intent, Journal, add_parked, add_told, create_tables
+from zonedrive.outbox.conflicts import Conflict, add_told
+from zonedrive.outbox.journal import Intent, Journal, add_parked, create_tables
 
 R1, R2 = Revision("1"), Revision("2")
 
@@ -117,8 +118,8 @@ def test_a_failed_transaction_leaves_the_journal_as_it_was(journal: Journal) -> 
 def test_conflicts_are_listed_until_their_copy_goes(journal: Journal) -> None:
     """A conflict copy stays on the list as long as it exists."""
     with journal.transaction():
-        journal.add_conflict(Conflict(8, 5, "bob", 42))
-    assert journal.conflicts() == [Conflict(8, 5, "bob", 42)]
+        journal.conflicts.add(Conflict(8, 5, "bob", 42))
+    assert journal.conflicts.all() == [Conflict(8, 5, "bob", 42)]
     with journal.transaction():
-        journal.drop_conflict(8)
-    assert journal.conflicts() == []
+        journal.conflicts.drop(8)
+    assert journal.conflicts.all() == []

@@ -205,6 +205,23 @@ async def test_versions_with_other_members(stage: Stage) -> None:
     assert (second.version, second.modified_ns, second.size) == ("1", 0, 0)
 
 
+async def test_when_something_was_deleted_is_where_the_profile_says(stage: Stage) -> None:
+    """It is not published: without a word in the profile nothing is taken for it."""
+    said = [
+        {"id": "a", "name": "a", "folder": False, "gone": {"at": "2026-01-01T00:00:00Z"}},
+        {"id": "b", "name": "b", "folder": False, "gone": "yesterday"},
+        {"no id": 1},
+        5,
+    ]
+    service = stage.service(lambda request: httpx.Response(200, json=said))
+    table = '[deleted]\npath = "/api/{zone}"\n'
+    for fields, at in (('fields = { deleted_at = "gone.at" }\n', 1767225600 * 10**9), ("", 0)):
+        service._profile = parse_profile(table + fields, "ours", "ours.toml")
+        found = await service.deletions("z")
+        assert [(entry.id, at_ns) for entry, at_ns in found] == [("a", at), ("b", 0)]
+        assert await service.deleted("z") == [entry for entry, _ in found]
+
+
 async def test_the_zone_log_comes_as_it_is(stage: Stage) -> None:
     """Its fields are not published, so none is taken for anything."""
     messages = [{"id": "2", "text": "x", "odd": [1]}, {"no id": True}]

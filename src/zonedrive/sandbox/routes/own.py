@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from zonedrive.sandbox import entries, intake
 from zonedrive.sandbox.answers import json_response
+from zonedrive.sandbox.clock import iso
 from zonedrive.sandbox.database import Row
 from zonedrive.sandbox.entries import Entries
 from zonedrive.sandbox.errors import ApiError, bad_argument
@@ -158,7 +159,12 @@ async def deleted(request: Request, caller: Caller) -> Response:
     """GET …/deleted: what was deleted, without what went along with a deleted folder."""
     zone_id = enter(request, caller, Level.ADD)
     rows = deployment(request).entries.trash(zone_id)
-    return json_response([entries.wire(row) for row in rows])
+    return json_response(
+        [
+            entries.wire(row) | {"deletedAt": row["deleted_us"] and iso(row["deleted_us"])}
+            for row in rows
+        ]
+    )
 
 
 async def set_member(request: Request, caller: Caller) -> Response:

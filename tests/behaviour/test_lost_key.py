@@ -58,8 +58,8 @@ def test_bytes_that_wait_for_a_lost_key(waiting: Mounted) -> None:
     """The doctor names it, a logon refuses to look well, and with the key back all is sent."""
     machine = waiting.machine
     before = take_key(machine)
-    for command in (("mount", waiting.path), ("status",)):
-        assert GONE in machine.run(*command).stderr
+    assert GONE in machine.run("mount", waiting.path).stderr
+    assert f"1 file (5 bytes) not on the service yet: {GONE}" in machine.run("status").stderr
     code, bad = doctor(machine)
     assert code == 1
     assert "BAD  key: it is gone, and what is kept here cannot be read without it" in bad
@@ -95,6 +95,16 @@ def test_no_new_key_for_what_has_one(waiting: Mounted, broken: str) -> None:
     waiting.mount()
     found = [path.read_bytes() for path in waiting.path.rglob("lost+found/*") if path.is_file()]
     assert b"12345" in found
+
+
+def test_beginning_anew_without_key_and_database(waiting: Mounted) -> None:
+    """Where both are lost for good, what the remedy says does work."""
+    machine = waiting.machine
+    take_key(machine)
+    (machine.state / "tree.db").write_bytes(b"no database" * 500)
+    assert machine.run("logoff").returncode == 1
+    machine.done("logoff", "--discard")
+    assert not machine.state.exists()
 
 
 def test_another_key(waiting: Mounted) -> None:

@@ -105,5 +105,5 @@ def test_files_that_lost_their_names_are_not_destroyed_unseen(mounted: Mounted) 
         assert ended.returncode == 1 and "1 file in lost+found is only on this" in ended.stderr
         mounted.unmount() if mounted.is_mounted() else None
     assert "1 file in lost+found of alice" in log_on(mounted, "bob").stderr
-    machine.done("logoff", "--discard")
+    assert "; dropped 1 file in lost+found" in machine.done("logoff", "--discard")
     assert not machine.state.exists()

@@ -16,7 +16,7 @@ from zonedrive.cli import control, show
 from zonedrive.cli.browser import Seat
 from zonedrive.cli.exits import NOT_LOGGED_ON
 from zonedrive.cli.options import Text, account_option, timeout_option
-from zonedrive.errors import CredentialsRefused, ZonedriveError
+from zonedrive.errors import CredentialsRefused, StoreError, ZonedriveError
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
@@ -229,7 +229,12 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     for folder in (paths.state, paths.cache):
         if said := remains.read_only(folder):
             raise ZonedriveError(f"nothing can be destroyed: {said}")
-    left, remedy = _wait(paths, timeout)
+    try:
+        left, remedy = _wait(paths, timeout)
+    except StoreError:
+        if not discard:
+            raise
+        left, remedy = local.Backlog(), ""  # it cannot be counted, and shall not be kept
     store = open_store(paths)
     if left.files and not discard:
         mounted = control.running(paths)
@@ -239,7 +244,8 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
                 f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
             )
         raise _refusal(left, remedy, mounted=mounted)
-    if (lost := backlog.lost(paths)) and not discard:
+    lost = backlog.lost(paths)
+    if lost and not discard:
         raise ZonedriveError(
             f"{show.count(lost, 'file')} in lost+found {'is' if lost == 1 else 'are'} only on this"
             " machine",
@@ -251,7 +257,10 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     trio.run(_end_at_service, found, store)
     if wrong := local.destroy(paths, store, lost=discard):
         show.complain(f"the account's secrets could not be destroyed: {wrong}; remove them there")
-    show.say(f"logged off from {found.base_url}" + (f"; dropped {left}" if left.files else ""))
+    dropped = [str(left)] if left.files else []
+    dropped += [f"{show.count(lost, 'file')} in lost+found"] if lost else []
+    said = f"; dropped {' and '.join(dropped)}" if dropped else ""
+    show.say(f"logged off from {found.base_url}{said}")
 
 
 def _way(idp: str | None, personal_id: str | None, password_stdin: bool) -> "Offer | None":

@@ -4,6 +4,7 @@ Must not change anything here, nor start what runs in a daemon.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import trio
@@ -12,12 +13,14 @@ from zonedrive import config
 from zonedrive.config import Settings
 from zonedrive.daemon import remains
 from zonedrive.daemon.answers import zone_objects
+from zonedrive.daemon.backlog import at_rest
 from zonedrive.daemon.build import build, connect
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.trash import Trash
 from zonedrive.db import is_unwritable
 from zonedrive.errors import StoreError
 from zonedrive.logon.account import Account
+from zonedrive.logon.local import Backlog
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
@@ -36,6 +39,7 @@ def status(paths: AccountPaths) -> dict[str, Any]:
         found = _left(account, settings, paths)
     except (OSError, StoreError) as wrong:
         if not is_unwritable(wrong):
+            _raise_with_backlog(paths, wrong)
             raise
         found = remains.status(paths, settings)
     return {
@@ -46,6 +50,16 @@ def status(paths: AccountPaths) -> dict[str, Any]:
         **found,
         "state": "offline",
     }
+
+
+def _raise_with_backlog(paths: AccountPaths, wrong: Exception) -> None:
+    """Where the stores cannot be read for want of a key, what waits in them can be counted."""
+    left = Backlog()
+    with suppress(StoreError):  # damaged as well
+        left = at_rest(paths)
+    if isinstance(wrong, StoreError) and left.files:
+        said = f"{left} not on the service yet: {wrong.message}"
+        raise StoreError(said, remedy=wrong.remedy) from wrong
 
 
 def _left(account: Account, settings: Settings, paths: AccountPaths) -> dict[str, Any]:

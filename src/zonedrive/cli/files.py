@@ -222,9 +222,9 @@ def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -
 @account_option
 @click.option("--zone", metavar="NAME", help="Only look in this zone.")
 def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
-    """Bring back deleted entries, by the name or id that 'zonedrive trash' shows.
+    """Bring back deleted entries, by the name, path or id that 'zonedrive trash' shows.
 
-    Where several have the same name, give the id.  Needs no mount.
+    Where several have the same name, give the path or the id.  Needs no mount.
     """
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
     for one in _asked(account, request)["restored"]:

@@ -61,7 +61,8 @@ def verdict(found: dict[str, Any], *, part: bool) -> str:
         return f"{len(staying)} of these stay on this machine"
     if not waiting:
         return f"everything{' there' if part else ''} is on the service"
-    files = outbox.get("files", waiting)  # who looks without a daemon cannot tell
+    # Who looks without a daemon cannot tell, and one that has ended knew of more.
+    files = min(waiting, outbox.get("files", waiting))
     left = {"files": waiting, "changes": waiting - files, "bytes": outbox["bytes"]}
     said = f"{unsent(left)} {verb(waiting)} only on this machine"
     if outbox["failed"] == waiting:

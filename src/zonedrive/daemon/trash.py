@@ -51,6 +51,9 @@ class Mount(Protocol):
     def require_vacant(self, entry: Entry) -> None:
         """Raise AlreadyExists where the entry's name is in use."""
 
+    def folder(self, zone_id: str, entry_id: str) -> Entry | None:
+        """A folder as far as it is known here."""
+
     async def appear(self, entry: Entry) -> str:
         """Show what came back; its path, or its name alone."""
 
@@ -65,7 +68,7 @@ class Trash:
         self._deleted: list[tuple[Zone, Entry]] = []  # when it was looked last
         self._times: dict[str, int] = {}  # by id, when it was deleted; 0: the service does not say
         self._unseen: list[str] = []  # zones that do not show theirs
-        self._origins = Origins(service)
+        self._origins = Origins(service) if mount is None else Origins(service, mount.folder)
 
     async def answer(self) -> dict[str, Any]:
         """What is in it, for a command's answer, and the zones of which that cannot be said."""
@@ -183,10 +186,11 @@ class Trash:
         self._origins.know(entry for _, entry in self._deleted)
 
     async def _chosen(self, name: str) -> tuple[Zone, Entry]:
-        """The deleted entry of that id, or else the only one of that name."""
+        """The deleted entry of that id, or else the only one of that name or path."""
         by_id = [pair for pair in self._deleted if pair[1].id == name]
-        by_name = [pair for pair in self._deleted if pair[1].name == name]
-        found = by_id or by_name
+        found = by_id or [pair for pair in self._deleted if pair[1].name == name]
+        if not found and "/" in name:
+            found = [pair for pair in self._deleted if await self._was_at(name, *pair)]
         if not found:
             raise NotFound(f"{name!r} is not in the trash", remedy="run 'zonedrive trash'")
         if len(found) > 1:
@@ -195,6 +199,12 @@ class Trash:
                 remedy=f"give an id: {await self._offer(found)}",
             )
         return found[0]
+
+    async def _was_at(self, path: str, zone: Zone, entry: Entry) -> bool:
+        """Whether that is its path, with the zone or in it."""
+        if path.rpartition("/")[2] != entry.name:
+            return False
+        return path in ((whole := await self._origins.path(zone, entry)), whole.partition("/")[2])
 
     async def _offer(self, found: Sequence[tuple[Zone, Entry]]) -> str:
         """What tells them apart: the folder, time and size of each, the last deleted first."""

@@ -60,6 +60,13 @@ class Returning:
         if there is not None and there.remote_id != entry.id:
             raise AlreadyExists("restoring: the name is taken")
 
+    def folder(self, zone_id: str, entry_id: str) -> Entry | None:
+        """A folder of the service as it was heard of last, None where it never was."""
+        inode = self._core.tree.by_remote(zone_id, entry_id)
+        if inode is None or inode.remote_parent is None or inode.remote_name is None:
+            return None
+        return Entry(entry_id, zone_id, inode.remote_parent, inode.remote_name, folder=True)
+
     async def appear(self, entry: Entry) -> str:
         """Show an entry that came back on the service, at once.
 

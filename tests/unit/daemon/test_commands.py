@@ -77,6 +77,9 @@ class Returning:
     def require_vacant(self, entry: Entry) -> None:
         pass
 
+    def folder(self, zone_id: str, entry_id: str) -> Entry | None:
+        return None
+
     async def appear(self, entry: Entry) -> str:
         return f"shown/{entry.name}"
 
@@ -349,11 +352,14 @@ async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> Non
     with pytest.raises(ZonedriveError, match="2 entries called 'b' were deleted") as several:
         await daemon.ask("restore", entries=["b"])
     assert several.value.remedy.count("(in One, 1970-01-0") == 2
-    with pytest.raises(NotFound, match="not in the trash"):
-        await daemon.ask("restore", entries=["c"])
+    for name in ("c", "One/c", "One/x/a", "x/a"):
+        with pytest.raises(NotFound, match="not in the trash"):
+            await daemon.ask("restore", entries=[name])
     with pytest.raises(NotFound, match="no zone 'Nowhere'"):
         await daemon.ask("trash", zone="Nowhere")
     assert daemon.service.restored == ["e0", "e2"]
+    await daemon.ask("restore", entries=["One/a"])
+    assert daemon.service.restored.pop() == "e0"
 
 
 async def test_a_logon_is_heard_of(daemon: Daemon) -> None:

@@ -72,6 +72,21 @@ def test_a_folder_is_safe_whatever_editors_leave_in_it(mounted: Mounted) -> None
 
 
 @pytest.mark.mount("settle=600")
+def test_without_a_mount_the_answer_is_the_same(mounted: Mounted) -> None:
+    """A removal that waits is no file that is only here; what stays here is still counted."""
+    (mounted.root / "notes.txt").unlink()
+    (mounted.root / "y.swp").write_bytes(b"edits\n")
+    mounted.unmount("--now")
+    said = mounted.machine.done("status").splitlines()
+    assert said[0] == "1 change (new folders, renames, removals) is only on this machine"
+    assert f"local    1 file stays on this machine (local_only), {mounted.root.name}/y.swp" in said
+    assert set(mounted.status()["outbox"]) == {
+        "pending", "uploading", "failed", "conflicts", "bytes",
+    }  # fmt: skip
+    assert "local" not in mounted.status()
+
+
+@pytest.mark.mount("settle=600")
 def test_a_file_without_versions_says_why(mounted: Mounted) -> None:
     """Not uploaded yet, or never: no empty table."""
     new = mounted.root / "new.txt"

@@ -121,7 +121,7 @@ class Look:
             from zonedrive.daemon import unmounted
 
             try:
-                return unmounted.status(self._paths)
+                return unmounted.status(self._paths, self._request.get("most"))
             except AlreadyRunning:  # a daemon is just coming up, or going
                 if time.monotonic() > end:
                     raise

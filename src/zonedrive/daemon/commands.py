@@ -104,9 +104,7 @@ class Commands:
             if one.stays or one.what
         ]
         inos = {one.inode.ino for one in places or () if one.inode is not None and one.stays}
-        local = [one for one in files.places.staying(roots) if one.ino not in inos]
-        some = self._parts.tree.path(local[0].ino) if local else ""
-        return {"named": named, "local": {"files": len(local), "path": some}}
+        return {"named": named, "local": files.places.local(roots, inos)}
 
     def _why(self) -> dict[str, str]:
         """Why the service is not online."""

@@ -28,15 +28,16 @@ from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import Service
 
 
-def status(paths: AccountPaths) -> dict[str, Any]:
+def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     """The contract's object: not mounted, hence offline; what waits in the outbox.
 
+    With `most` it is for people, as a daemon's answer is.
     Raises NotLoggedOn, StoreError, or AlreadyRunning while a daemon is starting or ending.
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
     try:
-        found = _left(account, settings, paths)
+        found = _left(account, settings, paths, most)
     except (OSError, StoreError) as wrong:
         if not is_unwritable(wrong):
             _raise_with_backlog(paths, wrong)
@@ -62,12 +63,16 @@ def _raise_with_backlog(paths: AccountPaths, wrong: Exception) -> None:
         raise StoreError(said, remedy=wrong.remedy) from wrong
 
 
-def _left(account: Account, settings: Settings, paths: AccountPaths) -> dict[str, Any]:
+def _left(
+    account: Account, settings: Settings, paths: AccountPaths, most: int | None
+) -> dict[str, Any]:
     lock = Lock(paths.lock, paths.account)
     lock.take(paths.state)
     try:
         parts = build(account, settings, paths)
-        found = parts.files.report.status()
+        found = parts.files.report.status(most=most)
+        if most is not None:
+            found["local"] = parts.files.places.local()
         trio.run(parts.aclose)
         parts.close()
     finally:

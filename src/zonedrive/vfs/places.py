@@ -5,7 +5,7 @@ Must not know which command asks.
 INVARIANT: of what stays on this machine it is never left open that it does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
@@ -119,11 +119,19 @@ class Places:
         above = f"{tree.path(folder.ino)}/" if folder is not None else ""
         return f"{above}{inode.remote_name or inode.name}"
 
-    def staying(self, under: Iterable[int] | None = None) -> list[Inode]:
-        """The files in these folders, or of the mount, that have a name of `local_only`.
+    def local(
+        self, under: Iterable[int] | None = None, but: Container[int] = ()
+    ) -> dict[str, int | str]:
+        """How many `files` in these folders, or of the mount, have a name of `local_only`.
 
-        Without those in lost+found, which are told of by themselves.
+        With the `path` of one of them.  Without those in lost+found, which are told of by
+        themselves, and those of the numbers `but`.
         """
+        found = [inode for inode in self._staying(under) if inode.ino not in but]
+        some = self._core.tree.path(found[0].ino) if found else ""
+        return {"files": len(found), "path": some}
+
+    def _staying(self, under: Iterable[int] | None) -> list[Inode]:
         core = self._core
         waiting = {intent.ino for intent in core.journal.pending()}
         parked = {intent.ino for intent in core.journal.all() if intent.parked}

@@ -20,6 +20,13 @@ def test_a_logoff_sends_what_waits_and_unmounts(mounted: Mounted) -> None:
     assert not mounted.machine.cache.exists()
 
 
+def test_a_logoff_says_what_was_on_this_machine_alone(mounted: Mounted) -> None:
+    """By a name of `local_only`: it goes with the account, and not without a word."""
+    (mounted.root / "notes.txt~").write_bytes(b"never sent")
+    said = mounted.machine.done("logoff")
+    assert said.endswith("; dropped 1 file of local_only\n")
+
+
 def test_a_logoff_refuses_to_lose_what_cannot_be_sent(mounted: Mounted) -> None:
     """It ends within its timeout, says how much there is, and leaves the mount working."""
     with mounted.deployment.faulty(status=503, method="POST"):

@@ -50,6 +50,7 @@ def test_nothing_cached_is_shown_to_another_user(mounted: Mounted) -> None:
     machine = mounted.machine
     (mounted.root / NAME).write_bytes(b"12345")
     (mounted.root / NAME).read_bytes()
+    (mounted.root / "notes.txt~").write_bytes(b"never sent")
     mounted.sync()
     mounted.unmount()
     before = {path for path in machine.cache.rglob("*") if path.is_file()}
@@ -60,7 +61,7 @@ def test_nothing_cached_is_shown_to_another_user(mounted: Mounted) -> None:
     ended = log_on(mounted, "carol")
     assert ended.returncode == 0
     assert f"what was kept here of alice@{world.DOMAIN} at" in ended.stderr
-    assert "is destroyed" in ended.stderr
+    assert "is destroyed: cache, names, data key, and 1 file of local_only" in ended.stderr
     assert not any(path.exists() for path in before)
     assert not list(machine.state.glob("tree.db*"))
     machine.done("logoff", "--account", "other")

@@ -244,7 +244,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
                 f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
             )
         raise _refusal(left, remedy, mounted=mounted)
-    lost = backlog.lost(paths)
+    lost, kept = backlog.lost(paths), backlog.local(paths)
     if lost and not discard:
         raise ZonedriveError(
             f"{show.count(lost, 'file')} in lost+found {'is' if lost == 1 else 'are'} only on this"
@@ -259,6 +259,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
         show.complain(f"the account's secrets could not be destroyed: {wrong}; remove them there")
     dropped = [str(left)] if left.files else []
     dropped += [f"{show.count(lost, 'file')} in lost+found"] if lost else []
+    dropped += [f"{show.count(kept, 'file')} of local_only"] if kept else []
     said = f"; dropped {' and '.join(dropped)}" if dropped else ""
     show.say(f"logged off from {found.base_url}{said}")
 

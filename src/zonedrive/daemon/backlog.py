@@ -12,7 +12,7 @@ from zonedrive.logon.former import Premises
 from zonedrive.logon.local import Backlog
 from zonedrive.outbox import journal
 from zonedrive.paths import AccountPaths
-from zonedrive.tree.glance import lost_files, may_be_sealed
+from zonedrive.tree.glance import local_files, lost_files, may_be_sealed
 
 
 def at_rest(paths: AccountPaths) -> Backlog:
@@ -28,6 +28,11 @@ def needs_key(paths: AccountPaths) -> bool:
 def lost(paths: AccountPaths) -> int:
     """Files in lost+found: only this machine has them, and nothing sends them."""
     return lost_files(paths.database)
+
+
+def local(paths: AccountPaths) -> int:
+    """Files with names of `local_only`, which only this machine has by the person's own wish."""
+    return local_files(paths.database)
 
 
 @contextmanager
@@ -46,4 +51,4 @@ def is_running(paths: AccountPaths) -> bool:
     return lock.is_held(paths.lock)
 
 
-PREMISES = Premises(at_rest, lost, is_running, needs_key, held)
+PREMISES = Premises(at_rest, lost, local, is_running, needs_key, held)

@@ -30,6 +30,7 @@ class Premises:
 
     backlog: FindBacklog
     lost: Callable[[AccountPaths], int]  # files in lost+found
+    local: Callable[[AccountPaths], int]  # files with names of local_only
     running: Callable[[AccountPaths], bool]  # whether a daemon has the stores
     needs_key: Callable[[AccountPaths], bool]  # whether something in them is encrypted
     hold: Callable[[AccountPaths], AbstractContextManager[None]]  # keep daemons from beginning
@@ -99,8 +100,10 @@ class Former:
         waiting, lost = self._here.backlog(self._paths), self._here.lost(self._paths)
         if waiting.files or lost:  # saved since it was refused for the first time
             self.refuse_takeover()
+        local = self._here.local(self._paths)
         forget_data(self._paths, store)
-        return f"what was kept here of {self.whose} is destroyed: cache, names and data key"
+        also = f", and {count(local, 'file')} of local_only" if local else ""
+        return f"what was kept here of {self.whose} is destroyed: cache, names, data key{also}"
 
     def require_key(self, store: SecretStore) -> None:
         """Raise StoreError where a mount would: what is kept here has a key, which is gone.

@@ -12,6 +12,9 @@ from zonedrive.db import at_rest
 from zonedrive.tree.inode import ROOT, Kind
 from zonedrive.tree.store import is_whole
 
+_FOLDER = int(Kind.FOLDER)
+_LOST_FOUND = f"(SELECT ino FROM inodes WHERE parent = {ROOT} AND kind = {_FOLDER} AND local)"  # noqa: S608
+
 
 def is_sealed(path: Path) -> bool | None:
     """Whether the names in it are encrypted; None where there are none to be read."""
@@ -42,12 +45,18 @@ def is_opened_by(path: Path, box: Box) -> bool:
 
 def lost_files(path: Path) -> int:
     """How many files are in the one folder of the root that is no zone, lost+found."""
-    count = (
-        "SELECT count(*) FROM inodes WHERE parent IN"
-        " (SELECT ino FROM inodes WHERE parent = ? AND kind = ? AND local)"
-    )
+    return _count(path, f"parent IN {_LOST_FOUND}")
+
+
+def local_files(path: Path) -> int:
+    """How many others never leave this machine, and have bytes here: names of `local_only`."""
+    return _count(path, f"local AND generation > 0 AND parent != 0 AND parent NOT IN {_LOST_FOUND}")
+
+
+def _count(path: Path, condition: str) -> int:
     with contextlib.suppress(sqlite3.Error, OSError), at_rest(path) as database:
-        return int(database.execute(count, (int(ROOT), int(Kind.FOLDER))).fetchone()[0])
+        sums = f"SELECT count(*) FROM inodes WHERE {condition}"  # noqa: S608 - of ours
+        return int(database.execute(sums).fetchone()[0])
     return 0
 
 

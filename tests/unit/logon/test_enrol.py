@@ -68,6 +68,7 @@ class Office:
             premises=Premises(
                 backlog=lambda paths: self.backlog,
                 lost=lambda paths: self.lost,
+                local=lambda paths: 0,
                 running=lambda paths: self.running,
                 needs_key=lambda paths: self.sealed,
                 hold=self._hold,

@@ -99,6 +99,20 @@ def test_a_file_without_versions_says_why(mounted: Mounted) -> None:
     assert "is not there yet" in refused(mounted, "versions", new, "--get", "1")
 
 
+@pytest.mark.mount("settle=600")
+def test_who_looks_at_versions_hears_that_the_newest_is_not_among_them(mounted: Mounted) -> None:
+    """What was changed here and not sent is no version yet; a list alone would not show that."""
+    path = mounted.root / "notes.txt"
+    before = mounted.machine.run("versions", path)
+    assert (before.returncode, before.stderr) == (0, "")
+    path.write_bytes(b"changed\n")
+    now = mounted.machine.run("versions", path)
+    assert (now.returncode, now.stdout) == (0, before.stdout)
+    assert now.stderr.endswith("is not there yet; see 'zonedrive status'\n")
+    mounted.sync()
+    assert mounted.machine.run("versions", path).stderr == ""
+
+
 def test_former_versions_are_answered_for_as_what_they_are(mounted: Mounted) -> None:
     """What `ls` shows exists for the commands, too: it is on the service, and is read only."""
     folder = mounted.root / ".versions"

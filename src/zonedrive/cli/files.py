@@ -61,6 +61,8 @@ def versions(
     if answer.get("unknown"):
         show.line(unknown)
         return
+    if answer.get("aside"):
+        show.remark(f"{answer['path']}: {answer['aside']}")
     show.table(
         ["version", "modified", "by", "size", "id"],
         [

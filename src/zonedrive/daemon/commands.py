@@ -35,6 +35,9 @@ BUSY_SECONDS = 0.2
 """How often an unmount is tried while programs use the mount."""
 
 
+WAITING = ("pending", "uploading", "failed")
+NOT_SENT = "what was changed here since is not there yet; see 'zonedrive status'"
+
 ENDING = frozenset({"unmount", "stop"})
 """The commands whose answer comes when everything is over."""
 
@@ -138,7 +141,8 @@ class Commands:
     async def versions(self, request: Message, say: Say) -> Message:
         """Of the file at `path`, or of the one that a path in `.versions` is about.
 
-        `unknown` says why there are none, where the service does not have the file.
+        `unknown` says why there are none, where the service does not have the file, and `aside`
+        what else of the file is not among them.
         """
         report, place = self._parts.files.report, await self._place(str(request.get("path", "")))
         if place.file is None:
@@ -149,6 +153,7 @@ class Commands:
             "file": place.file.remote_id,
             "path": place.path,
             "unknown": place.unknown,
+            "aside": place.stays or (NOT_SENT if report.state(place.file.ino) in WAITING else ""),
         }
 
     # ---- deleted entries ----

@@ -279,8 +279,10 @@ class Fetcher:
         # The source ignores ranges: one download from the beginning serves everybody.
         self._ranged = False
         for other in self._downloads:
-            if other is not download and other.noted <= download.start:
-                return not other.extend(download.limit)
+            if other is download or other.noted > download.start:
+                continue
+            if other.extend(download.limit):
+                return False
         download.start = download.noted = download.position = offset
         download.end = entry.size
         download.linger = LINGER_WHOLE

@@ -10,6 +10,7 @@ import trio
 
 from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
 from zonedrive.content import Cache, Changed, Reader
+from zonedrive.content.download import Download
 from zonedrive.errors import BadAnswer, Interrupted, TimedOut, Unreachable
 
 
@@ -194,6 +195,20 @@ async def test_a_source_without_ranges_serves_every_read(cache: Cache, kind: typ
     assert await reader.read(2 * MIB, 4096) == source.data[2 * MIB :][:4096]
     assert await read_all(reader) == source.data
     assert source.sent == len(source.data)
+    reader.close()
+
+
+async def test_bytes_of_a_source_without_ranges_keep_their_place(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that come while the download from the beginning, which had them, just ends."""
+    monkeypatch.setattr(Download, "extend", lambda _self, _limit: False)  # each is just ending
+    source = Script(content(6 * MIB))
+    source.ranges = False
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await reader.read(0, 4096) == source.data[:4096]
+    assert await reader.read(5 * MIB, 4096) == source.data[5 * MIB :][:4096]
+    assert len(source.opened) == 2
     reader.close()
 
 

@@ -40,7 +40,7 @@ ROWS = (
     Row(r"sudo apt install (--reinstall )?fuse3", MACHINE, ("packaging/setup",)),
     Row(r"sudo modprobe fuse", MACHINE, ("packaging/setup",)),
     Row(r"sudo timedatectl set-ntp true", MACHINE, ()),
-    Row(r"sudo update-ca-certificates", MACHINE, ("tests/unit/remote/test_tls.py",)),
+    Row(r"sudo update-ca-certificates", MACHINE, ("tests/unit/remote/transport/test_tls.py",)),
     Row(
         r"sudo journalctl -k --grep fusermount3",
         "needs the journal of a system that systemd has started",

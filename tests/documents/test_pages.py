@@ -22,8 +22,8 @@ from zonedrive.content import room, spool
 from zonedrive.outbox.dispatch import OVERDUE_NS
 from zonedrive.remote.calls import READ_SECONDS
 from zonedrive.remote.link import ASKED_SECONDS, PROBING
+from zonedrive.vfs.ahead.pins import PASS_S
 from zonedrive.vfs.core import NAMES_SETTLE_S
-from zonedrive.vfs.pins import PASS_S
 
 SOURCES = ROOT / "src" / "zonedrive"
 PAGES = {page.name: page for page in written()}

@@ -46,6 +46,12 @@ BELOW: dict[str, frozenset[str]] = {
     "sandbox": frozenset(),
 }
 
+# Within a layer, its folders from the ground up; the layer's own modules stand beside them all.
+WITHIN: dict[str, tuple[str, ...]] = {
+    "remote": ("transport", "wire", "profiles"),
+    "vfs": ("listings", "ahead", "handles", "names", "delivery", "virtual", "recovery"),
+}
+
 # Libraries that have one home.
 HOMES: dict[str, frozenset[str]] = {
     "pyfuse3": frozenset({"fuse"}),
@@ -190,6 +196,19 @@ def direction(sources: list[Module]) -> Iterator[str]:
                 )
 
 
+def rooms(sources: list[Module]) -> Iterator[str]:
+    """Within a layer, too, a folder imports only those below it."""
+    for module in sources:
+        order = WITHIN.get(module.package, ())
+        room = module.name.split(".")[1] if module.name.count(".") > 1 else ""
+        if room not in order:
+            continue
+        for each in module.imports:
+            place = each.name.split(".")[1:3]
+            if place[:1] == [module.package] and place[-1] in order[order.index(room) + 1 :]:
+                yield module.at(each.line, f"{module.package}/{room} is below {place[-1]}/")
+
+
 def homes(sources: list[Module]) -> Iterator[str]:
     """A library with a home is imported nowhere else."""
     for module in sources:
@@ -275,4 +294,4 @@ def cycles(sources: list[Module]) -> Iterator[str]:
         yield "these modules import each other in a circle: " + " -> ".join(wrong.args[1])
 
 
-RULES: tuple[Rule, ...] = (direction, homes, sql, atomic, names, length, cycles)
+RULES: tuple[Rule, ...] = (direction, rooms, homes, sql, atomic, names, length, cycles)

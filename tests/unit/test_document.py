@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zonedrive.document import DEEPEST, LONGEST_WORDS, WIDEST, WrongDocument, line_of, parse
 from zonedrive.errors import ProfileError
-from zonedrive.remote.profile import LONGEST, parse_profile
+from zonedrive.remote.profiles.reading import LONGEST, parse_profile
 
 HEAD = '[make_folder]\nmethod = "POST"\npath = "/api/{parent}/{name}"\n'
 DOTS = ".".join("a" * (WIDEST // 2 - 10))

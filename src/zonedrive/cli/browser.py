@@ -29,7 +29,7 @@ LOOK_SECONDS: Final = 1.0  # in which a browser's command that cannot work has e
 
 
 class Seat:
-    """A person at this terminal, see `logon.browser.Person`."""
+    """A person at this terminal, see `logon.browser.visit.Person`."""
 
     def __init__(
         self, wish: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]

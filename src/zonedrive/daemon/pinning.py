@@ -1,6 +1,6 @@
 """The commands about pins: keep something here, let go of it, say what is kept.
 
-Must not know what a pin does; that is `vfs.pins`.
+Must not know what a pin does; that is `vfs.ahead.pins`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.vigil import logon_command
 from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.tree.inode import Inode
-from zonedrive.vfs.pins import Tally
+from zonedrive.vfs.ahead.pins import Tally
 
 SAY_SECONDS = 0.5
 """How often a command that waits says how far it is."""

@@ -43,7 +43,7 @@ class Bin(Protocol):
 
 
 class Mount(Protocol):
-    """What a mount has to say to that; `vfs.returning.Returning` is one."""
+    """What a mount has to say to that; `vfs.virtual.returning.Returning` is one."""
 
     async def told(self) -> None:
         """Have the service hear first of what was deleted here."""

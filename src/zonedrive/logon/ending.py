@@ -15,7 +15,7 @@ from zonedrive.logon.access import Access
 from zonedrive.logon.flow import GOODBYE_SECONDS, end_session, revoke
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.session import Bearer
-from zonedrive.remote.profile import load_profile
+from zonedrive.remote.profiles.reading import load_profile
 
 Tell = Callable[[str], None]
 

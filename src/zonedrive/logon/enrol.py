@@ -32,7 +32,7 @@ from zonedrive.errors import (
 from zonedrive.logon import session
 from zonedrive.logon.access import Access, open_access
 from zonedrive.logon.account import Account
-from zonedrive.logon.browser import Browser, Person, Settings
+from zonedrive.logon.browser.visit import Browser, Person, Settings
 from zonedrive.logon.ending import dismiss
 from zonedrive.logon.flow import (
     Ask,
@@ -58,7 +58,7 @@ from zonedrive.logon.session import Bearer
 from zonedrive.logon.wire import Requirements
 from zonedrive.paths import AccountPaths, expanded, require_file, require_room, write_private
 from zonedrive.remote.address import base_url
-from zonedrive.remote.profile import load_profile
+from zonedrive.remote.profiles.reading import load_profile
 
 LONGEST = 4 << 20  # bytes of a file of certificates; a system has 200 KB of them
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)

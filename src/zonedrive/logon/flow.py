@@ -31,12 +31,12 @@ from zonedrive.errors import (
     RemoteError,
 )
 from zonedrive.logon.access import Access
-from zonedrive.logon.browser import Browser, Fields
+from zonedrive.logon.browser.visit import Browser, Fields
 from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.session import Bearer, fits_header
 from zonedrive.logon.wire import Offer, Outcome, Requirements
-from zonedrive.remote.operations import Profile
+from zonedrive.remote.profiles.operations import Profile
 
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"

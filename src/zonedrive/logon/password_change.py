@@ -10,7 +10,7 @@ from collections.abc import Callable
 from zonedrive.errors import CredentialsRefused, NotLoggedOn
 from zonedrive.logon.access import Access
 from zonedrive.logon.secrets import Secret
-from zonedrive.remote.operations import Operation
+from zonedrive.remote.profiles.operations import Operation
 
 
 class PasswordChange:

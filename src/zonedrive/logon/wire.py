@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from zonedrive.errors import BadAnswer
-from zonedrive.remote.answers import plain_text
-from zonedrive.remote.wire import count, parse, text
+from zonedrive.remote.wire.answers import plain_text
+from zonedrive.remote.wire.entries import count, parse, text
 
 _MILLISECOND = 10**6  # in nanoseconds
 LONGEST_ADDRESS = 16_384  # characters

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from zonedrive.remote.directory import Directory
     from zonedrive.remote.link import Link as Link
     from zonedrive.remote.link import State as State
-    from zonedrive.remote.profile import Profile as Profile
-    from zonedrive.remote.profile import load_profile as load_profile
+    from zonedrive.remote.profiles.reading import Profile as Profile
+    from zonedrive.remote.profiles.reading import load_profile as load_profile
     from zonedrive.remote.service import Service as Service
     from zonedrive.remote.service import open_service as open_service
     from zonedrive.remote.transfer import Cancelled as Cancelled
@@ -55,7 +55,7 @@ _HOMES = {
     "client": ("Client", "Credentials"),
     "directory": ("Directory",),
     "link": ("Link", "State"),
-    "profile": ("Profile", "load_profile"),
+    "profiles.reading": ("Profile", "load_profile"),
     "service": ("Service", "open_service"),
     "transfer": ("Cancelled", "Download", "Transfer"),
 }

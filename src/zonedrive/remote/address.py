@@ -8,12 +8,25 @@ safe characters, and `.` and `..` are refused.
 
 import re
 from collections.abc import Mapping
+from typing import Protocol
 from urllib.parse import quote, urlsplit
 
 from zonedrive.errors import ConfigError, Rejected
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])", re.ASCII)
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+class Deployment(Protocol):
+    """Where the service is and whom to trust there; `logon.account.Account` is one."""
+
+    @property
+    def base_url(self) -> str:
+        """`https://host[:port]`."""
+
+    @property
+    def ca_file(self) -> str | None:
+        """A PEM file to trust instead of the system's authorities."""
 
 
 def base_url(text: str) -> str:

@@ -24,12 +24,13 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
-from zonedrive.remote import answers, outgoing, sockets
 from zonedrive.remote.address import host_of
-from zonedrive.remote.direct import Direct
 from zonedrive.remote.link import Link
-from zonedrive.remote.pace import Pace
-from zonedrive.remote.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.transport import outgoing, sockets
+from zonedrive.remote.transport.direct import Direct
+from zonedrive.remote.transport.pace import Pace
+from zonedrive.remote.transport.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.wire import answers
 
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have much to move

@@ -19,13 +19,13 @@ from zonedrive.errors import (
     ReplyLost,
 )
 from zonedrive.model import Group, Level, NewToken, Scope, Token
-from zonedrive.remote import records
 from zonedrive.remote.address import fill_path
-from zonedrive.remote.answers import REMEDIES
 from zonedrive.remote.calls import Calls
-from zonedrive.remote.listing import Pagination, Reader
 from zonedrive.remote.passwords import change_with_password
-from zonedrive.remote.records import Record
+from zonedrive.remote.wire import records
+from zonedrive.remote.wire.answers import REMEDIES
+from zonedrive.remote.wire.listing import Pagination, Reader
+from zonedrive.remote.wire.records import Record
 
 TOKENS = "/api/tokens"
 USERS = "/api/users"

@@ -14,9 +14,9 @@ from typing import Protocol, Self
 import httpx
 
 from zonedrive.errors import BadAnswer
-from zonedrive.remote import sockets
-from zonedrive.remote.body import Buffer
 from zonedrive.remote.link import Link
+from zonedrive.remote.transport import sockets
+from zonedrive.remote.transport.body import Buffer
 
 _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 

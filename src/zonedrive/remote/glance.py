@@ -10,9 +10,10 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from zonedrive.remote import answers, tls
-from zonedrive.remote.address import base_url, host_of
-from zonedrive.remote.service import REQUIREMENTS, USER_AGENT, Deployment
+from zonedrive.remote.address import Deployment, base_url, host_of
+from zonedrive.remote.service import REQUIREMENTS, USER_AGENT
+from zonedrive.remote.transport import tls
+from zonedrive.remote.wire import answers
 
 SECONDS = 15.0
 

@@ -1,14 +1,13 @@
 """The service as typed verbs: what zones, folders and files there are, and changes to them.
 
 Must not know inodes, the kernel, caches or the outbox.  No message holds a name: errors are kept
-and logged where names are not.  The endpoints of the published interface
-stand here; all others come from the profile.
+and logged where names are not.  Published endpoints stand here, all others in the profile.
 """
 
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import httpx
 import trio
@@ -17,19 +16,15 @@ from zonedrive import __version__
 from zonedrive.config import Settings
 from zonedrive.errors import BadAnswer, NotFound
 from zonedrive.model import Entry, Version, Zone
-from zonedrive.remote import calls, lines, sockets, tls, wire
-from zonedrive.remote.address import base_url, fill_path
+from zonedrive.remote import calls
+from zonedrive.remote.address import Deployment, base_url, fill_path
 from zonedrive.remote.calls import Calls
-from zonedrive.remote.deletions import DOING, Deletions
-from zonedrive.remote.direct import Direct
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.link import Link, State
-from zonedrive.remote.listing import Item, Pagination, Reader, Whole, whole
-from zonedrive.remote.moving import Mover
-from zonedrive.remote.multipart import MultipartBody
-from zonedrive.remote.pace import Pace
 from zonedrive.remote.passwords import change_with_password
-from zonedrive.remote.profile import OPERATIONS, Profile
+from zonedrive.remote.profiles.deletions import DOING, Deletions
+from zonedrive.remote.profiles.moving import Mover
+from zonedrive.remote.profiles.reading import OPERATIONS, Profile
 from zonedrive.remote.transfer import (
     ANSWER_SECONDS,
     CONTENT,
@@ -38,6 +33,12 @@ from zonedrive.remote.transfer import (
     content_client,
     uploaded,
 )
+from zonedrive.remote.transport import lines, sockets, tls
+from zonedrive.remote.transport.direct import Direct
+from zonedrive.remote.transport.multipart import MultipartBody
+from zonedrive.remote.transport.pace import Pace
+from zonedrive.remote.wire import entries as wire
+from zonedrive.remote.wire.listing import Item, Pagination, Reader, Whole, whole
 
 ZONES = "/api/zones"
 FOLDER = "/api/zones/{zone}/folder/{folder}"
@@ -49,18 +50,6 @@ KEEPALIVE_SECONDS = 300.0
 LARGE = 1_000_000  # bytes of an answer that would keep the loop for too long
 ItemT = TypeVar("ItemT", bound=Item)
 ShapeT = TypeVar("ShapeT", wire.WireEntry, wire.WireZone, wire.WireVersion)
-
-
-class Deployment(Protocol):
-    """Where the service is and whom to trust there; `logon.account.Account` is one."""
-
-    @property
-    def base_url(self) -> str:
-        """`https://host[:port]`."""
-
-    @property
-    def ca_file(self) -> str | None:
-        """A PEM file to trust instead of the system's authorities."""
 
 
 class Service:

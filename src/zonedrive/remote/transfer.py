@@ -22,15 +22,17 @@ from zonedrive.errors import (
     Unreachable,
 )
 from zonedrive.model import Entry
-from zonedrive.remote import answers, sockets, wire
 from zonedrive.remote.address import fill_path, host_of
-from zonedrive.remote.body import Buffer, pieces
-from zonedrive.remote.bucket import TokenBucket
 from zonedrive.remote.download import Download, extent
 from zonedrive.remote.link import Link
-from zonedrive.remote.multipart import Cancelled, MultipartBody
-from zonedrive.remote.profile import Profile
-from zonedrive.remote.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.profiles.reading import Profile
+from zonedrive.remote.transport import sockets
+from zonedrive.remote.transport.body import Buffer, pieces
+from zonedrive.remote.transport.bucket import TokenBucket
+from zonedrive.remote.transport.multipart import Cancelled, MultipartBody
+from zonedrive.remote.transport.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.wire import answers
+from zonedrive.remote.wire import entries as wire
 
 CONTENT = "/api/zones/{zone}/files/{file}/content"
 UPLOAD = "/api/zones/{zone}/files/{folder}"

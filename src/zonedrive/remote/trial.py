@@ -25,10 +25,11 @@ from typing import Final
 
 import httpx
 
-from zonedrive.remote import answers, tls
-from zonedrive.remote.address import base_url, host_of
-from zonedrive.remote.operations import OPERATIONS, Operation
-from zonedrive.remote.service import USER_AGENT, Deployment
+from zonedrive.remote.address import Deployment, base_url, host_of
+from zonedrive.remote.profiles.operations import OPERATIONS, Operation
+from zonedrive.remote.service import USER_AGENT
+from zonedrive.remote.transport import tls
+from zonedrive.remote.wire import answers
 
 SECONDS: Final = 15.0
 _GUARDED: Final = re.compile(r"/api/(?!access(?![A-Za-z0-9_-]))", re.IGNORECASE)

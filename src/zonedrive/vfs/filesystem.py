@@ -16,28 +16,28 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import NOWHERE, ROOT
 from zonedrive.vfs import xattrs
+from zonedrive.vfs.ahead.pins import Pins
+from zonedrive.vfs.ahead.siblings import Siblings
 from zonedrive.vfs.attributes import MODE_BITS, Attr, allowed, permissions
 from zonedrive.vfs.core import Core
-from zonedrive.vfs.delivery import Delivery
-from zonedrive.vfs.files import Files
-from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.history import Histories
-from zonedrive.vfs.namespace import Listed, Namespace
-from zonedrive.vfs.nodes import VIRTUAL, refuse
+from zonedrive.vfs.delivery.carrier import Delivery
+from zonedrive.vfs.handles.files import Files
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.names.namespace import Listed, Namespace
+from zonedrive.vfs.names.renaming import Renaming
+from zonedrive.vfs.names.succession import Succession
 from zonedrive.vfs.open_file import Opened
-from zonedrive.vfs.pins import Pins
 from zonedrive.vfs.places import Places
-from zonedrive.vfs.recovery import recover
-from zonedrive.vfs.renaming import Renaming
+from zonedrive.vfs.recovery.restart import recover
 from zonedrive.vfs.report import Report
-from zonedrive.vfs.returning import Returning
-from zonedrive.vfs.siblings import Siblings
-from zonedrive.vfs.succession import Succession
-from zonedrive.vfs.trashing import Trashing
 from zonedrive.vfs.upkeep import upkeep
-from zonedrive.vfs.versions import Versions
-from zonedrive.vfs.virtual import Virtual
-from zonedrive.vfs.wastebasket import Wastebasket
+from zonedrive.vfs.virtual.history import Histories
+from zonedrive.vfs.virtual.nodes import VIRTUAL, refuse
+from zonedrive.vfs.virtual.returning import Returning
+from zonedrive.vfs.virtual.trashing import Trashing
+from zonedrive.vfs.virtual.verbs import Virtual
+from zonedrive.vfs.virtual.versions import Versions
+from zonedrive.vfs.virtual.wastebasket import Wastebasket
 
 log = logging.getLogger(__name__)
 

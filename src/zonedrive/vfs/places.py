@@ -13,10 +13,10 @@ import msgspec
 
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
-from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.losses import LOST_FOUND
-from zonedrive.vfs.nodes import Folder, Node
-from zonedrive.vfs.virtual import Virtual
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.recovery.losses import LOST_FOUND
+from zonedrive.vfs.virtual.nodes import Folder, Node
+from zonedrive.vfs.virtual.verbs import Virtual
 
 NOT_YET = "it is not there yet"
 

@@ -12,10 +12,10 @@ from zonedrive.errors import ZonedriveError
 from zonedrive.outbox.dispatch import Dispatcher, refused
 from zonedrive.outbox.journal import Intent
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
-from zonedrive.vfs import losses
 from zonedrive.vfs.core import Core
-from zonedrive.vfs.folders import Folders
-from zonedrive.vfs.uploads import Uploads
+from zonedrive.vfs.delivery.uploads import Uploads
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.recovery import losses
 from zonedrive.vfs.xattrs import state_of
 
 VAIN = 7  # attempts in a row: with the pauses between them, most of a minute

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.remote.test_wire import JSON
+from tests.unit.remote.wire.test_entries import JSON
 from zonedrive.errors import BadAnswer
 from zonedrive.logon import wire
 

@@ -11,7 +11,8 @@ import pytest
 from tests.unit.remote.conftest import Stage
 from zonedrive import errors
 from zonedrive.model import Group, Member, Scope
-from zonedrive.remote import Directory, Service, directory, records
+from zonedrive.remote import Directory, Service, directory
+from zonedrive.remote.wire import records
 
 GROUP_ID = "group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e@acme.example"
 AT_GROUP = "/api/groups/group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e%40acme.example"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.tree.test_listing import Folder, entry
 from zonedrive.model import Zone
-from zonedrive.remote import wire
+from zonedrive.remote.wire import entries as wire
 from zonedrive.tree.answer import Answer, Merged
 from zonedrive.tree.inode import ROOT
 from zonedrive.tree.listing import Merge

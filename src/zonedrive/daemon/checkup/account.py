@@ -12,7 +12,7 @@ from zonedrive.errors import ConfigError, Homeless, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import Exposed, Shut
 from zonedrive.paths import config_file
-from zonedrive.remote.profile import load_profile, packaged
+from zonedrive.remote.profiles.reading import load_profile, packaged
 from zonedrive.tree.glance import is_sealed
 
 AGAIN = "run 'zonedrive logon URL' again"

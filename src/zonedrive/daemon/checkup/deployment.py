@@ -28,8 +28,8 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.session import BearerAuth
 from zonedrive.model import Entry, Version
 from zonedrive.remote import Service, open_service
-from zonedrive.remote.operations import OPERATIONS, Operation, Profile
-from zonedrive.remote.profile import load_profile, packaged
+from zonedrive.remote.profiles.operations import OPERATIONS, Operation, Profile
+from zonedrive.remote.profiles.reading import load_profile, packaged
 from zonedrive.remote.trial import Trial, Verdict, may_be_asked
 
 ASK = "compare method and path with the pages of the deployment's administrator"

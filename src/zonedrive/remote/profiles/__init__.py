@@ -1,0 +1,1 @@
+"""What a deployment has beyond the published interface, as checked data."""

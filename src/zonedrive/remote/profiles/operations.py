@@ -1,0 +1,211 @@
+"""Deployment profiles: operations that the published interface does not show, as checked data.
+
+Must not know connections; what it gives out is a request in parts.  How a file is read and
+checked stands in `profile`, how one is written in `profiles/WRITING.md`.
+
+INVARIANT: a request made from a profile goes below `/api/` of the deployment's own host, or
+below its root for a path without a leading slash, whatever the values put into it: a value stays
+inside its segment of the path, its parameter of the query or its text in the body.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from zonedrive.errors import NotSupported
+from zonedrive.remote.address import PLACEHOLDER, fill_path
+from zonedrive.remote.profiles.sign_on import SignOn
+
+CHARACTERS: Final = ":characters"
+"""Ends a placeholder that stands for an array of single characters, as passwords are sent."""
+
+KINDS: Final = ("file", "folder")
+"""What an operation may have a table of its own for."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an operation may and must say."""
+
+    may: frozenset[str]  # placeholders
+    must: tuple[frozenset[str], ...]  # of each set at least one, else the wrong thing is hit
+    reads: bool = False  # changes nothing, so it may be asked again
+    split: bool = False  # files and folders may have an address of their own
+    secret: frozenset[str] = frozenset()  # placeholders that stand in no address
+
+
+def _kind(
+    *must: str, may: str = "zone", reads: bool = False, split: bool = False, hidden: str = ""
+) -> Kind:
+    sets = tuple(frozenset(each.split("|")) for each in must)
+    every = frozenset(may.split()).union(*sets)
+    return Kind(every, sets, reads, split, frozenset(hidden.split()))
+
+
+OPERATIONS: Final[Mapping[str, Kind]] = MappingProxyType(
+    {
+        "make_folder": _kind("parent|folder", "name"),
+        "rename": _kind("entry|file", "name", may="zone parent folder", split=True),
+        "move": _kind("entry|file", "parent|folder", may="zone name", split=True),
+        "delete": _kind("entry|file", split=True),
+        "restore": _kind("entry|file", split=True),
+        "purge": _kind("entry|file", split=True),
+        "versions": _kind("entry|file", reads=True),
+        "version_content": _kind("entry|file", "version", reads=True),
+        "deleted": _kind("zone", reads=True),
+        "zone_log": _kind("zone", reads=True),
+        "change_password": _kind(
+            "password", "new_password", may="username", hidden="password new_password"
+        ),
+        "revoke_token": _kind("token", may=""),
+    }
+)
+
+VERSION_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "version": "version",
+        "id": "id",
+        "size": "size",
+        "modified": "lastModified",
+        "modified_by": "lastModifiedBy",
+    }
+)
+"""What a version tells, and the member of an answer that is taken for it unless `fields` says."""
+
+FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
+    {"versions": VERSION_FIELDS, "deleted": MappingProxyType({"deleted_at": None})}
+)
+"""What `fields` may tell the place of, for each operation that has them, and where it is else."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request in parts: `path` is encoded, `body` is to be sent as JSON (None: nothing)."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: object = field(repr=False)  # may hold a password
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One table of a profile, checked."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: object
+    answer: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def request(self, values: Mapping[str, str]) -> Request:
+        """The request for `values`, a text for each placeholder that the operation may use.
+
+        Raises Rejected for a value that cannot be part of a path.
+        """
+        return Request(
+            self.method,
+            fill_path(self.path, values),
+            {key: _fill(text, values) for key, text in self.query.items()},
+            _fill_json(self.body, values),
+        )
+
+    def uses(self, placeholder: str) -> bool:
+        """Whether a value goes anywhere."""
+        return placeholder in used(self.path, self.query, self.body)
+
+    def located(self, answer: object) -> object:
+        """The part of a parsed answer that `answer` points at; None where it is not there."""
+        return answer if self.answer in ("entry", "none") else member(answer, self.answer)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The operations that a deployment offers beyond the published ones.
+
+    `operations` has each table by its name, `delete.folder` for one that is for folders only.
+    """
+
+    name: str
+    description: str
+    operations: Mapping[str, Operation]
+    sign_on: SignOn | None = None
+
+    def can(self, operation: str, *, folder: bool | None = None) -> bool:
+        """Whether there is a way to do `operation`, one of OPERATIONS.
+
+        Where `folder` is None: for files, for folders, or for both.
+        """
+        if operation == "rename":
+            return any(self.can_place(each, renamed=True) for each in _either(folder))
+        return self.find(operation, folder) is not None
+
+    def can_place(self, folder: bool, *, renamed: bool = False, moved: bool = False) -> bool:
+        """Whether an entry can get another name, another folder, or both."""
+        move, rename = self.find("move", folder), self.find("rename", folder)
+        if move is not None and move.uses("name"):
+            return True
+        return not (renamed and rename is None) and not (moved and move is None)
+
+    def find(self, operation: str, folder: bool | None = None) -> Operation | None:
+        """The table for it, the one for files or folders first."""
+        if operation not in OPERATIONS:
+            raise ValueError(f"there is no operation {operation!r}")
+        special = (f"{operation}.{KINDS[each]}" for each in _either(folder))
+        names = (operation, *special) if folder is None else (*special, operation)
+        return next((self.operations[name] for name in names if name in self.operations), None)
+
+    def operation(self, name: str, *, folder: bool | None = None) -> Operation:
+        """The operation.  Raises NotSupported where the profile has none of that name."""
+        if found := self.find(name, folder):
+            return found
+        other = self.find(name) is not None
+        of = f" of a {KINDS[bool(folder)]}" if other else ""
+        raise NotSupported(
+            f"the profile {self.name!r} has no endpoint for {name}{of}",
+            remedy="log on with a --profile that has it",
+        )
+
+
+def _either(folder: bool | None) -> tuple[bool, ...]:
+    return (False, True) if folder is None else (folder,)
+
+
+def member(value: object, path: str) -> object:
+    """What a dotted path leads to in parsed JSON; None where there is nothing."""
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def used(path: str, query: Mapping[str, str], body: object) -> set[str]:
+    """The names of all placeholders."""
+    found = {name for text in (path, *query.values()) for name in PLACEHOLDER.findall(text)}
+    inside = {name for text in texts(body) for name in PLACEHOLDER.findall(text)}
+    return found | {name.removesuffix(CHARACTERS) for name in inside}
+
+
+def texts(body: object) -> list[str]:
+    """Every text in a body."""
+    if isinstance(body, str):
+        return [body]
+    inner = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
+    return [text for value in inner for text in texts(value)]
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda match: values[match[1]], text)
+
+
+def _fill_json(body: Any, values: Mapping[str, str]) -> object:
+    if isinstance(body, str):
+        if body.endswith(f"{CHARACTERS}}}"):
+            return list(values[body[1 : -len(CHARACTERS) - 1]])
+        return _fill(body, values)
+    if isinstance(body, dict):
+        return {key: _fill_json(value, values) for key, value in body.items()}
+    if isinstance(body, list):
+        return [_fill_json(value, values) for value in body]
+    return body

@@ -1,0 +1,1 @@
+"""Bytes to and from a host: connections, their bodies and pace; knows nothing of zones."""

@@ -1,0 +1,1 @@
+"""What an answer means: the service's JSON, read tolerantly, and its errors."""

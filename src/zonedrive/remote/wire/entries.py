@@ -1,0 +1,391 @@
+"""The service's JSON, read tolerantly: bytes to zones, entries and versions.
+
+The only place that knows the wire's names.  Must not know requests or where an answer came from.
+Unknown members are passed over; a missing, null or odd one takes a harmless value.  Where none is
+harmless (what it is called, whether it is a folder, a file's size) an item is `unsure`: who keeps a
+tree leaves alone what it knows of it.  An item that cannot be addressed is dropped with a warning
+rather than lose its neighbours: an entry without id, a zone without id or name.  Then an answer is
+not `complete`: what it does not name may be there all the same.
+
+INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
+"""
+
+import itertools
+import json
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from zonedrive.errors import BadAnswer
+from zonedrive.model import Attributes, Entry, Revision, Version, Zone
+from zonedrive.remote.wire.members import count as count
+from zonedrive.remote.wire.members import is_count, known
+from zonedrive.remote.wire.members import moment as moment
+from zonedrive.remote.wire.members import text as text
+
+logger = logging.getLogger(__name__)
+
+
+# Members are `object`: an odd value in one of them must not cost the whole listing.
+class WireEntry(msgspec.Struct):
+    """A file or folder entry as it comes."""
+
+    id: object = None
+    zoneId: object = None  # noqa: N815
+    parentId: object = None  # noqa: N815
+    name: object = None
+    folder: object = None
+    deleted: object = None
+    size: object = None
+    type: object = None
+    lastModified: object = None  # noqa: N815
+    lastModifiedBy: object = None  # noqa: N815
+    synchronizationStatus: object = None  # noqa: N815
+    attributes: object = None
+
+
+class WireZone(msgspec.Struct):
+    """A zone as it comes."""
+
+    id: object = None
+    name: object = None
+    rootId: object = None  # noqa: N815
+    description: object = None
+    ssiAccessible: object = None  # noqa: N815
+    currentSize: object = None  # noqa: N815
+    numberOfUsers: object = None  # noqa: N815
+    createdAt: object = None  # noqa: N815
+
+
+class WireVersion(msgspec.Struct):
+    """A version of a file as it comes."""
+
+    id: object = None
+    version: object = None
+    size: object = None
+    lastModified: object = None  # noqa: N815
+    lastModifiedBy: object = None  # noqa: N815
+
+
+class WireMessage(msgspec.Struct):
+    """A message of a zone log as it comes: which members it has is not published."""
+
+    id: object
+    said: dict[str, object]
+
+
+class RawEntry(msgspec.Struct, gc=False):
+    """A file or folder entry as it comes, unread but for its id; see `Listed`."""
+
+    id: object = None
+    raw: msgspec.Raw | bytes = b"null"
+
+
+WireT = TypeVar("WireT", WireEntry, WireZone, WireVersion)
+
+
+def parse(body: bytes, doing: str) -> Any:
+    """The JSON value in `body`.  Raises BadAnswer where there is none."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
+        # Escapes of half a character (a name cut in the middle of an emoji) are not JSON to
+        # msgspec, though services write them.  NaN and the like have no form in JSON: nothing.
+        try:
+            return json.loads(body, parse_constant=lambda _name: None, parse_float=_finite)
+        except (ValueError, RecursionError):
+            raise BadAnswer(f"{doing}: the answer is not JSON ({wrong})") from wrong
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def items(body: bytes, kind: type[WireT], doing: str) -> list[WireT]:
+    """The array in `body`, its objects read as `kind`.
+
+    What is not an object in it is kept as an empty `kind`, so that the length stays that of the
+    array.  Raises BadAnswer where the answer is not an array.
+    """
+    try:
+        return msgspec.json.decode(body, type=list[kind])  # type: ignore[valid-type]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return items_of(parse(body, doing), kind, doing)
+
+
+def items_of(value: object, kind: type[WireT], doing: str) -> list[WireT]:
+    """As `items`, for a value that is parsed already."""
+    if not isinstance(value, list):
+        raise BadAnswer(f"{doing}: the answer is not an array")
+    return [msgspec.convert(item, kind) if isinstance(item, dict) else kind() for item in value]
+
+
+def version_items(value: object, fields: Mapping[str, str], doing: str) -> list[WireVersion]:
+    """As `items_of`, of versions, whose members are where `fields` says (dotted paths).
+
+    `fields` has what a Version tells.
+    """
+    if not isinstance(value, list):
+        raise BadAnswer(f"{doing}: the answer is not an array")
+    return [
+        WireVersion(**{_VERSION[name]: member(item, path) for name, path in fields.items()})
+        for item in value
+    ]
+
+
+def message_items(value: object, doing: str) -> list[WireMessage]:
+    """As `items_of`, of messages of a zone log; what is not an object is left out."""
+    if not isinstance(value, list):
+        raise BadAnswer(f"{doing}: the answer is not an array")
+    return [WireMessage(item.get("id"), item) for item in value if isinstance(item, dict)]
+
+
+_VERSION = {
+    "version": "version",
+    "id": "id",
+    "size": "size",
+    "modified": "lastModified",
+    "modified_by": "lastModifiedBy",
+}
+
+
+def member(value: object, path: str) -> object:
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def raw_items(body: bytes, doing: str) -> list[RawEntry]:
+    """As `items`, of entries: each is read only when it is asked for.
+
+    They refer to `body`, which stays in memory as long as one of them.
+    """
+    raws: Sequence[msgspec.Raw | bytes]
+    try:
+        raws = msgspec.json.decode(body, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = parse(body, doing)
+        if not isinstance(value, list):
+            raise BadAnswer(f"{doing}: the answer is not an array") from None
+        raws = [json.dumps(item).encode() for item in value]
+    return [RawEntry(_read(raw, _Id, doing).id, raw) for raw in raws]
+
+
+class Listed:
+    """The present entries of a folder, as they came: numbered, each id once, unread.
+
+    So many thousands of them take little more room than the answer did.
+    """
+
+    def __init__(
+        self, items: Iterable[RawEntry], doing: str, *, zone_id: str, parent_id: str
+    ) -> None:
+        found = {text(item.id): item.raw for item in items}
+        self.complete = found.pop("", None) is None
+        if not self.complete:
+            logger.warning("%s: items have no id", doing)
+        self.ids = list(found)
+        self._raws = list(found.values())
+        self._doing = doing
+        self._zone_id = zone_id
+        self._parent_id = parent_id
+        self._read: tuple[int, WireEntry] | None = None  # the last one
+
+    def said(self, number: int) -> bytes:
+        """Everything the service says of an entry."""
+        return bytes(self._raws[number])
+
+    def entry(self, number: int) -> Entry | None:
+        """The entry, or None where it is a deleted one."""
+        found = entry(self._wire(number), zone_id=self._zone_id, parent_id=self._parent_id)
+        return None if found is None or found.deleted else found
+
+    def unsure(self, number: int) -> bool:
+        """Whether the service does not really say what it is."""
+        return not _is_whole(self._wire(number))
+
+    def _wire(self, number: int) -> WireEntry:
+        if self._read is None or self._read[0] != number:
+            self._read = number, _read(self._raws[number], WireEntry, self._doing)
+        return self._read[1]
+
+    def entries(self) -> list[Entry]:
+        """All of them, read."""
+        found = (self.entry(number) for number in range(len(self.ids)))
+        return [each for each in found if each is not None]
+
+
+class _Id(msgspec.Struct, gc=False):
+    id: object = None
+
+
+_ReadT = TypeVar("_ReadT", _Id, WireEntry)
+
+
+def _read(raw: msgspec.Raw | bytes, kind: type[_ReadT], doing: str) -> _ReadT:
+    """One object; what is none is an empty one."""
+    try:
+        return _DECODERS[kind](raw)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = parse(bytes(raw), doing)
+        return msgspec.convert(value, kind) if isinstance(value, dict) else kind()
+
+
+_DECODERS: dict[type, Callable[[msgspec.Raw | bytes], Any]] = {
+    kind: msgspec.json.Decoder(kind).decode for kind in (_Id, WireEntry)
+}
+
+
+def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
+    """The entry, or None where the id is missing; the keywords fill what is not told."""
+    found_id = text(wire.id)
+    if not found_id:
+        return None
+    size, modified, author = count(wire.size), moment(wire.lastModified), text(wire.lastModifiedBy)
+    return Entry(
+        id=found_id,
+        zone_id=_same(text(wire.zoneId), zone_id),
+        parent_id=_same(text(wire.parentId), parent_id),
+        name=text(wire.name) or name,
+        folder=wire.folder is True,
+        size=0 if wire.folder is True else size,
+        modified_ns=modified,
+        modified_by=author,
+        type=text(wire.type),
+        sync=text(wire.synchronizationStatus),
+        attributes=_attributes(wire.attributes),
+        deleted=wire.deleted is True,
+        revision=_revision(modified or text(wire.lastModified), size, author),
+    )
+
+
+def _revision(modified: int | str, size: int, author: str) -> Revision:
+    # The moment counts as read, so that two spellings of it make one stamp.
+    return Revision(f"{modified}|{size}|{author}")
+
+
+def _is_whole(wire: WireEntry) -> bool:
+    """Whether an entry tells what a tree needs: name, kind, size, whether it is there."""
+    return (
+        isinstance(wire.name, str)
+        and isinstance(wire.folder, bool)
+        and (wire.folder or is_count(wire.size))
+        and (wire.deleted is None or isinstance(wire.deleted, bool))
+    )
+
+
+def _same(told: str, known: str) -> str:
+    """What is told, and one object where thousands of entries tell the same."""
+    return known if not told or told == known else told
+
+
+def one_entry(
+    value: object,
+    doing: str,
+    *,
+    zone_id: str,
+    parent_id: str = "",
+    name: str = "",
+    is_file: bool = False,
+) -> Entry:
+    """The entry that a parsed answer is; the keywords fill what is not told.
+
+    Raises BadAnswer where it is none, or one that does not say what it is.
+    """
+    wire = msgspec.convert(value, WireEntry) if isinstance(value, dict) else WireEntry()
+    found = entry(wire, zone_id=zone_id, parent_id=parent_id, name=name)
+    if found is None:
+        raise BadAnswer(f"{doing}: the answer is not an entry with an id")
+    if name and not isinstance(wire.name, str):
+        wire.name = name
+    if is_file and not isinstance(wire.folder, bool):
+        wire.folder = False
+    if not _is_whole(wire):
+        raise BadAnswer(f"{doing}: the answer lacks an entry's name, kind or size")
+    return found
+
+
+def entries(
+    wires: list[WireEntry], doing: str, *, zone_id: str, parent_id: str = ""
+) -> list[Entry]:
+    """All entries that have an id, in their order."""
+    found = [entry(wire, zone_id=zone_id, parent_id=parent_id) for wire in wires]
+    return _kept(found, "id", doing)
+
+
+class ListedZones:
+    """The zones of a user, as they came."""
+
+    def __init__(self, wires: list[WireZone], doing: str) -> None:
+        self.zones = zones(wires, doing)
+        ids = [text(wire.id) for wire in wires]
+        named = {zone.id for zone in self.zones if zone.root_id}
+        self.complete = "" not in ids
+        self.unsure = frozenset(ids) - named - {""}
+        """Ids of those that have no name, or no root folder."""
+
+
+def zones(wires: list[WireZone], doing: str) -> list[Zone]:
+    """All zones that can be named; one without a root folder counts as not accessible."""
+    found: list[Zone | None] = []
+    for wire in wires:
+        zone_id, name, root = text(wire.id), text(wire.name), text(wire.rootId)
+        found.append(
+            Zone(
+                id=zone_id,
+                name=name,
+                root_id=root,
+                description=text(wire.description),
+                accessible=bool(root) and wire.ssiAccessible is not False,
+                size=known(wire.currentSize),
+                users=known(wire.numberOfUsers),
+                created_ns=moment(wire.createdAt),
+            )
+            if zone_id and name
+            else None
+        )
+    return _kept(found, "id or name", doing)
+
+
+def versions(wires: list[WireVersion], doing: str) -> list[Version]:
+    """All versions that can be named, the newest first."""
+    found: list[Version | None] = []
+    for wire in wires:
+        version, size, author = text(wire.version), count(wire.size), text(wire.lastModifiedBy)
+        name, version_id = version or text(wire.id), text(wire.id) or version
+        modified = moment(wire.lastModified)
+        stamp = _revision(modified or text(wire.lastModified), size, author)
+        kept = Version(name, version_id, size, modified, author, stamp)
+        found.append(kept if name else None)
+    return sorted(_kept(found, "id", doing), key=lambda version: version.modified_ns, reverse=True)
+
+
+def _attributes(value: object) -> Attributes:
+    if not isinstance(value, dict):
+        return _NO_ATTRIBUTES
+    told = value.get
+    # There are 32 of them, and a listing has thousands.
+    return _ATTRIBUTES[
+        told("executable") is True,
+        told("hidden") is True,
+        told("readProtected") is True,
+        told("synchronize") is True,
+        told("writeProtected") is True,
+    ]
+
+
+_ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
+_NO_ATTRIBUTES = Attributes()
+ModelT = TypeVar("ModelT", Entry, Zone, Version)
+
+
+def _kept(found: list[ModelT | None], lacking: str, doing: str) -> list[ModelT]:
+    kept = [item for item in found if item is not None]
+    if len(kept) < len(found):
+        logger.warning("%s: %d of %d items have no %s", doing, len(found) - len(kept),
+                       len(found), lacking)  # fmt: skip
+    return kept

@@ -1,0 +1,173 @@
+"""The JSON of tokens, users and groups, read tolerantly.
+
+Knows the wire's names of these, and `wire` those of zones and entries.  Must not know requests.
+
+How a list of users or tokens looks is not published.  So the list is found wherever it stands,
+what stands in it is handed on as it came, and only names that the interface publishes for a
+token elsewhere mean something here.
+
+INVARIANT: the secret of a token comes out of `new_token` and of nothing else.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from zonedrive.errors import BadAnswer
+from zonedrive.model import Group, Member, NewToken, Scope, Token
+from zonedrive.remote.wire.entries import parse
+from zonedrive.remote.wire.listing import whole
+from zonedrive.remote.wire.members import count, moment, text
+
+_LARGEST = (1 << 63) - 1
+_MILLISECOND = 10**6  # in nanoseconds
+# An expiry is in milliseconds; whether since the epoch or from now on is not published.  Where the
+# life that was asked for does not tell: few durations reach this (31 years), and no moment of our
+# time is below it (2001).
+_MOMENTS_FROM = 10**12
+_CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
+_SECRETS = frozenset({"token", "password"})
+MOST_VALUES = 2_000_000  # in one page; the fields of a hundred thousand users
+_DEEPEST = 64  # values in each other; what hands them on goes down by recursion
+
+
+class Record(msgspec.Struct):
+    """One item of a list as it came, without secrets."""
+
+    id: str  # the same whenever the same item comes again, in another request
+    fields: dict[str, Any]
+
+
+def records(body: bytes, doing: str, known_by: str = "") -> list[Record]:
+    """The items of a list that comes as an array, or as the only array in an object.
+
+    One is known by its published member `known_by`, else by all that it says, and by how many
+    before it say the same.  Raises BadAnswer where there is no such thing.
+    """
+    if body.count(b",") > MOST_VALUES:  # before they take a hundred times their room
+        raise BadAnswer(f"{doing}: the list is longer than any that is believed")
+    found = parse(body, doing)
+    if isinstance(found, dict):
+        arrays = [value for value in found.values() if isinstance(value, list)]
+        found = arrays[0] if len(arrays) == 1 else None
+    if not isinstance(found, list):
+        raise BadAnswer(f"{doing}: the answer holds no list")
+    fields = [_public(item if isinstance(item, dict) else {"value": item}, doing) for item in found]
+    return [
+        Record((known_by and text(each.item.get(known_by))) or each.id, each.item)
+        for each in whole(fields)
+    ]
+
+
+def _public(value: Any, doing: str, depth: int = 0) -> Any:
+    """`value` without secrets, however deep in it they stand."""
+    if depth > _DEEPEST:
+        raise BadAnswer(f"{doing}: the answer is nested more than {_DEEPEST} deep")
+    if isinstance(value, dict):
+        shown = {name: inner for name, inner in value.items() if name not in _SECRETS}
+        return {name: _public(inner, doing, depth + 1) for name, inner in shown.items()}
+    if isinstance(value, list):
+        return [_public(inner, doing, depth + 1) for inner in value]
+    return value
+
+
+def token(record: Record) -> Token:
+    """One item of the list of tokens."""
+    fields = record.fields
+    expiry = count(fields.get("expiry"))
+    return Token(
+        id=text(fields.get("id")),
+        name=text(fields.get("tokenName")),
+        # A duration says nothing here: from when on is unknown.
+        expires_ns=_nanoseconds(expiry) if expiry >= _MOMENTS_FROM else 0,
+        record=fields,
+    )
+
+
+def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
+    """A token that was asked for with a life of `seconds`, at `now_ns`.
+
+    Raises BadAnswer where none is in the answer, or none of use.
+    """
+    found = _object(body, doing)
+    secret = text(found.get("token"))
+    if not secret or not all("!" <= char <= "~" for char in secret):
+        raise BadAnswer(f"{doing}: the answer holds no token that could stand in a request")
+    expiry = count(found.get("expiry"))
+    if expiry > 0:
+        expiry = _end(expiry, now_ns // _MILLISECOND, seconds * 1000)
+    return NewToken(text(found.get("id")), secret, _nanoseconds(expiry))
+
+
+def _end(expiry: int, now: int, life: int) -> int:
+    """When a token ends, all in milliseconds: `expiry` may be that moment, or count from `now`.
+
+    The reading that gives it no longer life than the `life` that was asked for; where both do,
+    the shorter one, which is renewed too early rather than too late.
+    """
+    latest = now + life + _CLOCKS_DIFFER
+    readings = [end for end in (expiry, now + expiry) if now < end <= latest]
+    if readings:
+        return min(readings)
+    return expiry if expiry >= _MOMENTS_FROM else now + expiry
+
+
+def group(body: bytes, doing: str) -> Group:
+    """The group of an answer.  Raises BadAnswer where it is none."""
+    found = _object(body, doing)
+    about = found.get("properties")
+    if not isinstance(about, dict) or not text(about.get("groupId")):
+        raise BadAnswer(f"{doing}: the answer is not a group with an id")
+    actions, members = about.get("zoneActions"), found.get("members")
+    return Group(
+        id=text(about.get("groupId")),
+        name=text(about.get("name")),
+        description=text(about.get("description")),
+        members=tuple(_members(members if isinstance(members, list) else [])),
+        created_ns=moment(about.get("createdAt")),
+        created_by=text(about.get("createdBy")),
+        administrator_managed=about.get("administratorManaged") is True,
+        open=about.get("open") is True,
+        may_assign_rights=isinstance(actions, dict) and actions.get("assignAccessRights") is True,
+    )
+
+
+def _members(items: list[Any]) -> Iterable[Member]:
+    for item in items:
+        if isinstance(item, dict) and (member_id := text(item.get("memberId"))):
+            yield Member(
+                id=member_id,
+                type=text(item.get("memberType")),
+                name=text(item.get("displayName")),
+                level=text(item.get("accessLevel")),
+                authorization=text(item.get("authorization")),
+            )
+
+
+def members_wanted(levels: Mapping[str, str]) -> list[dict[str, str]]:
+    """For a request: members by id, and the level that each is to have."""
+    return [{"accessLevel": level, "memberId": member} for member, level in levels.items()]
+
+
+def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) -> dict[str, object]:
+    """For a request: a token of that name; the password goes as an array of characters."""
+    body: dict[str, object] = {
+        "tokenName": name,
+        "validity": seconds,
+        "password": list(password),
+    }
+    if scope is not None:
+        body["scope"] = scope
+    return body
+
+
+def _nanoseconds(milliseconds: int) -> int:
+    return min(milliseconds * _MILLISECOND, _LARGEST)
+
+
+def _object(body: bytes, doing: str) -> dict[str, Any]:
+    found = parse(body, doing)
+    if not isinstance(found, dict):
+        raise BadAnswer(f"{doing}: the answer is not an object")
+    return found

@@ -1,0 +1,202 @@
+"""The outbox's carrier: describes inodes to it, and has its steps carried out."""
+
+from zonedrive.errors import NotFound
+from zonedrive.failpoint import Place as Failpoint
+from zonedrive.failpoint import reached
+from zonedrive.outbox.fold import Action, Place, Step, Subject
+from zonedrive.outbox.journal import due_in
+from zonedrive.outbox.planning import Chains
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.delivery.conflicts import Conflicts
+from zonedrive.vfs.delivery.placement import Placement
+from zonedrive.vfs.delivery.resolution import Resolution
+from zonedrive.vfs.delivery.uploads import Uploads
+from zonedrive.vfs.listings import identity
+from zonedrive.vfs.listings.folders import Folders
+
+
+class Delivery:
+    """Implements `outbox.dispatch.Carrier`."""
+
+    def __init__(self, core: Core, folders: Folders) -> None:
+        conflicts = Conflicts(core, folders)
+        self._core = core
+        self._resolution = Resolution(core, folders)
+        self._placement = Placement(core, folders, conflicts, self._resolution)
+        self.uploads = Uploads(core, folders, conflicts, self._resolution)
+
+    def describe(self, ino: int, chains: Chains) -> Subject | None:
+        """What folding needs to know of an inode."""
+        core = self._core
+        inode = core.tree.find(ino)
+        doubt = core.doubts.get(ino)
+        if inode is None or (inode.parent == NOWHERE and inode.is_new and doubt is None):
+            return None
+        inside = self._inside(inode, chains)
+        origin = (inside[0], inode.remote_name) if inside and inode.remote_name else None
+        if inode.is_new and doubt is not None:
+            folder = core.tree.by_remote(doubt.zone, doubt.folder)
+            origin = (folder.ino, doubt.name) if folder is not None else None
+        above = core.tree.find(inode.parent) if inode.is_folder and not inode.is_new else None
+        return Subject(
+            ino=ino,
+            folder=inode.is_folder,
+            new=inode.is_new,
+            place=(inode.parent, core.remote_name(inode)),
+            origin=origin,
+            inside=inside,
+            toward=() if above is None else self._inside(above, chains),
+        )
+
+    def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:
+        """The folders that an inode is in on the service, nearest first."""
+        if inode.remote_parent is None:
+            return ()
+        which = (inode.zone, inode.remote_parent)
+        if which not in chains:
+            folder = self._core.tree.by_remote(*which)
+            chains[which] = () if folder is None else (folder.ino, *self._inside(folder, chains))
+        return chains[which]
+
+    def being_written(self) -> set[Place]:
+        """The places of new files that programs have open for writing."""
+        core, places = self._core, set()
+        for opened in core.opened.values():
+            if opened.session is None:
+                continue
+            inode = core.tree.find(opened.ino)
+            if inode is not None and inode.is_new and inode.parent != NOWHERE and not inode.local:
+                places.add((inode.parent, core.remote_name(inode)))
+        return places
+
+    def in_doubt(self) -> list[int]:
+        """The inodes of requests whose outcome is not known."""
+        return [doubt.ino for doubt in self._core.doubts.all()]
+
+    def occupant(self, place: Place) -> int:
+        """The new file that is at a place here; 0 where there is none."""
+        folder = self._core.tree.find(place[0])
+        if folder is None or folder.parent == NOWHERE:
+            return 0
+        inode = self._core.tree.child(*place)
+        return inode.ino if inode is not None and inode.is_new and not inode.is_folder else 0
+
+    async def ready(self) -> bool:
+        """Wait until the service can be reached; True if it could not."""
+        link = self._core.service.link
+        if link.state == "online":
+            return False
+        await link.wait_online()
+        return True
+
+    async def carry(self, step: Step) -> None:
+        """Do one step."""
+        inode = self._core.tree.find(step.ino)
+        if inode is None or self._core.journal.get(step.ino) is None:
+            return
+        for ino in (step.other, step.ino, *self._perhaps_at(inode)):
+            if ino and await self._resolution.settle(ino):
+                return  # what is to be done is decided anew
+        match step.action:
+            case Action.ADOPT:
+                await self._adopt(step, inode)
+            case Action.WITHDRAW:
+                await self._withdraw(step, inode)
+            case Action.MAKE:
+                await self._placement.make(step.intent, inode)
+            case Action.MOVE:
+                await self._placement.move(step.intent, inode)
+            case Action.ASIDE:
+                await self._placement.step_aside(step.intent, inode)
+            case Action.UPLOAD:
+                await self.uploads.upload(step.intent, inode)
+            case Action.DELETE:
+                await self._placement.delete(step.intent, inode)
+
+    def _perhaps_at(self, inode: Inode) -> list[int]:
+        """Which others a move without an answer may have brought to where the inode is to be."""
+        core = self._core
+        folder = core.tree.find(inode.parent)
+        if folder is None or folder.remote_id is None:
+            return []
+        moves = core.doubts.moved_to(folder.remote_id, core.remote_name(inode))
+        return [each.ino for each in moves if each.ino != inode.ino]
+
+    async def _withdraw(self, step: Step, parked: Inode) -> None:
+        """A parked file makes way on the service: from now on it is one of this machine."""
+        core = self._core
+        if not parked.generation:
+            await core.keep_bytes(parked)
+        intent = core.journal.get(parked.ino)
+        if intent is None or core.overtaken(step.intent):
+            core.drop_copy(parked)
+            return
+        with core.transaction():
+            # What somebody else saved since it was parked is not removed unseen.
+            core.tree.update(parked, revision=intent.base or parked.revision)
+            identity.give_up(core, parked, due_in(0))
+
+    async def _is_there(self, inode: Inode) -> bool:
+        """Whether the service still has the entry."""
+        try:
+            entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
+        except NotFound:
+            return False
+        return not entry.deleted
+
+    async def _adopt(self, step: Step, new: Inode) -> None:
+        """The new file takes the place of one that was deleted or renamed away."""
+        core = self._core
+        old = core.tree.find(step.other)
+        old_intent = core.journal.get(step.other)
+        if old is None or old_intent is None or old.is_new:
+            return
+        stays = not old_intent.gone
+        opened = core.opened.get(old.ino)
+        read_on = opened is not None and opened.session is None  # by who has it open
+        if (stays or read_on) and not old.generation:
+            await core.keep_bytes(old)
+        there = stays or await self._is_there(old)
+        if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
+            core.drop_copy(old)
+            return
+        if not there:  # its removal was carried out, and the answer lost: the new one is just new
+            with core.transaction():
+                core.tree.unlink(old)
+                core.journal.drop(old.ino)
+            core.reap(old)
+            return
+        base = old_intent.base or old.revision
+        taken = {
+            name: getattr(old, name)
+            for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
+        }
+        with core.transaction():
+            if stays:
+                core.tree.update(old, remote_id=None, remote_parent=None, remote_name=None)
+            else:
+                core.tree.unlink(old)
+                core.journal.drop(old.ino)
+            core.tree.update(new, **taken)
+            core.journal.rebase(new.ino, base)
+            opened = core.opened.get(new.ino)
+            if opened is not None and opened.session is not None:
+                opened.session.base = base  # begun since the step was planned
+            sending = core.journal.get(new.ino)
+            if sending is not None and core.is_copy(new, base):  # it is where it came from again
+                core.journal.done(sending, content=True)
+                core.drop_copy(new)
+            if stays:
+                local = core.stays_local(core.tree.get(old.parent), old.name)
+                core.tree.update(old, local=local)
+                if local:
+                    core.journal.drop(old.ino)
+                else:
+                    core.journal.done(old_intent, place=True)
+                    core.journal.content(
+                        old.ino, old.generation, old.size, base=None, held=False, due_ns=due_in(0)
+                    )
+            reached(Failpoint.IDENTITY_INSIDE)
+        reached(Failpoint.IDENTITY_ADOPTED)
+        core.reap(old)

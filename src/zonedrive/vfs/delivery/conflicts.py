@@ -1,0 +1,132 @@
+"""Two versions of one file: both are kept."""
+
+import logging
+import os
+import time
+from datetime import datetime
+
+from zonedrive.errors import Unavailable
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry
+from zonedrive.outbox.conflicts import Conflict
+from zonedrive.outbox.journal import Intent
+from zonedrive.outbox.verdict import copy_mark
+from zonedrive.tree.inode import Inode, Kind
+from zonedrive.tree.listing import fields_of
+from zonedrive.tree.names import with_mark
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged
+from zonedrive.vfs.listings import identity
+from zonedrive.vfs.listings.folders import Folders
+
+log = logging.getLogger(__name__)
+
+
+class Conflicts:
+    """Acts on the verdicts that are no simple upload."""
+
+    def __init__(self, core: Core, folders: Folders) -> None:
+        self._core = core
+        self._folders = folders
+
+    def make_anew(self, intent: Intent, inode: Inode) -> None:
+        """Deleted on the service while it was edited here: the edit becomes a new file."""
+        core = self._core
+        log.warning("a file was deleted on the service while it was edited here: sent as new")
+        with core.transaction():
+            core.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+            core.journal.rebase(inode.ino, None)
+            core.journal.conflicts.add(Conflict(inode.ino, inode.ino, "", time.time_ns()))
+        reached(Place.MADE_ANEW)
+
+    def set_aside(self, intent: Intent, inode: Inode, found: Entry) -> None:
+        """Keep both: theirs under its name, ours beside it."""
+        core = self._core
+        if core.outdated(intent):
+            return  # there is a newer edit; the verdict will be on that
+        opened = core.opened.get(inode.ino)
+        if opened is not None and opened.session is not None and not opened.session.frozen:
+            raise Unavailable("somebody else's version came in between, and it is still open here")
+        if inode.is_new:
+            self.give_way(inode, found)
+            return
+        log.warning("a coworker's version came in between: ours is kept as a conflict copy")
+        name = self._copy_name(inode)
+        now = time.time_ns()
+        with core.transaction():
+            copy = core.tree.add(
+                inode.parent,
+                name,
+                Kind.FILE,
+                zone=inode.zone,
+                size=intent.size,
+                mtime_ns=inode.mtime_ns,
+                mode=inode.mode,
+                generation=intent.generation,
+            )
+            os.link(
+                core.spool.path(inode.ino, intent.generation),
+                core.spool.path(copy.ino, intent.generation),
+            )
+            reached(Place.COPY_LINKED)
+            core.journal.content(
+                copy.ino, intent.generation, intent.size, base=None, held=False, due_ns=now
+            )
+            core.journal.conflicts.add(Conflict(copy.ino, inode.ino, found.modified_by, now))
+            core.journal.done(intent, content=True)
+            identity.follow(core, inode, found)
+        reached(Place.COPY_RECORDED)
+        core.invalidations.put(EntryChanged(inode.parent, name.encode()))
+        core.drop_bytes(inode.ino, intent.generation)
+        reached(Place.COPY_ALONE)
+        core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+
+    def give_way(self, inode: Inode, found: Entry) -> None:
+        """Somebody took the name on the service meanwhile: ours gets the name of a copy."""
+        core = self._core
+        log.warning("a coworker took a name in between: ours is kept beside it")
+        old, name = inode.name, self._copy_name(inode)
+        with core.transaction():
+            core.tree.move(inode, inode.parent, name)
+            theirs = self._show(found, inode.parent, old)
+            core.journal.conflicts.add(
+                Conflict(inode.ino, theirs.ino, found.modified_by, time.time_ns())
+            )
+            intent = core.journal.get(inode.ino)
+            if intent is not None and inode.is_new and not inode.is_folder:
+                core.journal.content(
+                    inode.ino,
+                    intent.generation,
+                    intent.size,
+                    base=None,
+                    held=intent.held,
+                    due_ns=time.time_ns(),
+                )
+            elif intent is not None:
+                core.journal.place(inode.ino, time.time_ns())
+        reached(Place.WAY_GIVEN)
+        self._folders.forget(inode.parent)
+        for changed in (old, name):
+            core.invalidations.put(EntryChanged(inode.parent, changed.encode()))
+
+    def _show(self, found: Entry, parent: int, name: str) -> Inode:
+        """Let the name lead to what the service has under it.  In a transaction."""
+        core = self._core
+        zone = core.tree.get(parent).zone
+        theirs = core.tree.by_remote(zone, found.id)
+        if theirs is None:
+            return core.tree.add(parent, name, **fields_of(found, core.tree.get(parent)))
+        if theirs.parent == parent:  # it could only be shown under a marked name so far
+            core.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
+            core.tree.move(theirs, parent, name)
+        return theirs
+
+    def _copy_name(self, inode: Inode) -> str:
+        """A free name that says who, where and when."""
+        core = self._core
+        mark = copy_mark(core.user, core.host, datetime.now()).replace("/", "_")
+        taken, name, number = core.tree.children(inode.parent), with_mark(inode.name, mark), 1
+        while name in taken:
+            number += 1
+            name = with_mark(inode.name, f"{mark} {number}")
+        return name

@@ -1,0 +1,275 @@
+"""Names on their way: folders made, entries moved and deleted on the service."""
+
+import contextlib
+import logging
+
+import msgspec
+
+from zonedrive.errors import AlreadyExists, NotFound, StoreError, Unavailable
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry
+from zonedrive.outbox.doubts import Doubt
+from zonedrive.outbox.journal import Intent
+from zonedrive.tree.inode import ROOT, Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.delivery.conflicts import Conflicts
+from zonedrive.vfs.delivery.resolution import Resolution
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.listings.identity import claim
+from zonedrive.vfs.names.subtree import folders_below, is_below, let_go
+
+log = logging.getLogger(__name__)
+
+
+class Placement:
+    """Brings the service's names in step with the tree's."""
+
+    def __init__(
+        self, core: Core, folders: Folders, conflicts: Conflicts, resolution: Resolution
+    ) -> None:
+        self._core = core
+        self._folders = folders
+        self._conflicts = conflicts
+        self._resolution = resolution
+
+    async def make(self, intent: Intent, inode: Inode) -> None:
+        """Make a folder."""
+        core, resolution = self._core, self._resolution
+        parent = core.tree.get(inode.parent)
+        if parent.remote_id is None:
+            raise StoreError("its folder is not on the service yet")
+        name = core.remote_name(inode)
+        if await resolution.wait_for(parent.remote_id, name):
+            return
+        doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, parent.remote_id, name, None)
+        with resolution.sending(doubt):
+            reached(Place.FOLDER_ASKED)
+            try:
+                with resolution.asking(doubt):
+                    entry = await core.service.make_folder(inode.zone, parent.remote_id, name)
+            except AlreadyExists as taken:
+                await self._meet(intent, inode, await self._in_the_way(inode, name, taken))
+                return
+            reached(Place.FOLDER_MADE)
+            await resolution.arrived(doubt, entry)  # where it cannot be noted, the doubt stays
+            self._folders.known_empty(inode)
+
+    async def _meet(self, intent: Intent, inode: Inode, found: Entry) -> None:
+        """The name is taken: by a folder, which is ours from now on, or by a file."""
+        core = self._core
+        if core.overtaken(intent):
+            return
+        if not found.folder:
+            self._conflicts.give_way(inode, found)
+            return
+        with core.transaction():
+            claim(core, inode, found.id)
+            core.tree.update(
+                inode,
+                remote_id=found.id,
+                remote_parent=core.tree.get(inode.parent).remote_id,
+                remote_name=found.name,
+                revision=found.revision,
+                modified_by=found.modified_by,
+                listed=False,
+            )
+            core.tree.settled.add(inode.zone, found.id)
+            core.journal.done(intent, place=True)
+
+    async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
+        """What the service has under the name that the inode is to have.
+
+        Raises `taken` where that is nothing, Unavailable where it is ours and about to leave.
+        """
+        core = self._core
+        parent = core.tree.get(inode.parent)
+        entries = await core.service.listing(inode.zone, parent.remote_id or "")
+        found = next((each for each in entries if each.name == name), None)
+        other = None if found is None else core.tree.by_remote(inode.zone, found.id)
+        if found is None:
+            raise taken
+        if other is not None and other is not inode and core.journal.get(other.ino) is not None:
+            if not core.in_flight(other.ino):  # that it is there was not known, or it had left
+                with core.transaction():
+                    core.tree.update(other, remote_parent=parent.remote_id, remote_name=name)
+            raise Unavailable("another entry is about to leave this name") from taken
+        return found
+
+    async def move(self, intent: Intent, inode: Inode) -> None:
+        """Rename, or move to another folder."""
+        core = self._core
+        parent = core.tree.get(inode.parent)
+        if parent.remote_id is None:
+            raise StoreError("its folder is not on the service yet")
+        name = core.remote_name(inode)
+        try:
+            unchanged = await self._is_unchanged(intent, inode)
+            if core.overtaken(intent):
+                return
+            if await self._resolution.wait_for(parent.remote_id, name):
+                return
+            reached(Place.MOVE_ASKED)
+            doubt, entry = await self._tell(inode, parent.remote_id, name)
+            reached(Place.MOVE_DONE)
+        except AlreadyExists as taken:
+            entry = await self._in_the_way(inode, name, taken)
+            if core.overtaken(intent):
+                return
+            if entry.id != inode.remote_id:
+                self._conflicts.give_way(inode, entry)
+                return
+            doubt = None
+        except NotFound:
+            self._folders.forget(inode.parent)
+            if intent.generation:
+                self._conflicts.make_anew(intent, inode)
+            else:
+                with core.transaction():
+                    core.journal.done(intent, place=True)
+            return
+        with core.transaction():
+            self._moved(self._whose(doubt) or inode, parent.remote_id, entry, unchanged)
+            core.journal.done(intent, place=True)
+        reached(Place.MOVE_NOTED)
+
+    async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[Doubt, Entry]:
+        """Have an entry moved; what came of it is in doubt until the answer is noted."""
+        resolution, remote_id = self._resolution, inode.remote_id or ""
+        doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
+        with resolution.sending(doubt), resolution.asking(doubt):
+            entry = await self._core.service.move(
+                inode.zone, remote_id, folder, name, folder=inode.is_folder
+            )
+        return doubt, msgspec.structs.replace(entry, name=entry.name or name)
+
+    def _whose(self, sent: Doubt | None) -> Inode | None:
+        """Who stands for the moved entry now; the doubt is over.  In a transaction."""
+        doubt = None if sent is None else self._resolution.present(sent)
+        if doubt is None:
+            return None
+        self._core.doubts.drop(doubt.ino)
+        return self._core.tree.find(doubt.ino)
+
+    async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
+        """Whether the service still has the version that an edit that waits began from."""
+        if not intent.generation:
+            return False
+        found = await self._core.service.entry(inode.zone, inode.remote_id or "")
+        return found.revision == intent.base
+
+    async def step_aside(self, intent: Intent, inode: Inode) -> None:
+        """Leave the name to another; the move to the final one follows."""
+        core = self._core
+        above = inode.remote_parent or ""
+        folder = core.tree.by_remote(inode.zone, above)
+        if folder is None or core.journal.get(folder.ino) is not None:
+            zone = next(each for each in core.tree.inodes_in(ROOT) if each.zone == inode.zone)
+            above = zone.remote_id or ""
+        name = f".zonedrive-{inode.ino}-{intent.seq}"
+        unchanged = await self._is_unchanged(intent, inode)
+        if core.overtaken(intent):
+            return
+        reached(Place.ASIDE_ASKED)
+        doubt, entry = await self._tell(inode, above, name)
+        reached(Place.ASIDE_DONE)
+        with core.transaction():
+            self._moved(self._whose(doubt) or inode, above, entry, unchanged)
+        reached(Place.ASIDE_NOTED)
+
+    def _moved(self, inode: Inode, above: str, entry: Entry, unchanged: bool) -> None:
+        core = self._core
+        core.tree.settled.add(inode.zone, entry.id)
+        core.tree.update(inode, remote_parent=above, remote_name=entry.name)
+        edited = core.journal.get(inode.ino)
+        if unchanged and edited is not None and edited.generation:
+            core.journal.rebase(inode.ino, entry.revision)  # what else is new is our own move
+            core.tree.update(inode, revision=entry.revision)
+            return
+        if inode.revision != entry.revision and inode.size == entry.size:
+            if edited is not None and edited.generation:
+                return  # the verdict before the upload compares
+            # A move may count as a modification; the bytes are the same.
+            core.tree.update(inode, revision=entry.revision)
+
+    async def delete(self, intent: Intent, inode: Inode) -> None:
+        """Delete what was removed here."""
+        core = self._core
+        if inode.is_folder:
+            changed = await self._others_in(inode)
+        else:
+            changed = await self._has_other_version(intent, inode)
+        if core.overtaken(intent):
+            return  # somebody else may have taken over what the inode stood for
+        if changed:
+            log.warning(
+                "a folder that was removed here holds something new on the service: it stays"
+                if inode.is_folder
+                else "a file that was deleted here has a newer version on the service: it stays"
+            )
+            with core.transaction():
+                core.tree.unlink(inode)
+                core.journal.drop(inode.ino)
+            self._folders.forget_all()
+            return
+        reached(Place.DELETE_ASKED)
+        with contextlib.suppress(NotFound):
+            await core.service.delete(inode.zone, inode.remote_id or "", folder=inode.is_folder)
+        reached(Place.DELETE_DONE)
+        core.tree.settled.add(inode.zone, inode.remote_id or "")
+        if inode.is_folder:
+            await let_go(core, inode)
+        with core.transaction():
+            core.tree.unlink(inode)
+            core.journal.drop(inode.ino)
+        reached(Place.DELETE_NOTED)
+        core.discard_bytes(inode, intent)
+        core.reap(inode)
+
+    async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
+        """Whether the service has a version that was not seen here when it was deleted."""
+        try:
+            entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
+        except NotFound:
+            return False
+        if entry.revision == inode.revision:
+            return False
+        # One by ourselves may be what a rename of ours made of it, without other bytes.
+        return entry.modified_by != self._core.user or (
+            intent.base is None and entry.size != inode.size
+        )
+
+    async def _others_in(self, folder: Inode) -> bool:
+        """Whether there is something in the folder that was not removed here.
+
+        What was in it when it was removed as a whole is still there in the tree, too: then folders
+        in it that were looked at here are looked at again, and files of which there is a new
+        version count as well.
+        """
+        core, tree = self._core, self._core.tree
+        if await self._news_in(folder):
+            return True
+        if not tree.numbers_in(folder.ino):
+            return False
+        for inner in folders_below(tree, folder):
+            if inner.listed and await self._news_in(inner):
+                return True
+        pending = (tree.find(each.ino) for each in core.journal.all())
+        return any(each is not folder and is_below(tree, each, folder) for each in pending)
+
+    async def _news_in(self, folder: Inode) -> bool:
+        """Whether the service has something in that folder that was not seen here."""
+        core = self._core
+        try:
+            entries = await core.service.listing(folder.zone, folder.remote_id or "")
+        except NotFound:
+            return False
+        present = [entry for entry in entries if not entry.deleted]
+        known = core.tree.by_remotes(folder.zone, [entry.id for entry in present])
+        if any(each.id not in known or known[each.id][1] != folder.ino for each in present):
+            return True
+        said = {known[entry.id][0]: entry for entry in present if not entry.folder}
+        return any(
+            said[inode.ino].revision != inode.revision
+            and (said[inode.ino].modified_by != core.user or said[inode.ino].size != inode.size)
+            for inode in core.tree.get_all(said)
+        )

@@ -1,0 +1,370 @@
+"""What came of requests without an answer: looked up before anything else is told of the inode.
+
+A reply that was lost, or a daemon that died, leaves a doubt (`outbox.doubts`).  What the service
+has is compared with what was sent: if it is that, it is noted as if the answer had come, also
+for a file that was renamed or removed here since.
+
+INVARIANT: an answer of the service, the end of its doubt and the end of its intent are one
+transaction.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import msgspec
+import trio
+
+from zonedrive.errors import BadAnswer, NotFound, Unavailable, Unreachable
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry
+from zonedrive.outbox.doubts import Doubt
+from zonedrive.outbox.journal import Intent, due_in
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.delivery.comparison import Comparison
+from zonedrive.vfs.invalidation import EntryGone, InodeChanged
+from zonedrive.vfs.listings import identity
+from zonedrive.vfs.listings.folders import Folders
+
+log = logging.getLogger(__name__)
+
+MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
+"""Errors after which a request may have taken effect; after all others it has not."""
+
+LOOK_BACK = 6  # how many versions may be on top of one whose answer was lost
+
+
+class Resolution:
+    """Ends doubts: by an answer, or by looking."""
+
+    def __init__(self, core: Core, folders: Folders) -> None:
+        self._core = core
+        self._folders = folders
+        self.comparison = Comparison(core)
+        self._under_way: dict[tuple[str, str], trio.Event] = {}  # by folder id and name
+
+    # ---- one request to one place at a time ----
+
+    async def wait_for(self, folder: str, name: str) -> bool:
+        """Wait while a request to that place is under way; False if there was none."""
+        landed = self._under_way.get((folder, name))
+        if landed is None:
+            return False
+        await landed.wait()
+        return True
+
+    @contextmanager
+    def sending(self, doubt: Doubt) -> Iterator[None]:
+        """Until its answer is noted, or missed, a request is under way: the only one to its place.
+
+        A file or folder that is made, a version or a move: all are in doubt from here on.
+        """
+        with self._core.transaction():
+            self._core.doubts.note(doubt)
+        self._under_way[doubt.folder, doubt.name] = trio.Event()
+        try:
+            yield
+        finally:
+            self._under_way.pop((doubt.folder, doubt.name)).set()
+
+    @contextmanager
+    def asking(self, doubt: Doubt) -> Iterator[None]:
+        """Around the request itself: an error that shows that it had no effect ends the doubt."""
+        try:
+            yield
+        except MAY_HAVE_ARRIVED:
+            raise
+        except Exception:
+            self._without_effect(doubt)
+            raise
+
+    def _without_effect(self, sent: Doubt) -> None:
+        doubt = self.present(sent)
+        if doubt is not None:
+            self._core.resolved(doubt)
+
+    def present(self, sent: Doubt) -> Doubt | None:
+        """The doubt as it is now: it may have become another inode's matter.
+
+        The same bytes may be in doubt twice: sent as a new file, which was then renamed over
+        another, and as that one's version.
+        """
+        doubts = self._core.doubts
+        if doubts.get(sent.ino) == sent:
+            return sent
+        passed_on = msgspec.structs.replace
+        return next((it for it in doubts.all() if passed_on(sent, ino=it.ino) == it), None)
+
+    # ---- looking ----
+
+    async def settle(self, ino: int) -> bool:
+        """Find out what came of the inode's last request; True if that may change what to do."""
+        core = self._core
+        doubt = core.doubts.get(ino)
+        if doubt is None:
+            return False
+        await self.wait_for(doubt.folder, doubt.name)
+        inode = core.tree.find(ino)
+        if core.doubts.get(ino) != doubt:
+            return True
+        if doubt.is_move:
+            await self._locate(doubt)
+            return True
+        found = None if inode is None else await self._find(inode, doubt)
+        if inode is not None and found is None and await self._is_below_another(inode, doubt):
+            return True
+        if core.doubts.get(ino) != doubt:
+            return True
+        if inode is None or found is None:
+            core.resolved(doubt)
+            self._show(doubt)
+            if inode is not None and inode.is_new and inode.parent == NOWHERE:
+                self._let_go(inode)
+            return inode is not None and inode.is_new
+        reached(Place.DOUBT_FOUND)
+        await self.arrived(doubt, found)
+        return True
+
+    async def _locate(self, doubt: Doubt) -> None:
+        """Note where the service has an entry after a move without an answer."""
+        core = self._core
+        try:
+            entry = await core.service.entry(doubt.zone, doubt.remote_id or "")
+        except NotFound:
+            entry = None
+        inode = core.tree.find(doubt.ino)
+        if core.doubts.get(doubt.ino) != doubt:
+            return
+        with core.transaction():
+            core.doubts.drop(doubt.ino)
+            if inode is None or entry is None or inode.remote_id != doubt.remote_id:
+                return
+            above = doubt.folder if entry.name == doubt.name else inode.remote_parent
+            core.tree.update(inode, remote_parent=entry.parent_id or above, remote_name=entry.name)
+            core.tree.settled.add(inode.zone, entry.id)
+            intent = core.journal.get(inode.ino)
+            if intent is None or not (intent.place or intent.gone):
+                self.note_place(inode)
+            elif not (intent.gone or intent.parked or self._is_elsewhere(inode)):
+                core.journal.done(intent, place=True)
+
+    async def _find(self, inode: Inode, doubt: Doubt) -> Entry | None:
+        """The entry that the request made, or made a version of."""
+        core = self._core
+        if doubt.remote_id is not None:
+            try:
+                found = await core.service.entry(doubt.zone, doubt.remote_id)
+            except NotFound:
+                return None
+            intent = core.journal.get(inode.ino)
+            known = {inode.revision} | ({intent.base} if intent is not None else set())
+            if found.deleted or found.revision in known:
+                return None
+        else:
+            entries = await core.service.listing(doubt.zone, doubt.folder)
+            named = [each for each in entries if each.name == doubt.name]
+            if len(named) != 1:
+                return None
+            found = named[0]
+            other = core.tree.by_remote(doubt.zone, found.id)
+            if other is not None and other is not inode and core.in_use(other):
+                return None  # somebody works with it here: it is a file of its own
+        if found.folder != inode.is_folder or found.modified_by != core.user:
+            return None
+        if inode.is_folder:
+            return found
+        same = found.size == doubt.size and await self.comparison.is_what_was_sent(doubt, found.id)
+        return found if same else None
+
+    async def _is_below_another(self, inode: Inode, doubt: Doubt) -> bool:
+        """Whether what was sent became a version, and somebody saved another on top of it.
+
+        Then it has its place in the history, and nothing is left to be sent.
+        """
+        core = self._core
+        knows = core.service.can("versions") and core.service.can("version_content")
+        intent = core.journal.get(inode.ino)
+        if doubt.remote_id is None or not knows or intent is None:
+            return False
+        if intent.generation != doubt.generation or doubt.bytes_ino != inode.ino:
+            return False  # edited since: that edit did not begin from what is on top now
+        try:
+            found = await core.service.entry(doubt.zone, doubt.remote_id)
+            versions = await core.service.versions(doubt.zone, doubt.remote_id)
+        except NotFound:
+            return False
+        if found.deleted or found.revision == intent.base:
+            return False
+        for version in versions[1:LOOK_BACK]:
+            ours = version.modified_by == core.user and version.size == doubt.size
+            if ours and await self.comparison.is_what_was_sent(doubt, found.id, version.version):
+                self._give_way_to(inode, doubt, found)
+                return True
+        return False
+
+    def _give_way_to(self, inode: Inode, doubt: Doubt, found: Entry) -> None:
+        core = self._core
+        intent = core.journal.get(inode.ino)
+        if intent is None or core.doubts.get(inode.ino) != doubt or intent.held:
+            return
+        with core.transaction():
+            core.doubts.drop(inode.ino)
+            core.journal.done(intent, content=True)
+            identity.follow(core, inode, found)
+        core.resolved(doubt)
+        core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+
+    # ---- noting ----
+
+    async def arrived(self, sent: Doubt, entry: Entry, taken: int | None = None) -> None:
+        """The service has what was sent: as its newest version, as a new file, as a folder.
+
+        `taken` bytes of the disk are what was sent, where that is known.
+        """
+        core = self._core
+        doubt = self.present(sent)
+        inode = None if doubt is None else core.tree.find(doubt.ino)
+        if doubt is None or inode is None:
+            return
+        if doubt.remote_id is not None and inode.remote_id != doubt.remote_id:
+            core.resolved(doubt)
+            return
+        other = core.tree.by_remote(inode.zone, entry.id)
+        if other is not None and other is not inode and core.in_use(other):
+            self._leave_to(inode, doubt)  # a listing was faster, and somebody works with that
+            return
+        with core.transaction():
+            core.doubts.drop(doubt.ino)
+            intent = core.journal.get(inode.ino)
+            self._note_version(inode, doubt, entry, intent)
+            left = core.journal.get(inode.ino)
+            settled = (
+                doubt.bytes_ino == inode.ino
+                and doubt.generation != 0
+                and inode.generation == doubt.generation
+                and not (left and left.generation)
+            )
+            bytes_go = settled and not inode.local
+            if bytes_go:
+                core.same_bytes(inode, entry.revision)
+            self._identify(inode, doubt, entry, **({"generation": 0} if bytes_go else {}))
+            if intent is not None and not intent.gone:
+                self.note_place(inode)
+            elif intent is None and inode.parent == NOWHERE:
+                core.journal.gone(inode.ino, due_in(0))
+            reached(Place.ARRIVAL_INSIDE)
+        reached(Place.ARRIVED)
+        opened = core.opened.get(inode.ino)
+        if opened is not None and opened.session is not None:
+            opened.session.base = entry.revision
+        if inode.parent == NOWHERE and not core.service.can("delete", folder=inode.is_folder):
+            self._let_go(inode)
+        if bytes_go:
+            await self._to_cache(doubt, inode, entry, taken)
+            reached(Place.CACHED)
+        else:
+            core.resolved(doubt)
+
+    def _leave_to(self, inode: Inode, doubt: Doubt) -> None:
+        """Another inode stands for what was sent: this one has nothing more to send, and goes."""
+        core = self._core
+        core.resolved(doubt)
+        intent = core.journal.get(inode.ino)
+        if inode.parent != NOWHERE:
+            if inode.is_folder or intent is None or intent.generation != doubt.generation:
+                return
+            self._folders.forget(inode.parent)
+            core.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
+        self._let_go(inode)
+
+    def _note_version(
+        self, inode: Inode, doubt: Doubt, entry: Entry, intent: Intent | None
+    ) -> None:
+        """What was sent need not be sent any more; what is left follows the version it became.
+
+        Also a removal: who takes its place follows this version.
+        """
+        journal = self._core.journal
+        if intent is None:
+            return
+        if not intent.gone:
+            if doubt.bytes_ino == inode.ino and intent.generation == doubt.generation:
+                journal.done(intent, content=True)
+            if inode.is_folder:
+                journal.done(intent, place=True)
+        left = journal.get(inode.ino)
+        if left is not None and not (intent.generation and not left.generation):
+            journal.rebase(inode.ino, entry.revision)
+
+    def _identify(self, inode: Inode, doubt: Doubt, entry: Entry, **changes: object) -> None:
+        """The inode stands for the entry."""
+        core = self._core
+        identity.claim(core, inode, entry.id)
+        if doubt.remote_id is None:
+            changes |= {
+                "remote_id": entry.id,
+                "remote_parent": entry.parent_id or doubt.folder,
+                "remote_name": entry.name or doubt.name,
+            }
+        elif (doubt.folder, doubt.name) != (inode.remote_parent, inode.remote_name):
+            self._folders.forget_all()  # others renamed or moved it: the listings will say so
+        core.tree.update(
+            inode,
+            revision=entry.revision,
+            modified_by=entry.modified_by,
+            type=entry.type,
+            sync=entry.sync,
+            attributes=entry.attributes,
+            **changes,
+        )
+        core.tree.settled.add(inode.zone, entry.id)
+
+    def _show(self, doubt: Doubt) -> None:
+        """What has the name there is not ours after all: the next listing may show it."""
+        folder = self._core.tree.by_remote(doubt.zone, doubt.folder)
+        if folder is not None:
+            self._folders.forget(folder.ino)
+
+    def note_place(self, inode: Inode) -> None:
+        """Renamed while the request was under way: that is still to be told."""
+        core = self._core
+        intent = core.journal.get(inode.ino)
+        if inode.parent == NOWHERE or (intent is not None and intent.parked):
+            return
+        if self._is_elsewhere(inode):
+            core.journal.place(inode.ino, due_in(0))
+
+    def _is_elsewhere(self, inode: Inode) -> bool:
+        """Whether folder or name here differ from the service's."""
+        core = self._core
+        folder = core.tree.get(inode.parent)
+        return (folder.remote_id, core.remote_name(inode)) != (
+            inode.remote_parent,
+            inode.remote_name,
+        )
+
+    def _let_go(self, inode: Inode) -> None:
+        """Of something removed here nothing is left to be done on the service, or can be."""
+        core = self._core
+        if inode.remote_id is not None:
+            log.warning("a file that was removed during its upload stays on the service")
+            self._folders.forget_all()
+        intent = core.journal.get(inode.ino)
+        with core.transaction():
+            core.tree.unlink(inode)
+            core.journal.drop(inode.ino)
+        core.discard_bytes(inode, intent)
+        core.reap(inode)
+
+    async def _to_cache(self, doubt: Doubt, inode: Inode, entry: Entry, taken: int | None) -> None:
+        """The bytes that were sent are those of the service's version: read them from here."""
+        core = self._core
+        opened = core.opened.get(inode.ino)
+        async with opened.preparing if opened else nullcontext():  # nobody copies them just now
+            if opened is not None:
+                opened.close_local()
+            if core.doubts.keeps(inode.ino, doubt.generation):
+                return  # sent twice: they stay until it is known what came of the other one
+            path = core.spool.path(inode.ino, doubt.generation)
+            await core.cache.take(path, inode.ino, entry.revision, doubt.size, taken)

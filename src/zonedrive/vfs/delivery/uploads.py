@@ -1,0 +1,305 @@
+"""Content on its way: looked at first, sent, and its answer noted.
+
+INVARIANT: before content is sent, the service's present version is compared with the one the
+edit began from; so somebody else's version is never sent over.
+INVARIANT: what is about to be sent is noted as in doubt first; see `resolution`.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import trio
+from cachetools import LRUCache
+
+from zonedrive.content.file import ContentFile
+from zonedrive.errors import AlreadyExists, Damaged, NotFound, StoreError, Unavailable
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry
+from zonedrive.outbox.doubts import Doubt
+from zonedrive.outbox.journal import Intent
+from zonedrive.outbox.verdict import Verdict, on_new_name, on_version
+from zonedrive.remote.transfer import Cancelled
+from zonedrive.tree.answer import Local
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.names import may_show, safe
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.delivery.conflicts import Conflicts
+from zonedrive.vfs.delivery.resolution import Resolution
+from zonedrive.vfs.listings.folders import Folders
+
+SMALL = 128 << 10  # bytes that are sent without a thread: handing over costs more than sending
+# The age at which a listing no longer tells which names are free, in seconds, and in times of what
+# it takes: so long somebody else's new file of the same name can stay unseen.  (The service keeps
+# every version, and between looking and sending there is such a time in any case.)
+RECENT_S = 1.0
+CALM = 5.0
+PIECE = 1 << 20  # bytes read from the spool, and handed to the connection, at a time
+
+
+class Body:
+    """The bytes of one generation on their way; may be read from the start again."""
+
+    def __init__(self, file: ContentFile, size: int) -> None:
+        self._file = file
+        self._size = size
+        self.sent = 0  # bytes handed over so far
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.sent = 0
+        while self.sent < self._size:
+            piece = self._file.pread(self.sent, min(PIECE, self._size - self.sent))
+            if not piece:
+                raise StoreError("outgoing bytes are missing")
+            self.sent += len(piece)
+            yield piece
+            reached(Place.BODY_BEGUN)
+
+
+class Uploads:
+    """Sends generations as versions."""
+
+    def __init__(
+        self, core: Core, folders: Folders, conflicts: Conflicts, resolution: Resolution
+    ) -> None:
+        self._core = core
+        self._folders = folders
+        self._conflicts = conflicts
+        self._resolution = resolution
+        self._bodies: dict[int, Body] = {}
+        # How long the newest listing of a folder took, where that was long (seconds).
+        self._took_s: LRUCache[int, float] = LRUCache(100)
+
+    def sent(self, ino: int) -> int:
+        """Bytes of an upload under way that have been handed over."""
+        body = self._bodies.get(ino)
+        return body.sent if body else 0
+
+    async def upload(self, intent: Intent, inode: Inode) -> None:
+        """Make the intent's content the next version, or a new file."""
+        reached(Place.UPLOAD_TAKEN)
+        try:
+            file = await self._whole(intent)
+        except FileNotFoundError as wrong:
+            if self._core.outdated(intent):
+                return
+            raise StoreError("the outgoing bytes are gone") from wrong
+        try:
+            await self._upload(intent, inode, file)
+        finally:
+            file.close()
+
+    async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
+        if inode.is_new:
+            if await self._overtook(inode):
+                return
+            folder_id, name, found = await self._look_for_name(intent, inode)
+            verdict = on_new_name(intent.size, found)
+        else:
+            found = await self._look_at(inode)
+            verdict = on_version(intent.base, intent.size, found)
+            folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
+            name = (found.name or inode.remote_name or "") if found else ""
+            await self._require_only_one(inode, name)
+        if self._decided_anew(intent):
+            return
+        doubt = Doubt(
+            ino=inode.ino,
+            bytes_ino=inode.ino,
+            generation=intent.generation,
+            size=intent.size,
+            zone=inode.zone,
+            folder=folder_id,
+            name=name,
+            remote_id=inode.remote_id,
+        )
+        reached(Place.UPLOAD_JUDGED)
+        if verdict is Verdict.COMPARE:
+            assert found is not None
+            same = await self._resolution.comparison.same_bytes(file, doubt.zone, found.id)
+            if self._decided_anew(intent):
+                return
+            if same:
+                with self._core.transaction():
+                    self._core.doubts.note(doubt)
+                await self._resolution.arrived(doubt, found)
+                return
+            verdict = Verdict.CONFLICT
+        if verdict is Verdict.LOST:
+            self._conflicts.make_anew(intent, inode)
+        elif verdict is Verdict.CONFLICT:
+            assert found is not None
+            self._conflicts.set_aside(intent, inode, found)
+        elif not await self._resolution.wait_for(folder_id, name):
+            await self._send(intent, inode, doubt, file)
+
+    def _decided_anew(self, intent: Intent) -> bool:
+        """Whether what was looked at may be compared with another base by now.
+
+        It was taken over by a rename, for instance, since the step was planned: the verdict would
+        call our own version somebody else's.
+        """
+        now = self._core.journal.get(intent.ino)
+        return now is None or (now.seq, now.base) != (intent.seq, intent.base)
+
+    async def _whole(self, intent: Intent) -> ContentFile:
+        """The bytes, open; never what is not what was saved.
+
+        Raises Damaged; FileNotFoundError where the bytes are gone.
+        """
+        core, which = self._core, (intent.ino, intent.generation)
+        try:
+            file = core.spool.open(*which)
+            try:
+                if file.size < intent.size:
+                    raise Damaged("a part of the outgoing bytes is missing")
+                if which in core.suspect:
+                    await trio.to_thread.run_sync(lambda: deque(file.blocks(), maxlen=0))
+                    core.suspect.discard(which)
+            except BaseException:
+                file.close()
+                raise
+        except Damaged as wrong:
+            raise _damaged(wrong) from wrong
+        return file
+
+    async def _overtook(self, inode: Inode) -> bool:
+        """Whether another upload to the same name was under way: see first what came of it."""
+        folder = self._core.tree.get(inode.parent)
+        name = self._core.remote_name(inode)
+        return await self._resolution.wait_for(folder.remote_id or "", name)
+
+    async def _send(self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile) -> None:
+        """Send the bytes, and note the answer."""
+        core, resolution = self._core, self._resolution
+        if core.outdated(intent) or inode.remote_id != doubt.remote_id:
+            return
+        with resolution.sending(doubt):
+            reached(Place.DOUBT_NOTED)
+            try:
+                with resolution.asking(doubt):
+                    entry = await self._transfer(intent, inode, doubt, file)
+            except Cancelled:
+                return
+            reached(Place.REPLY_CAME)
+            # Where it cannot be noted, the doubt stays.
+            known = file.allocated if file.size == intent.size else None
+            await resolution.arrived(doubt, entry, known)
+
+    async def _transfer(
+        self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile
+    ) -> Entry:
+        core = self._core
+        body = self._bodies[inode.ino] = Body(file, intent.size)
+
+        def cancelled() -> bool:
+            return (
+                core.outdated(intent)
+                or core.doubts.get(inode.ino) != doubt
+                or inode.ino in core.called_back
+            )
+
+        try:
+            if intent.size <= SMALL and not core.settings.upload_limit:
+                return await core.service.upload(
+                    inode.zone, doubt.folder, doubt.name, b"".join(body)
+                )
+            return await trio.to_thread.run_sync(
+                lambda: core.service.transfer.upload(
+                    inode.zone, doubt.folder, doubt.name, body, intent.size, cancelled=cancelled
+                )
+            )
+        except Damaged as wrong:  # found on the way: the service got no whole body
+            raise _damaged(wrong) from wrong
+        finally:
+            del self._bodies[inode.ino]
+
+    async def _require_only_one(self, inode: Inode, name: str) -> None:
+        """A version is sent under its file's name, so the folder may have that name only once."""
+        core = self._core
+        folder = core.tree.find(inode.parent) if inode.parent != NOWHERE else None
+        if folder is None:
+            return
+        if not await self._others_named(inode, name):
+            return
+        await self._folders.refresh(folder, time.monotonic_ns())  # they may have been renamed
+        others = await self._others_named(inode, name)
+        if any(core.journal.get(each.ino) is not None for each in others):
+            raise Unavailable("another file is about to leave this name")
+        if others:
+            raise AlreadyExists(
+                "the service has two entries of this name in one folder",
+                remedy="rename one of them there",
+            )
+
+    async def _others_named(self, inode: Inode, name: str) -> list[Inode]:
+        """Who else in the folder has that name on the service, whatever it is called here."""
+        tree, fits = self._core.tree, may_show(name)
+        if inode.parent == NOWHERE:
+            return []
+        for _ in tree.loading(inode.parent):
+            await trio.lowlevel.checkpoint()
+        names = tree.children(inode.parent)
+        # Those with a mark, and the one without.
+        inos = {names[local] for local in names if "~" in local and fits(local)}
+        inos.add(names.get(safe(name), inode.ino))
+        inos |= {intent.ino for intent in self._core.journal.leaving()}
+        return [
+            each
+            for each in tree.get_all(inos - {inode.ino})
+            if each.parent == inode.parent
+            and each.remote_name == name
+            and each.remote_id is not None
+        ]
+
+    async def _look_at(self, inode: Inode) -> Entry | None:
+        """The file as the service has it now."""
+        try:
+            entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
+        except NotFound:
+            return None
+        return None if entry.deleted else entry
+
+    async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
+        """(folder id, name, what the service has there) for a new file.
+
+        The listing was asked for after the step fell due (so after the newest change, and after an
+        earlier try whose end is unknown), and not long ago: one serves all files that wait.
+        """
+        core = self._core
+        folder = core.tree.get(inode.parent)
+        name = core.remote_name(inode)
+        since_due_ns = time.time_ns() - intent.due_ns
+        recent_ns = int(max(RECENT_S, CALM * self._took_s.get(folder.ino, 0.0)) * 1e9)
+        begun = time.monotonic_ns()
+        await self._folders.refresh(folder, begun - max(0, min(since_due_ns, recent_ns)))
+        took_s = (time.monotonic_ns() - begun) / 1e9
+        if took_s > RECENT_S / CALM:
+            self._took_s[folder.ino] = took_s
+        if folder.remote_id is None:
+            if core.service.can("make_folder"):
+                raise Unavailable("its folder is not on the service and is made first")
+            raise StoreError(
+                "its folder was deleted on the service", remedy="move it to another folder"
+            )
+        found = self._folders.hidden(folder.ino, name) or await self._known_by(inode, folder, name)
+        return folder.remote_id, name, found
+
+    async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
+        """The entry of that name on the service which has an inode here, under another name."""
+        core = self._core
+        others = await self._others_named(inode, name)
+        if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
+            raise Unavailable("another file is about to leave this name")
+        for other in others:
+            found = await self._look_at(other)
+            if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):
+                return found
+        return None
+
+
+def _damaged(wrong: Damaged) -> Damaged:
+    return Damaged(
+        f"the bytes that wait here are damaged ({wrong.message})",
+        remedy="save the file again, or delete it",
+    )

@@ -1,0 +1,1 @@
+"""Open files, from open(2) to the last close."""

@@ -1,0 +1,345 @@
+"""Open files: handles, reading what is here or on the service, and writing into sessions.
+
+See `sessions` for the way of a write.
+"""
+
+import errno
+import logging
+import os
+import time
+
+import trio
+from cachetools import LRUCache
+
+from zonedrive.config import Settings
+from zonedrive.content.file import ContentFile
+from zonedrive.content.reader import Reader
+from zonedrive.content.source import Changed
+from zonedrive.errors import ZonedriveError
+from zonedrive.failpoint import Place, reached
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.tree.inode import Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.handles import access
+from zonedrive.vfs.handles.sessions import Sessions
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.open_file import Handle, Opened, OpenFile, content_of
+
+log = logging.getLogger(__name__)
+
+KEEP_S = 20.0
+PAGED = 10_000  # files whose kernel pages are known; of others they are dropped at open
+
+
+class Files:
+    """The open files of a mount."""
+
+    def __init__(self, core: Core, folders: Folders, dispatcher: Dispatcher) -> None:
+        self._core = core
+        self._sessions = Sessions(core, folders, dispatcher)
+        self._handles: dict[int, Handle] = {}
+        self._next_handle = 1
+        # What the kernel's cached pages of an inode were read from.
+        self._paged: LRUCache[int, tuple[str, int]] = LRUCache(PAGED)
+
+    @property
+    def _settings(self) -> Settings:
+        return self._core.settings
+
+    # ---- open and close ----
+
+    async def open(self, inode: Inode, flags: int, pid: int = 0) -> Opened:
+        """A new handle for process `pid`.
+
+        Raises IsADirectoryError, PermissionError, or the service's error.
+        """
+        if inode.is_folder:
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        writable = bool(flags & access.WRITE_FLAGS)
+        access.require_reachable(self._core, inode)
+        access.require_permitted(inode, flags)
+        state = (inode.revision, inode.generation)
+        keep = self._paged.get(inode.ino) == state
+        # The kernel's pages of an inode are common to all handles.  One that began with a former
+        # version must not come upon pages of this one: those of this open are not kept.
+        before = self._core.opened.get(inode.ino)
+        apart = before is not None and any(
+            handle.outdated(content_of(inode)) for handle in before.by_handle
+        )
+        if flags & os.O_TRUNC and not writable:
+            await self.truncate(inode, 0)
+            keep = False
+        opened = self._attach(inode, flags, keep_cache=keep, pid=pid)
+        if flags & os.O_TRUNC and writable:
+            handle = self._handles[opened.handle]
+            try:
+                handle.file.edits += 1
+                await self._sessions.begin(handle.file, truncate=True)
+                self._sessions.cut(handle.file, 0)
+            except BaseException:
+                await self.release(opened.handle)
+                raise
+            return Opened(opened.handle)
+        if inode.remote_id is not None and not inode.generation:
+            # From now on this version can be read, whatever becomes of the name.
+            handle = self._handles[opened.handle]
+            reader = self._reader(handle.file, inode)
+            if not writable and handle.file.session is None:
+                try:
+                    access.require_unguarded(self._core, handle, reader)
+                except BaseException:
+                    await self.release(opened.handle)
+                    raise
+        if apart:
+            return Opened(opened.handle, direct_io=True)
+        self._paged[inode.ino] = state
+        return opened
+
+    def create(self, inode: Inode, flags: int) -> Opened:
+        """A handle on a file that has just been made, with an empty session."""
+        # As a writer in any case: so that the empty file is kept at close.
+        opened = self._attach(inode, flags, keep_cache=False, writable=True)
+        self._sessions.begin_new(self._handles[opened.handle].file)
+        return opened
+
+    async def release(self, handle: int) -> None:
+        """The last descriptor of a handle is closed."""
+        which = self._handles.pop(handle)
+        opened = which.file
+        if which.writable:
+            opened.writers -= 1
+        try:
+            if opened.writers == 0 and opened.session is not None:
+                if opened.session.refused:  # room that came back since changes nothing about that
+                    self._sessions.abandon(opened)
+                else:
+                    self._sessions.end(opened)
+        except Exception as wrong:
+            log.error("what was written last to inode %d is not kept: %s", opened.ino, wrong)
+            self._sessions.abandon(opened)
+            raise
+        finally:
+            opened.handles -= 1
+            opened.by_handle.remove(which)
+            if opened.handles == 0:
+                self._detach(opened)
+
+    async def flush(self, handle: int) -> None:
+        """close(2): what was written is kept.
+
+        With `close = wait` it is on the service as well, or its refusal is raised.
+        """
+        opened = self._handles[handle].file
+        if not self._handles[handle].writable or opened.session is None:
+            return
+        if opened.session.dirty:
+            self._sessions.keep_all(opened)
+        # A shell that redirects closes a duplicate before anything is written: nobody waits for
+        # the empty file, and nobody else sees it.
+        empty = opened.session.size == 0 and not opened.session.written
+        if self._settings.close == "wait" and not empty:
+            await self._sessions.delivered(opened)
+
+    async def fsync(self, handle: int) -> None:
+        """fsync(2): what was written survives a power cut (or is on the service, if so set)."""
+        opened = self._handles[handle].file
+        session = opened.session
+        if session is not None:
+            await trio.to_thread.run_sync(session.file.sync)
+            reached(Place.BYTES_SYNCED)
+            if session.dirty and opened.session is session:
+                self._sessions.keep_all(opened)
+        await trio.to_thread.run_sync(self._core.database.flush)
+        reached(Place.RECORD_SYNCED)
+        if session is not None and self._settings.fsync == "service":
+            await self._sessions.delivered(opened)
+
+    # ---- bytes ----
+
+    async def read(self, handle: int, offset: int, size: int) -> bytes:
+        """Bytes at `offset`; fewer at the end of the file."""
+        which = self._handles[handle]
+        opened = which.file
+        if opened.session is not None:
+            return opened.session.file.pread(offset, size)
+        inode = self._core.tree.get(opened.ino)
+        if inode.generation:
+            return self._local(opened, inode).pread(offset, size)
+        if which.outdated(inode.revision) and not which.may_begin_anew(inode.revision, offset):
+            raise OSError(errno.ESTALE, "changed on the service, open it again")
+        which.seen, which.read = (inode.revision, opened.edits), True
+        if offset >= inode.size or (inode.is_new and opened.reader is None):
+            return b""
+        reader = self._reader(opened, inode)
+        access.require_unguarded(self._core, which, reader)
+        data = reader.available(offset, size)
+        if data is not None:
+            return data
+        access.require_unguarded(
+            self._core, which, reader
+        )  # what is damaged is not there after all
+        try:
+            return await reader.read(offset, size)
+        except Changed as wrong:
+            # The kernel has told the program the old size, so the new version needs a new open.
+            await self._sessions.catch_up(inode)
+            raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
+
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        """Put `data` at `offset` (at the end, for O_APPEND); all of it or an error.
+
+        Raises OSError (EFBIG) past the largest size.
+        """
+        which = self._handles[handle]
+        opened = which.file
+        session = opened.session
+        if session is None or session.frozen:
+            opened.edits += 1
+            await self._sessions.begin(opened, truncate=False)
+            session = opened.session
+            assert session is not None
+        if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
+            offset = session.size  # the kernel may not know yet that others made it longer
+        access.require_fitting(offset + len(data))
+        session.written = session.refused = True
+        self._core.spool.require_room(len(data))
+        session.changed(offset)
+        session.file.pwrite(offset, data)
+        session.refused = False
+        reached(Place.BYTES_WRITTEN)
+        return len(data)
+
+    async def truncate(self, inode: Inode, size: int) -> None:
+        """Make the file `size` bytes long, with zeros where it grows."""
+        access.require_reachable(self._core, inode)
+        access.require_permitted(inode, os.O_WRONLY)
+        opened = self._core.opened.get(inode.ino)
+        before = inode.size if opened is None or opened.session is None else opened.session.size
+        access.require_fitting(size)
+        if size == before:  # no new bytes, so no version of it; the times follow all the same
+            with self._core.transaction():
+                if not self.touch(inode, now := time.time_ns()):
+                    self._core.tree.update(inode, mtime_ns=now, ctime_ns=now)
+            return
+        opened = opened or self._new_open_file(inode.ino)
+        opened.handles += 1
+        try:
+            opened.edits += 1
+            await self._sessions.begin(opened, truncate=size == 0)
+            self._sessions.cut(opened, size)
+            if opened.writers == 0:
+                self._sessions.end(opened)
+        finally:
+            opened.handles -= 1
+            if opened.handles == 0:
+                self._detach(opened)
+
+    def touch(self, inode: Inode, mtime_ns: int) -> bool:
+        """Set the time of a file that is being written; False if it has nothing to commit."""
+        opened = self._core.opened.get(inode.ino)
+        if opened is None or opened.session is None:
+            return False
+        opened.session.mtime_ns = mtime_ns
+        opened.session.ctime_ns = time.time_ns()
+        return opened.session.dirty
+
+    def changed(self, inode: Inode) -> bool:
+        """Something about a file that is being written changed now; as `touch`."""
+        opened = self._core.opened.get(inode.ino)
+        if opened is None or opened.session is None:
+            return False
+        opened.session.ctime_ns = time.time_ns()
+        return opened.session.dirty
+
+    async def keep_readable(self, inode: Inode) -> None:
+        """Another file takes the inode's place on the service: bring what its readers still need.
+
+        At most KEEP_S seconds long.  What is missing then reads as ESTALE.
+        """
+        opened = self._core.opened.get(inode.ino)
+        if opened is None or opened.session or inode.generation or inode.is_new:
+            return
+        try:
+            reader = self._reader(opened, inode)
+            if not reader.complete:
+                with trio.move_on_after(KEEP_S):
+                    await reader.fill()
+        except (ZonedriveError, OSError) as wrong:
+            log.info("what has a replaced file open may not read all of it (%s)", wrong)
+
+    async def keep(self) -> None:
+        """See `Sessions.keep`."""
+        await self._sessions.keep()
+
+    def is_open(self, ino: int) -> bool:
+        """Whether a program has the inode open."""
+        return ino in self._core.opened
+
+    def close_all(self) -> None:
+        """The mount ends: keep what is being written."""
+        reached(Place.CLOSING)
+        for opened in list(self._core.opened.values()):
+            if opened.session is not None:
+                self._sessions.end(opened)
+            opened.close()
+        self._core.opened.clear()
+        self._handles.clear()
+
+    # ---- inside ----
+
+    def _new_open_file(self, ino: int) -> OpenFile:
+        opened = self._core.opened[ino] = OpenFile(ino)
+        return opened
+
+    def _attach(
+        self, inode: Inode, flags: int, *, keep_cache: bool, writable: bool = False, pid: int = 0
+    ) -> Opened:
+        writable = writable or bool(flags & access.WRITE_FLAGS)
+        opened = self._core.opened.get(inode.ino) or self._new_open_file(inode.ino)
+        opened.handles += 1
+        opened.writers += writable
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        which = self._handles[handle] = Handle(
+            opened,
+            writable=writable,
+            readable=flags & os.O_ACCMODE != os.O_WRONLY,
+            append=bool(flags & os.O_APPEND),
+            pid=pid,
+            flags=flags,
+            seen=None if opened.session is not None else (content_of(inode), opened.edits),
+        )
+        opened.by_handle.append(which)
+        return Opened(handle, keep_cache=keep_cache)
+
+    def _detach(self, opened: OpenFile) -> None:
+        """Nobody has the inode open any more."""
+        core = self._core
+        opened.close()
+        core.opened.pop(opened.ino, None)
+        inode = core.tree.find(opened.ino)
+        if inode is None:
+            return
+        intent = core.journal.get(opened.ino)
+        if intent is not None and intent.gone and intent.held:
+            with core.transaction():
+                core.journal.hold(opened.ino, False, core.due())
+        core.reap(inode)
+
+    def _local(self, opened: OpenFile, inode: Inode) -> ContentFile:
+        if opened.local is None or opened.local[0] != inode.generation:
+            opened.close_local()
+            file = self._core.spool.open(inode.ino, inode.generation)
+            opened.local = (inode.generation, file)
+        return opened.local[1]
+
+    def _reader(self, opened: OpenFile, inode: Inode) -> Reader:
+        """Of the version the service has now; for a file deleted there, of the one it had."""
+        opened.close_local()
+        if opened.reader is not None:
+            if opened.reader[0] == inode.revision:
+                return opened.reader[1]
+            opened.reader[1].close()
+        core = self._core
+        reader = core.cache.open(inode.ino, inode.revision, inode.size, core.source(inode))
+        opened.reader = (inode.revision, reader)
+        return reader

@@ -1,0 +1,272 @@
+"""Writing: sessions, from the first write to the last close, and how they become intents.
+
+    begin    a new generation in the spool: empty, or a copy of the bytes the edit starts from
+    commit   the bytes are complete in the spool, then tree and journal name the generation, in
+             one transaction: from here on a killed daemon loses nothing
+    end      the intent is no longer held: after `settle` the outbox may send it
+
+    keep     what is only appended to, for a long time, is committed now and then without a close
+
+Must not know handles: `files` counts them.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import time
+
+import trio
+
+from zonedrive.content.file import ContentFile
+from zonedrive.content.source import Changed
+from zonedrive.errors import NotLoggedOn, Unreachable, ZonedriveError
+from zonedrive.failpoint import Place, reached
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.outbox.journal import due_in
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.open_file import OpenFile, Session
+
+log = logging.getLogger(__name__)
+
+KEEP_S = 30.0  # between two looks at what is being appended to
+KEEP_NEW_S = 300.0  # a new file that is written for so long is a log, and no copy under way
+
+
+class Sessions:
+    """The write sessions of open files."""
+
+    def __init__(self, core: Core, folders: Folders, dispatcher: Dispatcher) -> None:
+        self._core = core
+        self._folders = folders
+        self._dispatcher = dispatcher
+        self._begun = trio.Event()
+
+    def begin_new(self, opened: OpenFile) -> None:
+        """The session of a file that has just been made: empty, and to be kept."""
+        generation = self._core.next_generation()
+        file = self._core.spool.create(opened.ino, generation)
+        reached(Place.SPOOL_MADE)
+        opened.session = Session(generation, file, None, time.time_ns())
+        opened.session.changed(0)
+        self._begun.set()
+
+    async def begin(self, opened: OpenFile, *, truncate: bool) -> None:
+        """Give the file a session to write in."""
+        core = self._core
+        async with opened.preparing:
+            inode = core.tree.get(opened.ino)
+            old = opened.session
+            if old is not None and not old.frozen:
+                return
+            generation = core.next_generation()
+            base = inode.revision
+            if old is not None:
+                old.file.flush()
+            if truncate or inode.size == 0:
+                file = core.spool.create(inode.ino, generation)
+                reached(Place.SPOOL_EMPTIED)
+            elif inode.generation:
+                core.spool.require_room(inode.size)
+                file = await trio.to_thread.run_sync(
+                    core.spool.copy, inode.ino, inode.generation, generation
+                )
+                reached(Place.SPOOL_COPIED)
+                base = inode.revision  # its upload may have ended meanwhile
+            else:
+                try:
+                    file = await self._copy_of_version(inode, generation)
+                except Changed:
+                    await self.catch_up(inode)
+                    base = inode.revision
+                    try:
+                        file = await self._copy_of_version(inode, generation)
+                    except Changed as wrong:
+                        raise OSError(errno.ESTALE, "changed on the service") from wrong
+            if old is not None:
+                old.file.close()
+                base = old.base or base
+            known = None if inode.remote_id is None else base
+            session = opened.session = Session(generation, file, known, inode.mtime_ns)
+            session.rewritten = truncate or (old is not None and old.rewritten)
+            opened.close_local()
+            self._begun.set()
+
+    async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
+        """The service's bytes, to be changed."""
+        core = self._core
+        core.spool.require_room(inode.size)
+        path = core.spool.path(inode.ino, generation)
+        copy = await core.cache.export(
+            inode.ino, inode.revision, inode.size, core.source(inode), path
+        )
+        copy.close()
+        reached(Place.VERSION_COPIED)
+        return core.spool.open(inode.ino, generation)
+
+    async def catch_up(self, inode: Inode) -> None:
+        """The version we know is no longer the service's: hear which one is."""
+        folder = self._core.tree.find(inode.parent)
+        if folder is not None:
+            await self._folders.refresh(folder, time.monotonic_ns())
+
+    async def keep(self) -> None:
+        """Commit sessions that only grow, for as long as there are any: a log, for instance.
+
+        A session that rewrites its file is left alone: a killed daemon should rather bring back
+        the former content than half of the new one.  Runs until cancelled.
+        """
+        while True:
+            await self._begun.wait()
+            await trio.sleep(KEEP_S)
+            self._begun = trio.Event()
+            for opened in list(self._core.opened.values()):
+                session = opened.session
+                if session is None:
+                    continue
+                self._begun.set()
+                if session.dirty and not (session.rewritten or session.frozen or session.refused):
+                    self._keep_safe(opened, session)
+
+    def _keep_safe(self, opened: OpenFile, session: Session) -> None:
+        inode = self._core.tree.get(opened.ino)
+        if inode.is_new and inode.generation == 0 and session.age < KEEP_NEW_S:
+            return
+        try:
+            self.commit(opened, held=True)
+        except OSError as wrong:
+            log.warning("what is being appended to inode %d is not safe yet: %s", opened.ino, wrong)
+
+    def cut(self, opened: OpenFile, size: int) -> None:
+        """Make the session's file `size` bytes long."""
+        session = opened.session
+        assert session is not None
+        self._record_cut(opened, session, size)
+        session.file.truncate(size)
+        session.refused = False
+        reached(Place.BYTES_CUT)
+        session.changed(size)
+
+    def _record_cut(self, opened: OpenFile, session: Session, size: int) -> None:
+        """A record must never name more bytes than there are, so it is the first to shrink."""
+        core = self._core
+        inode = core.tree.get(opened.ino)
+        if inode.generation != session.generation or inode.size <= size:
+            return
+        with core.transaction():
+            core.tree.update(inode, size=size)
+            intent = core.journal.get(opened.ino)
+            if intent is not None and intent.generation == session.generation:
+                core.journal.content(
+                    opened.ino,
+                    session.generation,
+                    size,
+                    base=session.base,
+                    held=True,
+                    due_ns=core.due(),
+                )
+
+    def keep_all(self, opened: OpenFile) -> None:
+        """Commit, unless a part of what was written has been refused.
+
+        Half of a save must not replace the former content, also where room has come back since.
+        Raises OSError.
+        """
+        session = opened.session
+        assert session is not None
+        if session.refused:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        try:
+            self.commit(opened, held=True)
+        except OSError:
+            session.refused = True
+            raise
+
+    def commit(self, opened: OpenFile, *, held: bool) -> None:
+        """Bytes first, then, in one transaction, the record that names them."""
+        core, session = self._core, opened.session
+        assert session is not None
+        session.file.flush()
+        reached(Place.BYTES_FLUSHED)
+        inode = core.tree.get(opened.ino)
+        former = inode.generation
+        with core.transaction():
+            core.tree.update(
+                inode,
+                generation=session.generation,
+                size=session.size,
+                mtime_ns=session.mtime_ns,
+                ctime_ns=max(inode.ctime_ns, session.ctime_ns),
+            )
+            if not inode.local and inode.parent != NOWHERE:
+                core.journal.content(
+                    inode.ino,
+                    session.generation,
+                    session.size,
+                    base=session.base,
+                    held=held,
+                    due_ns=core.due(),
+                )
+            reached(Place.RECORD_INSIDE)
+        reached(Place.RECORDED)
+        session.dirty = session.refused = False
+        if former and former != session.generation:
+            core.drop_bytes(inode.ino, former)
+            reached(Place.FORMER_DELETED)
+
+    def end(self, opened: OpenFile) -> None:
+        """The last writer is gone: from now on the generation never changes."""
+        core, session = self._core, opened.session
+        assert session is not None
+        if session.dirty:
+            self.commit(opened, held=True)
+        session.file.close()
+        opened.session = None
+        reached(Place.FILE_CLOSED)
+        intent = core.journal.get(opened.ino)
+        if intent is not None and intent.generation:
+            core.journal.let_go(opened.ino, core.due())
+            reached(Place.INTENT_FREED)
+
+    def abandon(self, opened: OpenFile) -> None:
+        """What was written cannot be kept, and close(2) said so: the former content stays."""
+        session, opened.session = opened.session, None
+        if session is None:
+            return
+        with contextlib.suppress(OSError):
+            session.file.close()
+        if self._core.tree.get(opened.ino).generation != session.generation:
+            self._core.drop_bytes(opened.ino, session.generation)
+        self._dispatcher.wake()  # who waits until everything is sent waits for this no longer
+
+    async def delivered(self, opened: OpenFile) -> None:
+        """Wait until the service has what was committed.  Raises its refusal."""
+        core, session = self._core, opened.session
+        intent = core.journal.get(opened.ino)
+        if session is None or intent is None or not intent.generation:
+            return
+        session.frozen = True
+        with core.transaction():
+            core.journal.hold(opened.ino, False, due_in(0))
+
+        def over() -> bool:
+            now = core.journal.get(opened.ino)
+            return (
+                now is None
+                or now.generation != intent.generation
+                or now.attempts > 0
+                or core.service.link.state != "online"
+            )
+
+        with self._dispatcher.waited_for():
+            await self._dispatcher.wait_until(over)
+        now = core.journal.get(opened.ino)
+        if now is not None and now.generation == intent.generation:
+            if core.service.link.state == "logon-required":
+                raise NotLoggedOn("the logon has ended; the version stays in the outbox")
+            failure = self._dispatcher.failure(opened.ino)
+            if isinstance(failure, ZonedriveError | OSError):
+                raise failure
+            raise Unreachable("the service cannot be reached; the version stays in the outbox")

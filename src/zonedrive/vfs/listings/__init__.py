@@ -1,0 +1,1 @@
+"""What a folder holds: listings, fetched once for all who wait, and which inode an entry is."""

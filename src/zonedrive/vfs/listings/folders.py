@@ -1,0 +1,276 @@
+"""Listings: fetched once for everybody who waits, trusted for `refresh` seconds.
+
+A folder that was ever listed answers from the tree when the service is slow or away; one that
+was not makes its caller wait, or fails with the reason.
+
+A program that walks from folder to folder finds listings fetched ahead, see `walks`.  One that
+uses a folder for long does not wait each time its trust ends: in the last part of that it is
+listed anew in the background, if somebody uses it.
+
+INVARIANT: of one folder at most one listing is under way; who gives up waiting does not stop it
+for the others.
+INVARIANT: what is fetched for nobody in particular leaves places to what programs wait for, and is
+not fetched at all from a service that is away or in trouble.
+INVARIANT: the age of a listing grows while the machine is suspended.
+"""
+
+import logging
+import time
+
+import trio
+
+from zonedrive import memory
+from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.model import Entry
+from zonedrive.tree.answer import Merged
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.tree.listing import Merge
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.listings.unsent import Unsent
+from zonedrive.vfs.listings.walks import Walks
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fresh one
+SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many folders
+RESERVED = 2  # requests at once that are left to what programs wait for
+STALE_S = 1.0  # for so long the kernel may keep what is stale
+LARGE = 5000  # entries after whose listing it is worth while to give memory back
+RENEWED = 0.3  # of `refresh`: with less left a listing that is used is renewed in the background
+TROUBLE_S = 5.0  # after a failure so long nothing is fetched ahead
+
+
+def _since_boot_ns() -> int:
+    """A clock that goes on while the machine is suspended, as the monotonic one does not."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class _Flight:
+    """A listing under way."""
+
+    def __init__(self) -> None:
+        self.asked_ns = time.monotonic_ns()
+        self.aged_from_ns = _since_boot_ns()
+        self.landed = trio.Event()
+        self.error: Exception | None = None
+
+
+class Folders:
+    """What folders hold, kept in step with the service."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._asked_ns: dict[int, int] = {}  # by ino, of the newest listing that was merged
+        self._aged_from_ns: dict[int, int] = {}  # the same moment by the clock of `_since_boot_ns`
+        self._took_s: dict[int, float] = {}  # from that moment until it was merged
+        self._flights: dict[int, _Flight] = {}
+        self._hidden: dict[int, dict[str, Entry]] = {}
+        self._unsure: dict[int, int] = {}  # by ino, as last told
+        self._nursery: trio.Nursery | None = None
+        self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
+        self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Own the listings under way, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    def trusted_for(self, ino: int) -> float:
+        """Seconds for which the kernel may keep what it was told about a folder's content."""
+        folder = self._core.tree.find(ino)
+        if folder is None or folder.is_new:
+            return self._core.settings.refresh
+        # A stale answer is given where the service is slow or away: then a moment, or each name of
+        # a large folder is asked for one by one.  What the listing changes is announced anyway.
+        least = min(STALE_S, self._core.settings.refresh)
+        return max(least, self._trust(ino) - self._age(ino))
+
+    async def ensure(self, folder: Inode) -> None:
+        """Make sure the folder's listing is known, and fresh where the service lets us.
+
+        Raises the service's error where no listing was ever seen.
+        """
+        core = self._core
+        if folder.is_new or folder.parent == NOWHERE:
+            return
+        if folder.listed and (left := self._trust(folder.ino) - self._age(folder.ino)) > 0:
+            if self._walks.expects(folder.ino):
+                self._walks.used(folder, listed=True)
+            if left < self._core.settings.refresh * RENEWED and self._spare() > 0:
+                self._flight(folder)
+            return
+        if not folder.listed:
+            flight = self._flight(folder)
+            self._walks.used(folder, listed=False)
+            await flight.landed.wait()
+            if flight.error is not None:
+                raise flight.error
+            return
+        if core.service.link.state != "online":
+            return
+        flight = self._flight(folder)
+        self._walks.used(folder, listed=True)
+        patience = 0.0 if time.monotonic() < self._sluggish_until else PATIENCE_S
+        with trio.move_on_after(patience) as waiting:
+            await flight.landed.wait()
+        if waiting.cancelled_caught and patience:
+            self._sluggish_until = time.monotonic() + SLUGGISH_S
+        if isinstance(flight.error, Forbidden) and not self._holds_ours(folder):
+            raise flight.error
+
+    def reading(self, ino: int) -> None:
+        """A program begins to read the names of a folder."""
+        self._walks.reading(ino)
+
+    def _holds_ours(self, folder: Inode) -> bool:
+        """Whether something in it is only here: that stays in reach, whoever lost the right."""
+        return any(self._core.in_use(inode) for inode in self._core.tree.below(folder.ino))
+
+    async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
+        """Wait for a listing that was asked for after that moment (monotonic).
+
+        A folder that the service no longer has is taken away, or kept as a new one for what is
+        only here: then it has none.  Raises the service's error.
+        """
+        while folder.parent != NOWHERE and not folder.is_new:
+            if folder.listed and self._asked_ns.get(folder.ino, -1) >= newer_than_ns:
+                return
+            flight = self._flight(folder)
+            await flight.landed.wait()
+            if isinstance(flight.error, NotFound) and folder.ino != ROOT:
+                await self.refresh(self._core.tree.get(folder.parent), flight.asked_ns)
+                if folder.parent == NOWHERE or folder.is_new:
+                    return
+            if flight.error is not None:
+                raise flight.error
+
+    def known_empty(self, folder: Inode) -> None:
+        """A folder that we have just made ourselves holds nothing on the service."""
+        self._asked_ns[folder.ino] = time.monotonic_ns()
+        self._aged_from_ns[folder.ino] = _since_boot_ns()
+
+    def forget(self, ino: int) -> None:
+        """What is known of a folder is out of date."""
+        self._asked_ns.pop(ino, None)
+
+    def forget_all(self) -> None:
+        """What is known of any folder is out of date."""
+        self._asked_ns.clear()
+
+    def hidden(self, folder: int, name: str) -> Entry | None:
+        """The service's entry behind a new file of ours of the same name."""
+        return self._hidden.get(folder, {}).get(name)
+
+    def _age(self, ino: int) -> float:
+        if ino not in self._asked_ns:
+            return float("inf")
+        return (_since_boot_ns() - self._aged_from_ns[ino]) / 1e9
+
+    def _flight(self, folder: Inode) -> _Flight:
+        flight = self._flights.get(folder.ino)
+        if flight is None:
+            if self._nursery is None:
+                raise AssertionError("the vfs is not running")
+            flight = self._flights[folder.ino] = _Flight()
+            self._nursery.start_soon(self._fetch, folder, flight)
+        return flight
+
+    async def _fetch(self, folder: Inode, flight: _Flight) -> None:
+        try:
+            if folder.kind is Kind.ROOT:
+                await self._fetch_zones(folder, flight)
+            else:
+                await self._fetch_folder(folder, flight)
+        except ZonedriveError as wrong:
+            flight.error = wrong
+        except OSError as wrong:
+            log.warning("a listing could not be kept: %s", wrong)
+            flight.error = wrong
+        except Exception as wrong:
+            log.exception("a listing could not be merged")
+            flight.error = wrong
+        finally:
+            del self._flights[folder.ino]
+            flight.landed.set()
+        if flight.error is not None and not isinstance(flight.error, NotFound | Forbidden):
+            self._quiet_until = time.monotonic() + TROUBLE_S
+        self._walks.landed(folder.ino)
+
+    def _wanted(self, folder: Inode) -> bool:
+        """Whether a listing ahead is of use."""
+        if folder.parent == NOWHERE or folder.is_new:
+            return False
+        left = self._trust(folder.ino) - self._age(folder.ino)
+        return not folder.listed or left < self._core.settings.refresh * RENEWED
+
+    def _spare(self) -> int:
+        """How many listings may be begun that nobody waits for."""
+        service = self._core.service
+        if service.link.state != "online" or time.monotonic() < self._quiet_until:
+            return 0
+        return service.places - max(len(self._flights), service.underway) - RESERVED
+
+    async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
+        core = self._core
+        listed = await core.service.listed_zones()
+        merged = Merge(core.tree, root, flight.asked_ns, Unsent(core)).zones(
+            listed.zones, unsure=listed.unsure, complete=listed.complete
+        )
+        self._merged(ROOT, flight)
+        core.announce(merged)
+
+    async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
+        core = self._core
+        try:
+            listed = await core.service.listed(folder.zone, folder.remote_id or "")
+        except NotFound:
+            await self._vanished(folder)
+            raise
+        if folder.parent == NOWHERE:
+            return
+        merge = Merge(core.tree, folder, flight.asked_ns, Unsent(core))
+        try:
+            for _ in merge.entries(listed):
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._tell(folder.ino, merge.result)
+        self._merged(folder.ino, flight)
+        if len(listed.ids) >= LARGE and self._nursery is not None:
+            self._nursery.start_soon(trio.to_thread.run_sync, memory.give_back)
+
+    def _tell(self, folder: int, merged: Merged) -> None:
+        """Tell everybody what a listing changed."""
+        core = self._core
+        if merged.unsure and merged.unsure != self._unsure.get(folder):
+            log.warning("of %d entries of a folder the service does not say what they are;"
+                        " what was known of them stays", merged.unsure)  # fmt: skip
+        self._unsure[folder] = merged.unsure
+        self._hidden[folder] = merged.hidden
+        core.announce(merged)
+        if merged.changed:
+            core.try_again_in(folder)
+        for _, _, ino in merged.gone:
+            inode = core.tree.find(ino)
+            if inode is not None:
+                core.reap(inode)
+
+    def _trust(self, ino: int) -> float:
+        """Seconds of age up to which a listing serves.
+
+        One that takes longer than `refresh` to come serves at least as long as it took.
+        """
+        return max(self._core.settings.refresh, 2 * self._took_s.get(ino, 0.0))
+
+    def _merged(self, ino: int, flight: _Flight) -> None:
+        self._asked_ns[ino] = flight.asked_ns
+        self._aged_from_ns[ino] = flight.aged_from_ns
+        self._took_s[ino] = (_since_boot_ns() - flight.aged_from_ns) / 1e9
+        self._core.listed(ino)
+
+    async def _vanished(self, folder: Inode) -> None:
+        """The folder is no longer on the service: look at the one above."""
+        above = self._core.tree.find(folder.parent)
+        if above is not None and above.ino != folder.ino and above.ino not in self._flights:
+            self._asked_ns.pop(above.ino, None)

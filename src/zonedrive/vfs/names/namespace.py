@@ -1,0 +1,347 @@
+"""Names: looking them up, and making and removing them.
+
+A change takes effect here at once and becomes an intent in the same transaction.  What the
+deployment's profile cannot do on the service is refused at once with EPERM and changes nothing;
+what never was on the service can always be changed.
+"""
+
+import errno
+import time
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import trio
+from cachetools import LRUCache
+
+from zonedrive.errors import NotSupported
+from zonedrive.failpoint import Place, reached
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.vfs.attributes import MODE_BITS, Attr
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.handles.files import Files
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.names.succession import Succession
+from zonedrive.vfs.open_file import Opened
+
+CALL_BACK_S = 10.0  # how long a change of name waits for the upload of the file to end
+
+
+DOTS = (".", "..")
+READ = 50_000  # names of folders that were read lately
+TOGETHER = 32  # entries of a listing that are brought into memory at once
+
+
+def require_writable(*inodes: Inode) -> None:
+    """Raises PermissionError (EACCES) for what the service protects; the kernel lets root pass."""
+    if any(inode.attributes.write_protected for inode in inodes):
+        raise PermissionError(errno.EACCES, "write-protected on the service")
+
+
+class Listing(msgspec.Struct):
+    """A folder open for reading."""
+
+    folder: int
+    names: list[str] | None = None  # as they were when reading began
+    stamp: object = None  # of that moment
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A folder that holds the same as when reading began."""
+
+    ino: int
+    names: list[str]  # the dots first; the same object as long as reading tells the same
+    timeout: float  # seconds the kernel may trust names and attributes
+
+
+class Namespace:
+    """The verbs on names."""
+
+    def __init__(self, core: Core, folders: Folders, files: Files, succession: Succession) -> None:
+        self._core = core
+        self._folders = folders
+        self._files = files
+        self._succession = succession
+        self._listings: dict[int, Listing] = {}  # by handle
+        # Names by folder, and the stamp they were taken at.
+        self._read: LRUCache[int, tuple[object, list[str]]] = LRUCache(
+            READ, lambda kept: len(kept[1])
+        )
+        self._next_handle = 1
+
+    # ---- finding ----
+
+    async def folder(self, ino: int) -> Inode:
+        """A folder with its listing known.  Raises NotADirectoryError, FileNotFoundError."""
+        inode = self._core.tree.get(ino)
+        if not inode.is_folder:
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
+        if inode.parent == NOWHERE:
+            raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
+        await self._folders.ensure(inode)
+        if inode.parent == NOWHERE:  # while we waited
+            raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
+        return inode
+
+    async def lookup(self, parent: int, name: bytes) -> Attr:
+        """The entry of that name; the kernel holds it once more.  Raises FileNotFoundError."""
+        core = self._core
+        wanted = core.checked_name(name)
+        folder = await self.folder(parent)
+        inode = core.tree.child(folder.ino, wanted)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such entry")
+        core.tree.remember(inode.ino)
+        return self.attr(inode)
+
+    def attr(self, inode: Inode) -> Attr:
+        """The stat fields, with how long the kernel may keep them."""
+        return self._core.attr(inode, self._folders.trusted_for(inode.parent))
+
+    async def getattr(self, ino: int) -> Attr:
+        """The stat fields, fresh."""
+        core = self._core
+        inode = core.tree.get(ino)
+        if inode.ino != ROOT and inode.parent != NOWHERE and not core.local(ino):
+            await self._folders.ensure(core.tree.get(inode.parent))
+        return self.attr(inode)
+
+    # ---- listing ----
+
+    async def opendir(self, ino: int) -> int:
+        """A handle to read the folder's names by."""
+        folder = await self.folder(ino)
+        for _ in self._core.tree.loading(folder.ino):  # of a large one, a step at a time
+            await trio.lowlevel.checkpoint()
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._listings[handle] = Listing(folder.ino)
+        return handle
+
+    def listed(self, handle: int, start: int) -> Listed | None:
+        """What is read from the entry number `start` on, if it is as when reading began.
+
+        From 0 on the names are taken anew, as rewinddir(3) wants it.  None also while programs
+        write in the folder, for sizes grow with every write.
+        """
+        listing = self._listings[handle]
+        folder = self._core.tree.get(listing.folder)
+        stamp = self._stamp(folder)
+        if start == 0 or listing.names is None:
+            listing.names, listing.stamp = self._names(folder, stamp), stamp
+        if stamp is None or stamp != listing.stamp:
+            return None
+        return Listed(folder.ino, listing.names, self._folders.trusted_for(folder.ino))
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
+        """(name, stat fields, where to go on) from the entry number `start` on, after `listed`.
+
+        What was removed since is left out; what took a name over stands for it.
+        """
+        tree, core = self._core.tree, self._core
+        listing = self._listings[handle]
+        folder = tree.get(listing.folder)
+        present = self._present(folder)
+        timeout = self._folders.trusted_for(folder.ino)
+        names = listing.names or DOTS
+        for number in range(start, min(len(DOTS), len(names))):
+            ino = folder.ino if number == 0 else folder.parent or folder.ino
+            yield names[number].encode(), core.attr(tree.get(ino), timeout), number + 1
+        for first in range(max(start, len(DOTS)), len(names), TOGETHER):
+            numbers = range(first, min(first + TOGETHER, len(names)))
+            inos = [present.get(names[number], NOWHERE) for number in numbers]
+            inodes = {inode.ino: inode for inode in tree.get_all(inos)}
+            for number, ino in zip(numbers, inos, strict=True):
+                if ino in inodes:
+                    name = names[number].encode()
+                    yield name, core.attr(inodes[ino], timeout), number + 1
+
+    def _names(self, folder: Inode, stamp: object) -> list[str]:
+        """What is in it now; the same object for all who read it while it stays the same."""
+        before, names = self._read.get(folder.ino, (None, []))
+        if stamp is None or before != stamp:
+            names = [*DOTS, *self._present(folder)]
+            if len(names) <= READ:
+                self._read[folder.ino] = stamp, names
+        return names
+
+    def _present(self, folder: Inode) -> Mapping[str, int]:
+        return self._core.tree.children(folder.ino) if folder.parent != NOWHERE else {}
+
+    def _stamp(self, folder: Inode) -> object:
+        core = self._core
+        for opened in core.opened.values():
+            inode = core.tree.find(opened.ino) if opened.session is not None else None
+            if inode is not None and inode.parent == folder.ino:
+                return None
+        return core.tree.changes(folder.ino), folder.parent
+
+    def releasedir(self, handle: int) -> None:
+        """The handle is closed."""
+        self._listings.pop(handle, None)
+
+    # ---- making ----
+
+    async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
+        """A new empty file, open for writing."""
+        core = self._core
+        folder, wanted = await self._free_place(parent, name)
+        with core.transaction():
+            inode = core.tree.add(
+                folder.ino,
+                wanted,
+                Kind.FILE,
+                zone=folder.zone,
+                mode=mode & MODE_BITS,
+                local=core.stays_local(folder, wanted),
+            )
+            self.touch(folder)
+        reached(Place.FILE_NAMED)
+        try:
+            opened = self._files.create(inode, flags)
+        except OSError:
+            with core.transaction():
+                core.tree.unlink(inode)
+            raise
+        core.tree.remember(inode.ino)
+        return opened, self.attr(inode)
+
+    async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
+        """A new folder."""
+        core = self._core
+        folder, wanted = await self._free_place(parent, name)
+        local = core.stays_local(folder, wanted)
+        if not local and not core.service.can("make_folder"):
+            raise NotSupported("the deployment's profile cannot make folders")
+        with core.transaction():
+            inode = core.tree.add(
+                folder.ino,
+                wanted,
+                Kind.FOLDER,
+                zone=folder.zone,
+                mode=mode & MODE_BITS,
+                local=local,
+                listed=True,
+            )
+            self.touch(folder)
+            if not local:
+                core.journal.place(inode.ino, core.due())
+        reached(Place.FOLDER_NAMED)
+        core.tree.remember(inode.ino)
+        return self.attr(inode)
+
+    # ---- removing ----
+
+    async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
+        """Remove a file; a `final` one has no heir, see `Intent.final`."""
+        core = self._core
+        folder = await self.folder(parent)
+        inode = self.named(folder, core.checked_name(name))
+        if inode.is_folder:
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        require_writable(folder, inode)
+        await self.call_back(inode, "delete")
+        self.require_removable(inode)
+        heir = None if inode.is_new or final else self._succession.heir(inode)
+        await self._succession.bring_bytes(heir, inode)
+        if self.named(folder, inode.name) is not inode:
+            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+        with core.transaction():
+            self.remove(inode, final=final)
+            if heir is not None and heir is self._succession.heir(inode):
+                self._succession.succeed(heir)
+            self.touch(folder)
+        reached(Place.NAME_REMOVED)
+        core.reap(inode)
+
+    async def call_back(self, inode: Inode, operation: str) -> None:
+        """Break off the upload of a new file whose name could not be changed once it is there.
+
+        Where it is too late the file is the service's, and what follows is refused.
+        """
+        core = self._core
+        able = core.service.can(operation, folder=inode.is_folder)
+        if not inode.is_new or able or not core.in_flight(inode.ino):
+            return
+        core.called_back.add(inode.ino)
+        try:
+            with trio.move_on_after(CALL_BACK_S):
+                await core.landed(inode.ino)
+        finally:
+            core.called_back.discard(inode.ino)
+        if core.in_flight(inode.ino):
+            raise OSError(errno.EBUSY, "it is just being uploaded")
+
+    async def rmdir(self, parent: int, name: bytes) -> None:
+        """Remove an empty folder."""
+        core = self._core
+        folder = await self.folder(parent)
+        inode = self.named(folder, core.checked_name(name))
+        if not inode.is_folder:
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
+        if inode.kind is Kind.ZONE:
+            raise PermissionError(errno.EPERM, "a zone cannot be removed here")
+        require_writable(folder, inode)
+        self.require_removable(inode)
+        await self.require_empty(inode)
+        with core.transaction():
+            self.remove(inode)
+            self.touch(folder)
+        core.reap(inode)
+
+    def remove(self, inode: Inode, *, final: bool = False) -> None:
+        """Take the name away; what the service has is deleted there later.
+
+        Raises OSError (ENOTEMPTY) where something came into a folder meanwhile.
+        """
+        core = self._core
+        if inode.is_folder and core.tree.children(inode.ino):
+            raise OSError(errno.ENOTEMPTY, "the folder is not empty")
+        intent = core.journal.get(inode.ino)
+        core.journal.conflicts.drop(inode.ino)
+        if inode.is_new and core.doubts.get(inode.ino) is None:
+            core.tree.unlink(inode)
+            core.journal.drop(inode.ino)
+        else:
+            due = core.due() if inode.is_new else core.due_for_names()
+            core.tree.unlink(inode, tombstone=True)
+            core.journal.gone(inode.ino, due, final=final)
+            if self._files.is_open(inode.ino):
+                core.journal.hold(inode.ino, True, due)
+        if intent is not None and intent.generation and not self._files.is_open(inode.ino):
+            core.discard_bytes(inode, intent)
+            core.tree.update(inode, generation=0)
+
+    # ---- refusals ----
+
+    def named(self, folder: Inode, name: str) -> Inode:
+        """The entry of that name.  Raises FileNotFoundError."""
+        inode = self._core.tree.child(folder.ino, name)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such entry")
+        return inode
+
+    async def _free_place(self, parent: int, name: bytes) -> tuple[Inode, str]:
+        core = self._core
+        wanted = core.checked_name(name)
+        folder = await self.folder(parent)
+        if folder.ino == ROOT:
+            raise PermissionError(errno.EPERM, "zones are made on the service, not here")
+        if core.tree.child(folder.ino, wanted) is not None:
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        require_writable(folder)
+        return folder, wanted
+
+    def require_removable(self, inode: Inode) -> None:
+        """Raises NotSupported for what the service has and the profile cannot delete."""
+        if not inode.is_new and not self._core.service.can("delete", folder=inode.is_folder):
+            raise NotSupported("the deployment's profile cannot delete")
+
+    async def require_empty(self, folder: Inode) -> None:
+        """Raises OSError (ENOTEMPTY)."""
+        await self._folders.ensure(folder)
+        if self._core.tree.children(folder.ino):
+            raise OSError(errno.ENOTEMPTY, "the folder is not empty")
+
+    def touch(self, folder: Inode) -> None:
+        """A folder's times follow the names in it."""
+        now = time.time_ns()
+        self._core.tree.update(folder, mtime_ns=now, ctime_ns=now)

@@ -1,0 +1,1 @@
+"""What a daemon that ended left behind, and what a damaged database did."""

@@ -1,0 +1,86 @@
+"""What a daemon that ended, in whatever way, left behind.
+
+| state found                             | what it means                | what is done           |
+|-----------------------------------------|------------------------------|------------------------|
+| an intent, its bytes in the spool       | closed, not on the service   | sent again, when due   |
+| an intent that is held                  | open for writing at the end  | no longer held, sent   |
+| bytes that no inode and no intent names | never closed, or sent before | deleted                |
+| an intent whose bytes are missing       | the spool was tampered with  | the loss is named      |
+| an unlinked inode without an intent     | was only kept open           | deleted                |
+| bytes from before a restart of the      | perhaps never on the disk    | checked before they    |
+| machine                                 |                              | are sent               |
+
+Where rows were lost with a damaged database, `losses` comes first.
+"""
+
+import logging
+import time
+from pathlib import Path
+
+from zonedrive.failpoint import Place, reached
+from zonedrive.paths import write_private
+from zonedrive.tree.inode import NOWHERE
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.recovery import losses
+
+log = logging.getLogger(__name__)
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def recover(core: Core) -> None:
+    """Bring tree, journal and spool to where work can go on.  Before anything is served."""
+    losses.restore(core)
+    _suspect_after_power_cut(core)
+    stored = set(core.spool.stored())
+    with core.transaction():
+        for intent in core.journal.all():
+            inode = core.tree.find(intent.ino)
+            if inode is None:
+                core.journal.drop(intent.ino)
+            elif intent.generation and (intent.ino, intent.generation) not in stored:
+                log.error("the bytes of %s are gone from the outbox", core.tree.path(intent.ino))
+                core.journal.done(intent, content=True)
+                core.tree.update(inode, generation=0)
+                if inode.is_new:
+                    core.tree.unlink(inode)
+                    core.journal.drop(intent.ino)
+            elif intent.held:
+                core.journal.hold(intent.ino, False, time.time_ns())
+        for doubt in core.doubts.all():
+            if core.tree.find(doubt.ino) is None:
+                core.doubts.drop(doubt.ino)
+        for inode in core.tree.unlinked():
+            if core.journal.get(inode.ino) is None:
+                core.tree.unlink(inode)
+    reached(Place.RECOVERY_NOTED)
+    named = core.named_bytes()
+    for ino, generation in stored - named:
+        core.spool.delete(ino, generation)
+    reached(Place.RECOVERY_SWEPT)
+    with core.transaction():
+        _forget_empty(core, named, stored)
+        losses.sweep(core)
+    reached(Place.RECOVERED)
+
+
+def _suspect_after_power_cut(core: Core) -> None:
+    """Bytes that were not synced before the machine went down are looked at before they are sent.
+
+    The note of the machine's run is only renewed once nothing waits that it does not vouch for.
+    """
+    note, boot = core.database.path.with_name("boot"), _BOOT.read_text("ascii").strip()
+    if note.exists() and note.read_text("ascii") == boot:
+        return
+    core.suspect |= core.named_bytes() if note.exists() else set()
+    if not core.suspect:
+        write_private(note, boot.encode("ascii"))
+
+
+def _forget_empty(core: Core, named: set[tuple[int, int]], stored: set[tuple[int, int]]) -> None:
+    """New files that were made but never closed have neither bytes nor a record."""
+    for ino in core.tree.without_origin():
+        inode = core.tree.get(ino)
+        lost = inode.generation and (ino, inode.generation) in named - stored
+        if inode.parent != NOWHERE and not inode.is_folder and (not inode.generation or lost):
+            core.tree.unlink(inode)

@@ -1,0 +1,122 @@
+"""Histories of files: asked for when somebody wants to see one, never before.
+
+Must not know how they are shown.  What was told serves for `refresh` seconds, or until a listing
+shows another version; when the service is away the last one does.  It is in memory only.
+
+INVARIANT: of one file at most one history is being asked for; all who want it share the answer.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from weakref import WeakValueDictionary
+
+import trio
+from cachetools import LRUCache
+
+from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.model import Version
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.listings.folders import Folders
+
+PATIENCE_S = 3.0  # how long somebody waits for an answer who has the last one
+KEPT = 50_000  # versions of histories that were asked for lately
+
+
+class Past:
+    """The history of one file as the service told it; never changes."""
+
+    def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
+        """`revision`: what the file was known to be when the service was asked, at `asked_s`."""
+        self.versions = versions  # the newest first
+        self._revision = revision
+        self._asked_s = asked_s
+        self._took_s = _now_s() - asked_s
+
+    def serves(self, revision: str, refresh_s: float) -> bool:
+        """Whether nobody need be asked: as with listings, one that was slow to come for longer."""
+        age_s = _now_s() - self._asked_s
+        return revision == self._revision and age_s < max(refresh_s, 2 * self._took_s)
+
+
+class _Flight:
+    """Somebody asks for a history, and others wait for the same."""
+
+    def __init__(self) -> None:
+        self.lock = trio.Lock()
+        self.ended_s = -1.0
+        self.result: Past | Exception | None = None
+
+
+class Histories:
+    """What is known of the histories of files."""
+
+    def __init__(self, core: Core, folders: Folders) -> None:
+        self._core = core
+        self._folders = folders
+        self._kept: LRUCache[tuple[str, str], Past] = LRUCache(
+            KEPT, lambda past: min(len(past.versions) + 1, KEPT)
+        )
+        self._flights: WeakValueDictionary[tuple[str, str], _Flight] = WeakValueDictionary()
+
+    def file(self, zone: str, file_id: str) -> Inode | None:
+        """The file whose history it is, if it is still there."""
+        inode = self._core.tree.by_remote(zone, file_id)
+        return None if inode is None or inode.parent == NOWHERE else inode
+
+    def known(self, zone: str, file_id: str) -> Past | None:
+        """The history as last told."""
+        return self._kept.get((zone, file_id))
+
+    def present(self, inode: Inode) -> str:
+        """The number of the version that a file of the tree shows, "" where it is not known."""
+        past = self.known(inode.zone, inode.remote_id or "")
+        if past is None or not past.versions or inode.generation:
+            return ""
+        newest = past.versions[0]
+        return newest.version if newest.revision == inode.revision else ""
+
+    async def past(self, file: Inode) -> Past:
+        """The history of a file, at most `refresh` seconds old where the service answers."""
+        zone, file_id = file.zone, file.remote_id or ""
+        past, now = self.known(zone, file_id), _now_s()
+        if past is not None:
+            if past.serves(file.revision, self._core.settings.refresh):
+                return past
+            if self._core.service.link.state != "online":
+                return past
+        flight = self._flights.setdefault((zone, file_id), _Flight())
+        async with flight.lock:
+            if flight.ended_s < now:  # else somebody was told while we waited
+                flight.result = await self._ask(file, past)
+                flight.ended_s = _now_s()
+        if isinstance(flight.result, Past):
+            return flight.result
+        raise flight.result or AssertionError("a flight without an end")
+
+    async def _ask(self, file: Inode, past: Past | None) -> Past | Exception:
+        zone, file_id, asked_s = file.zone, file.remote_id or "", _now_s()
+        revision, versions = file.revision, None
+        try:
+            with trio.move_on_after(PATIENCE_S if past is not None else math.inf):
+                versions = await self._core.service.versions(zone, file_id)
+        except (Unreachable, Unavailable, NotLoggedOn) as wrong:
+            return wrong if past is None else past
+        except ZonedriveError as wrong:
+            self._kept.pop((zone, file_id), None)
+            if isinstance(wrong, NotFound):
+                self._folders.forget(file.parent)
+            return wrong
+        if versions is None:
+            return past or AssertionError("nobody is patient for ever")
+        if versions and versions[0].revision != revision:
+            self._folders.forget(file.parent)  # whose listing must show what the history does
+        told = Past(versions, revision, asked_s)
+        self._kept[zone, file_id] = told
+        return told
+
+
+def _now_s() -> float:
+    """Seconds of a clock that goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

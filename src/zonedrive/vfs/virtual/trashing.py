@@ -1,0 +1,205 @@
+"""Into the service's trash as a whole, and back: what a move into a desktop's trash means.
+
+Unlike unlink(2) and rmdir(2), which programs use one by one on the way to something else, this
+takes a folder with all that is in it, is told at once, and can be undone.  What is in the folder
+keeps its rows below the unlinked one until the service has deleted it: so `placement` can tell
+what was there from what others put in meanwhile.
+
+INVARIANT: only what the service has in full is deleted; nothing that is only here goes along.
+INVARIANT: what was deleted stays what it is, with its history, whatever comes to its place.
+"""
+
+import errno
+import time
+
+import msgspec
+import trio
+
+from zonedrive.errors import NotSupported
+from zonedrive.failpoint import Place, reached
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.tree.inode import NOWHERE, Inode, Kind
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.names.namespace import Namespace, require_writable
+from zonedrive.vfs.names.renaming import NOREPLACE, Renaming
+from zonedrive.vfs.names.subtree import is_below
+
+PATIENCE_S = 10.0  # how long a program waits for what has to be sent first
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """What was deleted."""
+
+    ino: int
+    name: str
+    zone: str
+    remote_id: str
+    remote_parent: str
+    remote_name: str
+    folder: bool
+    size: int
+    mtime_ns: int
+
+
+class Trashing:
+    """Deleting, and bringing back."""
+
+    def __init__(
+        self,
+        core: Core,
+        folders: Folders,
+        dispatcher: Dispatcher,
+        names: Namespace,
+        renaming: Renaming,
+    ) -> None:
+        self._core = core
+        self._folders = folders
+        self._dispatcher = dispatcher
+        self._names = names
+        self._renaming = renaming
+
+    def possible(self) -> bool:
+        """Whether the profile knows how to delete."""
+        return self._core.service.can("delete")
+
+    async def delete(self, parent: int, name: str) -> Gone:
+        """Delete the entry of that name, with all that is in it.
+
+        Raises OSError: EXDEV where something of it stays on this machine or is refused by the
+        service (for that, programs offer to remove it for good), EBUSY where it is being written,
+        ENETUNREACH or EBUSY where it is not on the service yet and does not get there soon.
+        """
+        names = self._names
+        folder = await names.folder(parent)
+        inode = names.named(folder, name)
+        if inode.kind is Kind.ZONE:
+            raise PermissionError(errno.EPERM, "a zone cannot be removed here")
+        require_writable(folder, inode)
+        if inode.is_folder:
+            await self._folders.ensure(inode)
+        await self._all_sent(inode)
+        names.require_removable(inode)
+        if names.named(folder, name) is not inode:
+            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+        gone = Gone(
+            inode.ino, inode.name, inode.zone,
+            inode.remote_id or "", inode.remote_parent or "", inode.remote_name or "",
+            inode.is_folder, inode.size, inode.mtime_ns,
+        )  # fmt: skip
+        if inode.is_folder:
+            self._unlink_whole(folder, inode)
+        else:
+            await names.unlink(parent, name.encode(), final=True)
+        self._dispatcher.hurry([inode.ino])
+        return gone
+
+    def _unlink_whole(self, parent: Inode, folder: Inode) -> None:
+        core = self._core
+        with core.transaction():
+            core.tree.unlink(folder, tombstone=True)
+            core.journal.gone(folder.ino, time.time_ns(), final=True)
+            self._names.touch(parent)
+        reached(Place.TRASHED)
+
+    async def _all_sent(self, inode: Inode) -> None:
+        """Wait until the service has everything of it, or has refused something once more."""
+        self._dispatcher.hurry(each.ino for each in self._unsent(inode))
+        with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
+            await self._dispatcher.wait_until(
+                lambda: (
+                    not self._unsent(inode)
+                    or self._core.service.link.state != "online"
+                    or self._is_refused(inode)
+                )
+            )
+        if self._is_refused(inode):
+            raise OSError(errno.EXDEV, "the service refuses something in it, which is only here")
+        if self._unsent(inode):
+            if self._core.service.link.state != "online":
+                raise OSError(errno.ENETUNREACH, "something in it is not on the service yet")
+            raise OSError(errno.EBUSY, "something in it is not on the service yet")
+
+    def _is_refused(self, inode: Inode) -> bool:
+        """Whether something of it was refused when it was tried last, and is not being tried."""
+        intents = [self._core.journal.get(each.ino) for each in self._unsent(inode)]
+        return any(
+            intent.failed
+            and intent.due_ns > time.time_ns()
+            and intent.ino not in self._dispatcher.running
+            for intent in intents
+            if intent is not None
+        )
+
+    def _unsent(self, inode: Inode) -> list[Inode]:
+        """What of it the service does not have yet.  Raises OSError, see `delete`."""
+        core = self._core
+        suspects = {*core.tree.without_origin(), *(each.ino for each in core.journal.all())}
+        written = {ino for ino, opened in core.opened.items() if opened.writers}
+        found = [
+            each
+            for each in core.tree.get_all(suspects | written)
+            if is_below(core.tree, each, inode)
+        ]
+        if any(each.local for each in found):
+            raise OSError(errno.EXDEV, "something in it is on this machine only")
+        if any(each.ino in written for each in found):
+            raise OSError(errno.EBUSY, "a program has something in it open for writing")
+        return found
+
+    def is_back(self, gone: Gone) -> bool:
+        """Whether it has a name here again."""
+        inode = self._core.tree.by_remote(gone.zone, gone.remote_id)
+        return inode is not None and inode.parent != NOWHERE
+
+    async def bring_back(self, gone: Gone, parent: int, name: str) -> None:
+        """Restore on the service, to a free place here.
+
+        The service brings it back to where it was; if it is to be elsewhere, it is moved from
+        there.  Raises OSError (EEXIST, also where its former name is in use; EXDEV for another
+        zone; EBUSY; ENETUNREACH), NotSupported and the service's errors.
+        """
+        core, names = self._core, self._names
+        folder = await names.folder(parent)
+        if core.tree.child(folder.ino, name) is not None:
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        if folder.zone != gone.zone:
+            raise OSError(errno.EXDEV, "zones are separate compartments")
+        if not core.service.can("restore", folder=gone.folder):
+            raise NotSupported("the deployment's profile cannot restore")
+        await self._told(gone)
+        above = core.tree.by_remote(gone.zone, gone.remote_parent)
+        if above is not None and core.tree.child(above.ino, gone.name) is not None:
+            raise FileExistsError(errno.EEXIST, "its former name is in use")
+        entry = await core.service.restore(gone.zone, gone.remote_id, folder=gone.folder)
+        above = core.tree.by_remote(gone.zone, entry.parent_id) or folder
+        await self._folders.refresh(above, time.monotonic_ns())
+        inode = core.tree.by_remote(gone.zone, gone.remote_id)
+        if inode is None or inode.parent == NOWHERE:
+            raise OSError(errno.EBUSY, "it is back, and something else has just taken its name")
+        if (inode.parent, inode.name) == (folder.ino, name):
+            return
+        await self._renaming.rename(
+            inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
+        )
+
+    async def _told(self, gone: Gone) -> None:
+        """Wait until the service has heard of the deletion, and of what else left its name."""
+        core, place = self._core, (gone.zone, gone.remote_parent, gone.remote_name)
+
+        def leaving() -> list[int]:
+            pending = [each.ino for each in core.journal.leaving() if not each.parked]
+            return [
+                each.ino
+                for each in core.tree.get_all(pending)
+                if (each.zone, each.remote_parent, each.remote_name) == place
+            ]
+
+        self._dispatcher.hurry(leaving())
+        with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
+            await self._dispatcher.wait_until(
+                lambda: not leaving() or core.service.link.state != "online"
+            )
+        if leaving():
+            away = core.service.link.state != "online"
+            raise OSError(errno.ENETUNREACH if away else errno.EBUSY, "not deleted there yet")

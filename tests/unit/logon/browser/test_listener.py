@@ -1,0 +1,317 @@
+"""The listener that a browser comes back to: what it takes, and what cannot end the wait."""
+
+import contextlib
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+import trio
+import trio.testing
+
+from zonedrive.logon.browser import door
+from zonedrive.logon.browser.listener import LARGEST, Listener, listening
+from zonedrive.logon.browser.page import Verdict
+
+TOKEN = "secret-4711"
+MANY = "&".join(f"field{number}=1" for number in range(99))
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+class Visitor:
+    """A browser, or what pretends to be one."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.parts = urlsplit(listener.redirect)
+        self.host = self.parts.netloc
+        self.origin = f"http://{self.host}"
+        self.path = f"{self.origin}{self.parts.path}"
+        self.http = httpx.AsyncClient(timeout=20, trust_env=False)
+
+    async def ask(self, method: str, url: str, **more: Any) -> httpx.Response:
+        """One request, on a connection of its own."""
+        return await self.http.request(method, url, **more)
+
+    async def page(self) -> str:
+        """The word by which our own page proves itself."""
+        text = (await self.ask("GET", self.listener.redirect)).text
+        found = re.search(r'data-page="([^"]+)"', text)
+        assert found is not None
+        return found[1]
+
+    async def hand_over(self, content: str, **changes: str) -> int:
+        """As the script of our page does."""
+        headers = {**FORM, "Origin": self.origin, "X-Page": await self.page(), **changes}
+        said = await self.ask("POST", f"{self.path}/answer", content=content, headers=headers)
+        return said.status_code
+
+    async def is_waiting(self) -> bool:
+        """Whether no answer was taken yet."""
+        with trio.move_on_after(0):
+            await self.listener.answer()
+            return False
+        return True
+
+
+async def visited(script: Callable[[Visitor], Awaitable[None]]) -> None:
+    """Run `script` against a listener."""
+    async with listening() as listener:
+        visitor = Visitor(listener)
+        async with visitor.http:
+            await script(visitor)
+
+
+async def test_a_fragment_comes_by_way_of_the_page() -> None:
+    """The page that takes it out of the address hands it over; then the outcome is shown."""
+
+    async def script(visitor: Visitor) -> None:
+        assert await visitor.hand_over(f"token={TOKEN}&x=%C3%A9+1") == 204
+        assert await visitor.listener.answer() == {"token": TOKEN, "x": "é 1"}
+        visitor.listener.conclude(Verdict("good", "Signed on as <alice>", "Go on."))
+        said = await visitor.ask("GET", f"{visitor.path}/outcome")
+        assert "Signed on as &lt;alice&gt;" in said.text
+        assert "<alice>" not in said.text
+        assert TOKEN not in said.text
+
+    await visited(script)
+
+
+async def test_a_slow_browser_is_waited_for(mock_clock: trio.testing.MockClock) -> None:
+    """On a busy machine it asks for the outcome many seconds later, and still finds it."""
+
+    async def script(visitor: Visitor) -> None:
+        assert await visitor.hand_over(f"token={TOKEN}") == 204
+        visitor.listener.conclude(Verdict("good", "Signed on as alice", "Go on."))
+        gone = trio.Event()
+
+        async def end() -> None:
+            await visitor.listener.farewell()
+            gone.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end)
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(15)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not gone.is_set()
+            said = await visitor.ask("GET", f"{visitor.path}/outcome")
+            assert "Signed on as alice" in said.text
+            await gone.wait()
+
+    await visited(script)
+
+
+async def test_a_form_post_leads_on_to_the_outcome() -> None:
+    """A reload or a step back sends nothing again."""
+
+    async def script(visitor: Visitor) -> None:
+        said = await visitor.ask(
+            "POST", visitor.listener.redirect, data={"token": TOKEN},
+            headers={"Origin": "https://idp.example", "Sec-Fetch-Site": "cross-site"},
+        )  # fmt: skip
+        assert said.status_code == 303
+        assert said.headers["location"] == f"{visitor.parts.path}/outcome"
+        assert await visitor.listener.answer() == {"token": TOKEN}
+
+    await visited(script)
+
+
+async def test_nothing_that_is_refused_ends_the_wait() -> None:
+    """Other pages, other names of this machine, guesses and junk: refused, and the wait goes on."""
+
+    async def script(visitor: Visitor) -> None:
+        there, path = visitor.listener.redirect, visitor.path
+        form = {"content": f"token={TOKEN}", "headers": FORM}
+        foreign = {"headers": FORM | {"Origin": "https://evil.example", "X-Page": "x"}}
+        refused: list[tuple[int, str, str, dict[str, Any]]] = [
+            (404, "GET", f"{visitor.origin}/", {}),
+            (404, "GET", f"{visitor.origin}/favicon.ico", {}),
+            (404, "POST", f"{visitor.origin}/guess?{visitor.parts.query}", form),
+            (403, "GET", path, {}),
+            (403, "GET", f"{path}?state=wrong", {}),
+            (403, "POST", f"{path}?state=wrong", form),
+            (403, "POST", path, form),
+            (403, "POST", f"{path}/answer", form),
+            (403, "POST", f"{path}/answer", {**form, **foreign}),
+            (404, "GET", f"{path}/outcome", {}),
+            (405, "PUT", there, form),
+            (405, "OPTIONS", f"{path}/answer", {"headers": {"Origin": "https://evil.example"}}),
+            (405, "HEAD", there, {}),
+            (400, "POST", there, {"json": {"token": TOKEN}}),
+            (400, "POST", there, {"content": "token=1", "headers": {"Content-Type": "text/plain"}}),
+            (400, "POST", there, {"content": "", "headers": FORM}),
+            (400, "POST", there, {"content": "token=a&token=b", "headers": FORM}),
+            (400, "POST", there, {"content": MANY, "headers": FORM}),
+            (413, "POST", there, {"content": "token=" + "x" * LARGEST, "headers": FORM}),
+            (421, "GET", there, {"headers": {"Host": f"evil.example:{visitor.parts.port}"}}),
+            (421, "POST", there, {**form, "headers": FORM | {"Host": "localhost"}}),
+        ]
+        for status, method, url, more in refused:
+            said = await visitor.ask(method, url, **more)
+            assert said.status_code == status, (method, url, said.status_code)
+            assert "access-control-allow-origin" not in said.headers
+            assert visitor.parts.path not in said.text
+        for changes in (
+            {"Origin": "https://evil.example"}, {"Origin": "null"}, {"X-Page": "guess"},
+            {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
+        ):  # fmt: skip
+            assert await visitor.hand_over(f"token={TOKEN}", **changes) == 403
+        assert await visitor.is_waiting()
+        assert await visitor.hand_over("token=right") == 204
+        assert await visitor.listener.answer() == {"token": "right"}
+
+    await visited(script)
+
+
+async def test_no_http_is_no_answer() -> None:
+    """What is not HTTP, or never ends, is hung up on; real requests are answered beside it."""
+
+    async def script(visitor: Visitor) -> None:
+        port = visitor.parts.port
+        assert port is not None
+        for junk in (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"x" * 70_000):
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+            async with stream:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    await stream.send_all(junk)
+                    assert b"200" not in await stream.receive_some(100)
+        idle = await trio.open_tcp_stream("127.0.0.1", port)
+        async with idle:
+            assert await visitor.is_waiting()
+            assert await visitor.hand_over("token=right") == 204
+
+    await visited(script)
+
+
+async def test_every_address_works_once() -> None:
+    """A second answer is not taken, and what a history or a process list holds leads nowhere."""
+
+    async def script(visitor: Visitor) -> None:
+        listener = visitor.listener
+        assert (await visitor.ask("GET", listener.start)).status_code == 410  # nowhere to go yet
+        listener.lead_to("https://idp.example/x")
+        first = await visitor.ask("GET", listener.start)
+        assert (first.status_code, first.headers["location"]) == (303, "https://idp.example/x")
+        again = await visitor.ask("GET", listener.start)
+        assert (again.status_code, "idp.example" in again.text) == (410, False)
+        assert await visitor.hand_over("token=1") == 204
+        assert (await visitor.ask("GET", listener.redirect)).status_code == 410
+        late = await visitor.ask("POST", listener.redirect, data={"token": "2"})
+        assert late.status_code == 410
+        assert await listener.answer() == {"token": "1"}
+
+    await visited(script)
+
+
+async def test_addresses_cannot_be_guessed() -> None:
+    """Path, state and start are long and of no two listeners alike."""
+    async with listening() as one, listening() as two:
+        ours, theirs = urlsplit(one.redirect), urlsplit(two.redirect)
+        assert ours.hostname == "127.0.0.1"
+        for a, b in ((ours.path, theirs.path), (ours.query, theirs.query), (one.start, two.start)):
+            assert a != b
+            assert len(a) > 32
+        assert ours.path not in one.start
+
+
+async def test_pages_hold_nothing_foreign_and_are_not_kept() -> None:
+    """Each page forbids all but its own style and script, is not cached and names no referrer."""
+
+    async def script(visitor: Visitor) -> None:
+        for url in (visitor.listener.redirect, f"{visitor.origin}/nothing"):
+            said = await visitor.ask("GET", url)
+            policy = said.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert said.headers["cache-control"] == "no-store"
+            assert said.headers["referrer-policy"] == "no-referrer"
+            assert said.headers["x-frame-options"] == "DENY"
+            assert not re.search(r'(src|href)="(?!data:,")', said.text)
+
+    await visited(script)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda there: "", "not the address"),
+        (lambda there: "what?", "not the address"),
+        (lambda there: "http://[", "no address"),
+        (lambda there: there.replace("127.0.0.1", "127.0.0.2") + "#token=1", "not the address"),
+        (lambda there: there + "x#token=1", "another sign-on"),
+        (lambda there: there, "not whole"),
+        (lambda there: there + "#token", "no answer"),
+        (lambda there: there.partition("?")[0] + "#token=1", "another sign-on"),
+    ],
+)
+async def test_a_pasted_address_that_is_none(change: Callable[[str], str], words: str) -> None:
+    """It is said why, and the wait goes on for the right one."""
+    async with listening() as listener:
+        assert words in listener.take_address(change(listener.redirect))
+        assert listener.take_address(f"  {listener.redirect}#token={TOKEN}\n") == ""
+        assert await listener.answer() == {"token": TOKEN}
+
+
+async def test_what_the_block_raises_comes_out_as_it_is() -> None:
+    """An error or an interrupt is not wrapped into something that nobody catches."""
+    with pytest.raises(ValueError, match="mine"):
+        async with listening():
+            raise ValueError("mine")
+    with pytest.raises(KeyboardInterrupt):
+        async with listening():
+            raise KeyboardInterrupt
+
+
+async def test_another_user_of_this_machine_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is not this user gets no answer at all, whatever he knows."""
+
+    async def script(visitor: Visitor) -> None:
+        monkeypatch.setattr(door, "is_this_user", lambda *_: False)
+        stream = await trio.open_tcp_stream("127.0.0.1", visitor.parts.port or 0)
+        said = b""
+        async with stream:
+            with contextlib.suppress(trio.BrokenResourceError):
+                request = f"GET {visitor.parts.path} HTTP/1.1\r\nHost: {visitor.host}\r\n\r\n"
+                await stream.send_all(request.encode())
+                said = await stream.receive_some(100)
+        assert said == b""
+        monkeypatch.setattr(door, "is_this_user", lambda *_: True)
+        assert await visitor.is_waiting()
+
+    await visited(script)
+
+
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
+
+
+@pytest.mark.parametrize(
+    ("uid", "allowed"), [(0, True), (4711, True), (4712, False), (65534, False)]
+)
+def test_the_kernel_tells_whose_a_connection_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, allowed: bool
+) -> None:
+    """One's own and root's are let in."""
+    table = tmp_path / "tcp"
+    row = "   0: 0100007F:{} 0100007F:{} 01 00000000:00000000 00:00000000 00000000 {:5} 0 1 1\n"
+    table.write_text(HEAD + row.format("1F90", "C350", 9) + row.format("C350", "1F90", uid))
+    monkeypatch.setattr("os.getuid", lambda: 4711)
+    assert door.is_this_user(0xC350, 0x1F90, table) is allowed
+    assert door.is_this_user(0xC350, 0x1F90, tmp_path / "missing")
+
+
+async def test_the_kernels_own_table_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real connection of ours is found in the real table, as ours."""
+    (opened,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    here = opened.socket.getsockname()[1]
+    async with await trio.open_tcp_stream("127.0.0.1", here) as stream, opened:
+        peer = stream.socket.getsockname()[1]
+        assert door.is_this_user(peer, here)
+        owner = stream.socket.fileno()
+        assert owner >= 0
+        monkeypatch.setattr(door, "ROOT", -1)
+        monkeypatch.setattr("os.getuid", lambda: -2)
+        assert not door.is_this_user(peer, here)

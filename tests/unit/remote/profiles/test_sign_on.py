@@ -1,0 +1,92 @@
+"""The table [sign_on] of a profile: what it makes of an answer, and what it must not say."""
+
+import pytest
+
+from zonedrive.errors import ProfileError
+from zonedrive.remote.profiles.reading import load_profile, parse_profile
+from zonedrive.remote.profiles.sign_on import MissingFields, SignOn
+
+
+def table(text: str) -> SignOn:
+    """The table out of a profile."""
+    found = parse_profile(f"[sign_on]\n{text}", "mine", "mine.toml").sign_on
+    assert found is not None
+    return found
+
+
+def test_an_answer_goes_where_the_profile_says() -> None:
+    """Fields of the answer and the organization become fields of the logon, and nothing else."""
+    way = table(
+        'body = { token = "{answer.id_token}", organizationName = "{organization}",'
+        ' passwordAsString = "a-{answer.x}-{answer.x}", autoLogon = true }'
+    )
+    answer = {"id_token": "{answer.x}", "x": "1", "other": "2"}
+    assert way.logon(answer, "Acme") == {
+        "token": "{answer.x}",
+        "organizationName": "Acme",
+        "passwordAsString": "a-1-1",
+        "autoLogon": True,
+    }
+    assert (way.fragment, way.error, way.redirect) == (False, "", "")
+
+
+def test_an_answer_without_what_is_needed() -> None:
+    """Missing and empty fields are named, each once."""
+    way = table('body = { token = "{answer.a}{answer.b}", username = "{answer.a}{answer.c}" }')
+    with pytest.raises(MissingFields) as missing:
+        way.logon({"b": "", "c": "1"}, "Acme")
+    assert missing.value.names == ["a", "b"]
+
+
+def test_forms() -> None:
+    """A form post, of which browsers keep nothing, unless a deployment wants the fragment."""
+    body = 'body = { token = "{answer.token}" }\n'
+    assert table(f'{body}response = "form"').fragment is False
+    assert table(f'{body}response = "fragment"').fragment is True
+    assert table(f'{body}error = "error"\nredirect = "back"').redirect == "back"
+
+
+def test_what_comes_with_zonedrive() -> None:
+    """`published` says nothing, for nothing is published; the sandbox says all."""
+    assert load_profile("published").sign_on is None
+    way = load_profile("sandbox").sign_on
+    assert way is not None
+    assert way.logon({"token": "x"}, "Acme") == {"token": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", 1, "body must say"),
+        ("body = {}", 2, "body must say"),
+        ('body = "x"', 2, "body must say"),
+        ('body = { token = "x" }', 2, "nothing of the answer"),
+        ('body = { token = "{organization}" }', 2, "nothing of the answer"),
+        ('body = { token = 1, a = "{answer.x}" }', 2, "must be a text"),
+        ('body = { token = "{token}" }', 2, "unknown placeholder {token}"),
+        ('body = { token = "{answer.}" }', 2, "unknown placeholder"),
+        ('body = { token = "{answer.a b}" }', 2, "unknown placeholder"),
+        ('body = { token = "{answer.x} {" }', 2, "brace"),
+        ('body = { acceptSessions = "{answer.x}" }', 2, "cannot set 'acceptSessions'"),
+        ('body = { password = "{answer.x}" }', 2, "cannot set 'password'"),
+        ('body = { "a\\nb" = "{answer.x}" }', 2, "cannot set"),
+        ('body = { token = "{answer.x}" }\nresponse = "query"', 3, "form, fragment"),
+        ('body = { token = "{answer.x}" }\nresponse = 1', 3, "form, fragment"),
+        ('body = { token = "{answer.x}" }\nerror = ""', 3, "error must be the name"),
+        ('body = { token = "{answer.x}" }\nredirect = "a b"', 3, "redirect must be the name"),
+        ('body = { token = "{answer.x}" }\npath = "/api/x"', 3, "unknown key 'path'"),
+    ],
+)
+def test_mistakes_are_told_with_their_line(text: str, line: int, words: str) -> None:
+    """One line: file, line, what is wrong."""
+    with pytest.raises(ProfileError) as wrong:
+        table(text)
+    assert wrong.value.message.startswith(f"mine.toml, line {line}: sign_on: ")
+    assert words in wrong.value.message
+
+
+def test_it_must_be_a_table() -> None:
+    """And not a list of tables, or a text."""
+    for text in ("sign_on = 1", "[[sign_on]]\nerror = 'x'"):
+        with pytest.raises(ProfileError, match="sign_on must be a table"):
+            parse_profile(text, "mine", "mine.toml")

@@ -1,0 +1,53 @@
+"""More requests at once as long as that brings more, and never outside of the bounds."""
+
+import pytest
+
+from zonedrive.remote.transport.pace import GROWTH, Pace
+
+
+def serve(pace: Pace, seconds: float, at_once: int, requests: int = 2000) -> None:
+    """A service that is `seconds` away and gets through `at_once` requests in that time."""
+    for _ in range(requests):
+        underway = pace.allowed
+        pace.answered(seconds * max(1.0, underway / at_once), underway)
+
+
+def test_a_long_way_gets_more_requests_at_once() -> None:
+    """Where nothing queues, as many as allowed at most are under way."""
+    pace = Pace(8)
+    serve(pace, 0.02, at_once=1000)
+    assert pace.allowed == pace.most == 8 * GROWTH
+
+
+def test_a_service_that_is_busy_gets_no_more() -> None:
+    """Where everything queues, the setting holds."""
+    pace = Pace(8)
+    pace.answered(0.001, 1)
+    serve(pace, 0.001, at_once=1)
+    assert pace.allowed == 8
+
+
+@pytest.mark.parametrize("at_once", [12, 16, 20])
+def test_a_queue_stays_short(at_once: int) -> None:
+    """Some more than the service gets through, not many."""
+    pace = Pace(8)
+    pace.answered(0.02, 1)
+    serve(pace, 0.02, at_once)
+    assert at_once <= pace.allowed <= at_once + 10
+
+
+def test_who_asks_for_little_changes_nothing() -> None:
+    """A few requests tell nothing of how many the service takes."""
+    pace = Pace(8)
+    for _ in range(1000):
+        pace.answered(0.02, 2)
+    assert pace.allowed == 8
+
+
+def test_it_becomes_less_when_the_service_slows_down() -> None:
+    """Down to what it gets through, and a queue."""
+    pace = Pace(4)
+    serve(pace, 0.02, at_once=1000)
+    assert pace.allowed == 16
+    serve(pace, 0.02, at_once=2)
+    assert pace.allowed <= 10

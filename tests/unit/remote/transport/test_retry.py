@@ -1,0 +1,67 @@
+"""When a harmless request is repeated."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zonedrive import errors
+from zonedrive.remote.transport.retry import Backoff, retry_after, worth_another
+
+
+@given(st.integers(1, 1000), st.floats(0, 1), st.floats(0, 100), st.none() | st.floats(0, 1e9))
+def test_a_wait_is_within_all_limits(
+    failures: int, chance: float, remaining: float, wish: float | None
+) -> None:
+    """Never beyond the deadline, never earlier than the service asked for."""
+    wait = Backoff().delay(failures, chance, remaining, wish)
+    if wait is not None:
+        assert 0 <= wait < remaining
+        assert failures < Backoff().attempts
+        assert wish is None or wait >= wish
+
+
+def test_waits_grow_up_to_a_cap() -> None:
+    """A service in trouble is asked less and less often."""
+    backoff = Backoff(first=1, cap=30, attempts=100)
+    assert [backoff.ceiling(n) for n in (1, 2, 3, 6, 50)] == [1, 2, 4, 30, 30]
+
+
+def test_a_long_wish_is_handed_on() -> None:
+    """A service that wants an hour of peace is not waited for in a system call."""
+    assert Backoff().delay(1, 0.5, 10_000, 3600) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (errors.Unavailable("x"), True),
+        (errors.Interrupted("x"), True),
+        (errors.TimedOut("x"), True),
+        (errors.Unreachable("x"), True),
+        (errors.Untrusted("x"), False),
+        (errors.Forbidden("x"), False),
+        (errors.NotLoggedOn("x"), False),
+        (errors.BadAnswer("x"), False),
+    ],
+)
+def test_what_is_worth_another_try(error: Exception, again: bool) -> None:
+    """A refusal is not asked about twice."""
+    assert worth_another(error) is again
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("120", 120.0),
+        (" 0 ", 0.0),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 90.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("soon", None),
+        ("-5", None),
+        ("9" * 500, 999999999.0),
+    ],
+)
+def test_retry_after(value: str | None, seconds: float | None) -> None:
+    """Numbers and dates are understood, nonsense is none."""
+    assert retry_after(value, now=10.0) == seconds

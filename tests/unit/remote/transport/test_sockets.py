@@ -1,0 +1,576 @@
+"""Real sockets below the clients, with peers that misbehave: nothing here waits for ever."""
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpcore
+import httpx
+import pytest
+import trio
+import trustme
+
+from zonedrive import errors, turns
+from zonedrive.config import Settings
+from zonedrive.remote import Link, Service, calls, load_profile, open_service
+from zonedrive.remote.transfer import Transfer, content_client
+from zonedrive.remote.transport import sockets, tls
+
+Talk = Callable[[socket.socket], None]
+
+
+class Peer:
+    """A TLS server on a real socket that does what each test wants with a connection."""
+
+    def __init__(self, context: ssl.SSLContext | None, talk: Talk) -> None:
+        self._context, self._talk = context, talk
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.done = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Its base URL."""
+        return f"https://localhost:{self.port}"
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._one, args=(connection,), daemon=True).start()
+
+    def _one(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            if self._context is None:
+                self._talk(connection)
+            else:
+                with self._context.wrap_socket(connection, server_side=True) as wrapped:
+                    self._talk(wrapped)
+
+    def close(self) -> None:
+        """Accept no more."""
+        self.done.set()
+        self._listener.close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    """Signs the peer's certificate."""
+    return trustme.CA()
+
+
+@pytest.fixture
+def ca_file(authority: trustme.CA, tmp_path: Path) -> Path:
+    """Its certificate."""
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    return tmp_path / "ca.pem"
+
+
+@pytest.fixture
+def peer(authority: trustme.CA) -> Iterator[Callable[[Talk], Peer]]:
+    """Starts one."""
+    peers: list[Peer] = []
+
+    def start(talk: Talk, *, plain: bool = False) -> Peer:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost").configure_cert(context)
+        peers.append(Peer(None if plain else context, talk))
+        return peers[-1]
+
+    yield start
+    for each in peers:
+        each.close()
+
+
+def request(connection: socket.socket) -> bytes:
+    """The head of the request that comes."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += connection.recv(65536)
+    return head
+
+
+def transfer(url: str, ca_file: Path, stall_seconds: float = 0.2) -> Transfer:
+    """Content from a real socket, with a short patience."""
+    client = content_client(tls.context(ca_file), httpx.Auth(), "test")
+    sockets.guard(client, stall_seconds)
+    return Transfer(
+        client, url, Link(), load_profile("published"), open_seconds=0.0, sleep=lambda seconds: None
+    )
+
+
+def drip(connection: socket.socket, done: threading.Event) -> None:
+    """A byte every little while, for ever."""
+    while not done.wait(0.02):
+        connection.sendall(b"x")
+
+
+class Dripping:
+    """Drips after what `head` says; ends with its peer."""
+
+    def __init__(self, head: bytes) -> None:
+        self.head = head
+        self.done = threading.Event()
+
+    def __call__(self, connection: socket.socket) -> None:
+        """One conversation."""
+        request(connection)
+        connection.sendall(self.head)
+        drip(connection, self.done)
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nX-", b"HTTP/1.1 200 OK\r\n"
+                                  b"Content-Length: 1000000\r\n\r\n"])  # fmt: skip
+def test_a_dripping_download_ends(peer: Callable[[Talk], Peer], ca_file: Path, head: bytes) -> None:
+    """Also one whose headers drip; this is what the private names of httpx are used for."""
+    talk = Dripping(head)
+    try:
+        with (
+            pytest.raises(errors.TimedOut),
+            transfer(peer(talk).url, ca_file).download("z", "f") as download,
+        ):
+            list(download)
+    finally:
+        talk.done.set()
+
+
+def test_a_close_delimited_body_is_compared(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """Without a length nobody but the caller can know; the download says that it does not."""
+
+    def talk(connection: socket.socket) -> None:
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc")
+
+    with transfer(peer(talk).url, ca_file).download("z", "f") as download:
+        assert download.total is None
+        assert b"".join(download) == b"abc"
+
+
+def test_a_large_body_is_taken_past_the_parser(
+    peer: Callable[[Talk], Peer], ca_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are the right ones, and the connection serves the next request as well.
+
+    This is what the private names of httpcore and h11 are used for.
+    """
+    content, connections, past = bytes(range(256)) * 20_000, [], 0
+    fill = sockets.Stream.fill
+
+    def talk(connection: socket.socket) -> None:
+        connections.append(connection)
+        for _ in range(3):
+            request(connection)
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(content)}\r\n\r\n"
+            connection.sendall(head.encode() + content)
+
+    def counted(stream: sockets.Stream, into: memoryview, timeout: float | None = None) -> int:
+        nonlocal past
+        count = fill(stream, into, timeout)
+        past += count
+        return count
+
+    service = transfer(peer(talk).url, ca_file)
+    monkeypatch.setattr(sockets.Stream, "fill", counted)
+    read = httpx.Response.iter_raw
+    parsed: list[int] = []
+
+    def looked_at(response: httpx.Response, size: int | None = None) -> Iterator[bytes]:
+        for chunk in read(response, size):
+            parsed.append(len(chunk))
+            yield chunk
+
+    monkeypatch.setattr(httpx.Response, "iter_raw", looked_at)
+    for _ in range(3):
+        with service.download("z", "f") as download:
+            assert b"".join(download) == content
+    assert len(connections) == 1
+    assert past >= 3 * len(content)
+    assert sum(parsed) < 3 * 70_000
+    service.close()
+
+
+def test_a_large_body_that_ends_early_is_an_error(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """Also where the parser did not see most of it."""
+
+    def talk(connection: socket.socket) -> None:
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n")
+        connection.sendall(b"x" * 2_000_000)
+
+    got = 0
+    with (
+        transfer(peer(talk).url, ca_file).download("z", "f") as download,
+        pytest.raises(errors.Interrupted),
+    ):
+        for chunk in download:
+            got += len(chunk)
+    assert got == 2_000_000
+
+
+def test_a_truncated_body_is_an_error(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """The peer closes before the announced end."""
+
+    def talk(connection: socket.socket) -> None:
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
+
+    with (
+        transfer(peer(talk).url, ca_file).download("z", "f") as download,
+        pytest.raises(errors.Interrupted),
+    ):
+        list(download)
+
+
+def take(connection: socket.socket) -> None:
+    """Read a whole upload."""
+    head = request(connection)
+    head, _, body = head.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+
+
+def test_an_upload_without_an_answer_is_in_doubt(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """All was taken, then the connection closed."""
+    service = transfer(peer(take).url, ca_file)
+    with pytest.raises(errors.ReplyLost):
+        service.upload("z", "p", "n", [b"x" * 100_000], 100_000)
+
+
+def test_an_upload_cut_in_the_middle_is_not_in_doubt(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """More was to come than any socket buffer holds, so it cannot have been stored."""
+    service = transfer(peer(lambda connection: None).url, ca_file)
+    with pytest.raises(errors.Interrupted):
+        service.upload("z", "p", "n", [b"x" * (1 << 20)] * 64, 64 << 20)
+
+
+def test_a_refusal_before_the_end_of_an_upload_is_heard(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """A service that says no at the first bytes, and hangs up, is understood."""
+
+    def talk(connection: socket.socket) -> None:
+        request(connection)
+        connection.sendall(
+            b"HTTP/1.1 413 Too large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        while connection.recv(1 << 20):
+            pass
+
+    service = transfer(peer(talk).url, ca_file)
+    with pytest.raises(errors.TooLarge):
+        service.upload("z", "p", "n", [b"x" * (1 << 20)] * 4, 4 << 20)
+
+
+WHOLE = [
+    pytest.param(b"Content-Length: 4\r\n\r\nabcd", id="known length"),
+    pytest.param(b"Transfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n", id="chunks"),
+]
+
+
+@pytest.mark.parametrize("body", WHOLE)
+def test_breaking_off_what_is_over_harms_nobody_else(
+    peer: Callable[[Talk], Peer], ca_file: Path, body: bytes
+) -> None:
+    """The connection of a download that has come whole is another one's already."""
+    connections, more = [], threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        connections.append(connection)
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + body)
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
+        more.wait(30)
+        connection.sendall(b"def")
+
+    service = transfer(peer(talk).url, ca_file, stall_seconds=30)
+    first = service.download("z", "f")
+    assert b"".join(first) == b"abcd"
+    if b"Length" in body:
+        first.abort()
+    with service.download("z", "f") as second:
+        first.abort()
+        more.set()
+        assert b"".join(second) == b"abcdef"
+    assert len(connections) == 1
+    service.close()
+
+
+def test_closing_the_client_ends_what_runs(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """A shutdown does not wait for a download."""
+    talk = Dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 600_000)
+    service = transfer(peer(talk).url, ca_file, stall_seconds=30)
+    try:
+        with service.download("z", "f") as download:
+            chunks = iter(download)
+            next(chunks)
+            service.close()
+            with pytest.raises(errors.RemoteError):
+                list(chunks)
+    finally:
+        talk.done.set()
+
+
+class Place:
+    """A deployment to open."""
+
+    def __init__(self, base_url: str, ca_file: Path | None = None) -> None:
+        self.base_url, self.ca_file = base_url, None if ca_file is None else str(ca_file)
+
+
+async def failing(service: Service) -> errors.RemoteError:
+    """What asking for the zones comes to; the link notices it."""
+    try:
+        with trio.fail_after(30), pytest.raises(errors.RemoteError) as failed:
+            await service._calls.change("GET", "/api/zones", doing="listing the zones")
+        return failed.value
+    finally:
+        await service.aclose()
+
+
+def opened(url: str, ca_file: Path | None = None) -> Service:
+    """A service at a real address."""
+    return open_service(Place(url, ca_file), httpx.Auth(), load_profile("published"), Settings())
+
+
+async def test_a_certificate_of_another_authority(peer: Callable[[Talk], Peer]) -> None:
+    """It is refused before anything is sent, in a line that names --ca-file."""
+    seen: list[bytes] = []
+    error = await failing(opened(peer(lambda talk: seen.append(talk.recv(1))).url))
+    assert type(error) is errors.Untrusted
+    assert "--ca-file" in error.line()
+    assert seen == []
+
+
+async def test_a_certificate_for_another_host(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """The right authority is not enough."""
+    url = peer(lambda talk: None).url.replace("localhost", "127.0.0.1")
+    assert type(await failing(opened(url, ca_file))) is errors.Untrusted
+
+
+async def test_a_host_that_speaks_plain_http(peer: Callable[..., Peer], ca_file: Path) -> None:
+    """TLS or nothing."""
+
+    def talk(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    error = await failing(opened(peer(talk, plain=True).url, ca_file))
+    assert type(error) is errors.Unreachable
+    assert "TLS" in error.line()
+
+
+async def test_a_port_that_nobody_listens_at(ca_file: Path) -> None:
+    """The system's own word for it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    error = await failing(opened(f"https://localhost:{port}", ca_file))
+    assert type(error) is errors.Unreachable
+    assert "refused" in error.line()
+
+
+async def test_a_host_that_does_not_exist() -> None:
+    """A mistyped name is one line, too."""
+    error = await failing(opened("https://zones.invalid"))
+    assert type(error) is errors.Unreachable
+    assert "zones.invalid" in error.line()
+
+
+class Scripted(httpcore.NetworkStream):
+    """A connection that is a pair of sockets."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+
+    def get_extra_info(self, info: str) -> object:
+        """The socket."""
+        return self.end if info == "socket" else None
+
+    def close(self) -> None:
+        """Close it."""
+        self.end.close()
+
+
+def test_a_slow_but_steady_stream_goes_on() -> None:
+    """Only less than 4 KiB in the patience's time is a drip; time between reads does not count."""
+    now = 0.0
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stream = sockets.Stream(Scripted(ours), 30.0, clock=lambda: now)
+        stream.write(b"question", 1.0)
+
+        def read(size: int, seconds: float) -> None:
+            nonlocal now
+
+            theirs.sendall(b"x" * size)
+            before, times = now, iter([0.0, seconds])
+            stream._clock = lambda: before + next(times)
+            assert len(stream.read(65536, 1.0)) == size
+            now = before + seconds + 1000
+
+        read(10, 500)  # the service thinks
+        for _ in range(10):
+            read(4096, 29)
+        for _ in range(5):
+            read(1000, 5.9)
+        read(100, 29)
+        with pytest.raises(httpcore.ReadTimeout):
+            read(100, 2)
+
+
+def test_who_waits_for_the_network_keeps_nobody_else_from_it() -> None:
+    """However many transfers hang, reading or writing, another one goes on."""
+    hung = turns.AT_ONCE + 1
+    with contextlib.ExitStack() as stack:
+        waiting = []
+        for number in range(2 * hung):
+            ours, theirs = map(stack.enter_context, socket.socketpair())
+            stream = sockets.Stream(Scripted(ours), 30.0)
+            work = (
+                (lambda stream: stream.read(1, 30.0))
+                if number % 2
+                else (lambda stream: stream.write(b"x" * (8 << 20), 30.0))
+            )
+            waiting.append((threading.Thread(target=work, args=(stream,)), theirs))
+            waiting[-1][0].start()
+        ours, theirs = map(stack.enter_context, socket.socketpair())
+        theirs.sendall(b"here")
+        assert sockets.Stream(Scripted(ours), 30.0).read(100, 30.0) == b"here"
+        assert all(thread.is_alive() for thread, _ in waiting)
+        for number, (thread, theirs) in enumerate(waiting):
+            if number % 2:
+                theirs.sendall(b"x")
+            else:
+                left = 8 << 20
+                while left:
+                    left -= len(theirs.recv(1 << 20))
+            thread.join(10)
+
+
+class Once:
+    """Answers one request on each connection, then keeps it open and silent."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.done = threading.Event()
+
+    def __call__(self, connection: socket.socket) -> None:
+        """One conversation."""
+        self.connections += 1
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+        self.done.wait(60)
+
+
+async def test_dead_connections_are_let_go_of_together(
+    peer: Callable[[Talk], Peer], ca_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a suspend one request pays for all, and even that one succeeds."""
+    for name in ("TIMEOUT", "FIRST_TIMEOUT"):
+        monkeypatch.setattr(calls, name, httpx.Timeout(5, read=0.3, pool=None))
+    talk = Once()
+    service = opened(peer(talk).url, ca_file)
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(service.zones)
+        assert talk.connections == 4
+        with trio.fail_after(20):
+            assert await service.zones() == []
+        assert talk.connections == 5
+        (transport,) = [service._client._transport]
+        assert isinstance(transport, httpx.AsyncHTTPTransport)
+        assert len(transport._pool.connections) == 1
+    finally:
+        talk.done.set()
+        await service.aclose()
+
+
+def test_a_connection_that_is_ready_is_used(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """Where a download is likely its connection is made ahead: once, and used by the download."""
+    talk = Once()
+    service = transfer(peer(talk).url, ca_file)
+    try:
+        service.prepare()
+        service.prepare()
+        with service.download("z", "f") as download:
+            assert b"".join(download) == b"[]"
+        service.prepare()
+        assert talk.connections == 1
+    finally:
+        talk.done.set()
+        service.close()
+
+
+def test_a_ready_connection_that_has_ended_is_not_used(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """The peer lost patience: the download makes a connection of its own."""
+    waiting = threading.Event()
+    connections = 0
+
+    def talk(connection: socket.socket) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == 1:
+            connection.close()
+            waiting.set()
+            return
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+    service = transfer(peer(talk).url, ca_file)
+    service.prepare()
+    assert waiting.wait(10)
+    with service.download("z", "f") as download:
+        assert b"".join(download) == b"[]"
+    assert connections == 2
+    service.close()
+
+
+def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """As for metadata."""
+    talk = Once()
+    service = transfer(peer(talk).url, ca_file)
+    try:
+        with service.download("z", "f") as one, service.download("z", "f") as two:
+            assert b"".join(one) == b"".join(two) == b"[]"
+        transport = service._client._transport
+        assert isinstance(transport, httpx.HTTPTransport)
+        assert len(transport._pool.connections) == 2
+        sockets.drop_idle_in_thread(service._client)
+        with service.download("z", "f") as three:
+            assert b"".join(three) == b"[]"
+        assert len(transport._pool.connections) == 1
+    finally:
+        talk.done.set()
+        service.close()
+
+
+def test_a_peer_that_vanished_is_noticed_by_the_system() -> None:
+    """However long an answer to an upload may take: a dead connection ends in half a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        stream = sockets.Backend().connect_tcp("127.0.0.1", port)
+        found: socket.socket = stream.get_extra_info("socket")
+        tcp = [
+            found.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        ]
+        assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert tcp[0] + tcp[1] * tcp[2] <= 30
+        assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000
+        stream.close()

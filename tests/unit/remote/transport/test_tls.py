@@ -1,0 +1,56 @@
+"""Whom we trust."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from zonedrive.errors import ConfigError
+from zonedrive.remote.transport import tls
+
+
+def test_without_a_file_the_systems_authorities_are_trusted() -> None:
+    """Names and certificates are checked."""
+    context = tls.context()
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
+def test_a_system_without_authorities_has_certifis(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A bare container reaches a public deployment as well."""
+    (tmp_path / "certs").mkdir()
+    nothing = ssl.DefaultVerifyPaths(
+        "", str(tmp_path / "certs"), "SSL_CERT_FILE", "", "SSL_CERT_DIR", ""
+    )
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nothing)
+    assert len(tls.context().get_ca_certs()) > 50
+
+
+def test_a_file_replaces_them(tmp_path: Path) -> None:
+    """Only the deployment's own authority may vouch for it."""
+    file = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(file))
+    assert len(tls.context(file).get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("text", [None, "", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n"])
+def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str | None) -> None:
+    """In one line that names it."""
+    file = tmp_path / "ca.pem"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=r"ca\.pem") as refused:
+        tls.context(file)
+    assert "\n" not in refused.value.line()
+
+
+def test_a_private_key_is_no_authority(tmp_path: Path) -> None:
+    """The wrong one of two files is noticed."""
+    file = tmp_path / "key.pem"
+    trustme.CA().private_key_pem.write_to_path(str(file))
+    with pytest.raises(ConfigError):
+        tls.context(file)

@@ -1,0 +1,241 @@
+"""When pinned files are looked after, and what is done about those that cannot be brought."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.unit.vfs.disk import Disk, zone_of
+from zonedrive.content.source import Changed
+from zonedrive.errors import Unreachable
+from zonedrive.model import Revision
+from zonedrive.tree.inode import Inode, Kind
+from zonedrive.tree.pins import Pin, PinStore
+from zonedrive.vfs.ahead.pins import NO_ROOM, PASS_S, Pins, Tally
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.listings.folders import Folders
+
+
+class Link:
+    """The way to the service."""
+
+    state = "online"
+    last_error = None
+
+    async def wait_change(self) -> None:
+        await trio.sleep_forever()
+
+
+class Shelf:
+    """A cache that notes what it is asked for."""
+
+    limit = 1 << 20
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, str]] = []
+        self.errors: list[Exception] = []
+        self.complete_now: set[tuple[int, str]] = set()
+
+    def is_complete(self, ino: int, revision: str) -> bool:
+        return (ino, revision) in self.complete_now
+
+    async def complete(self, ino: int, revision: str, size: int, source: object) -> None:
+        self.asked.append((ino, revision))
+        if self.errors:
+            raise self.errors.pop(0)
+        self.complete_now.add((ino, revision))
+
+
+class Office:
+    """Pins over a real tree; listings and downloads are only noted."""
+
+    def __init__(self, core: Core) -> None:
+        core.service = cast(Any, SimpleNamespace(link=Link(), transfer=None, entry=None))
+        core.settings = msgspec.structs.replace(core.settings, refresh=0.0)
+        core.cache = cast(Any, Shelf())
+        self.core = core
+        self.shelf = cast(Shelf, core.cache)
+        self.listed: list[int] = []
+        self.zone = zone_of(core)
+        self.pins = Pins(core, cast(Folders, self))
+
+    async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
+        """As `Folders.refresh`."""
+        self.listed.append(folder.ino)
+
+    def file(self, name: str, size: int = 5, parent: Inode | None = None) -> Inode:
+        """A file of the service."""
+        with self.core.transaction():
+            return self.core.tree.add(
+                (parent or self.zone).ino, name, Kind.FILE,
+                zone="z", remote_id=name, size=size, revision=Revision("1"),
+            )  # fmt: skip
+
+
+@contextmanager
+def _office(path: Path) -> Iterator[Office]:
+    disk = Disk(path)
+    core = disk.start()
+    cache = core.cache
+    try:
+        yield Office(core)
+    finally:
+        core.cache = cache
+        disk.close()
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    """An account with one zone."""
+    with _office(tmp_path) as found:
+        yield found
+
+
+async def test_pinned_folders_are_looked_at_gently(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """At the start, then every few minutes; what has appeared meanwhile is fetched."""
+    office.file("a")
+    office.pins.add(office.zone)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.pins.run)
+        await trio.sleep(PASS_S * 0.9)
+        assert office.listed == [office.zone.ino]
+        late = office.file("late")
+        await trio.sleep(PASS_S)
+        assert office.listed == [office.zone.ino] * 2
+        assert (late.ino, "1") in office.shelf.asked
+        assert len(office.shelf.asked) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_a_pin_nothing_is_asked(office: Office, autojump_clock: MockClock) -> None:
+    """Nothing is listed, nothing fetched, nothing is protected from eviction."""
+    inode = office.file("a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.pins.run)
+        office.pins.listed(office.zone.ino)
+        await trio.sleep(10 * PASS_S)
+        assert (office.listed, office.shelf.asked) == ([], [])
+        assert inode.ino not in office.pins
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_listing_that_brings_nothing_new_costs_nothing(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Of a folder in use every ten seconds one comes; only a changed one is looked into."""
+    office.file("a")
+    office.pins.add(office.zone)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.pins.run)
+        await trio.sleep(1)
+        office.listed.clear()
+        office.pins.listed(office.zone.ino)
+        await trio.sleep(1)
+        assert office.listed == []
+        new = office.file("b")
+        office.pins.listed(office.zone.ino)
+        await trio.sleep(1)
+        assert (new.ino, "1") in office.shelf.asked
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_does_not_fit_is_not_tried_for_ever(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Once for each version, and again when a person asks or the pins change."""
+    inode = office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors = [OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full")]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.pins.run)
+        await trio.sleep(3 * PASS_S)
+        assert office.shelf.asked == [(inode.ino, "1")]
+        tally = Tally()
+        await office.pins.bring(office.zone, tally)
+        assert [one.error for one in tally.failed] == [NO_ROOM]
+        assert (tally.files, tally.here) == (1, 0)
+        with office.core.transaction():
+            office.core.tree.update(inode, revision=Revision("2"))
+        await trio.sleep(2 * PASS_S)
+        assert office.shelf.asked == [(inode.ino, "1"), (inode.ino, "2")]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Office) -> None:
+    """The folder is listed once more, and the new version counts."""
+    inode = office.file("a")
+    office.pins.add(inode)
+    office.shelf.errors = [Changed("another one by now")]
+    tally = Tally()
+    await office.pins.bring(inode, tally)
+    assert office.listed == [office.zone.ino]
+    assert (tally.files, tally.here, tally.failed) == (1, 1, [])
+
+
+async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None:
+    """The first failure says why; the others are not even tried."""
+    for name in "abcdefgh":
+        office.file(name)
+    office.pins.add(office.zone)
+    office.shelf.errors = [Unreachable("the cable is out") for _ in range(8)]
+    tally = Tally()
+    await office.pins.bring(office.zone, tally)
+    assert str(tally.away) == "the cable is out"
+    assert tally.failed == []
+    assert len(office.shelf.asked) <= 4
+
+
+async def test_a_pass_that_fails_does_not_end_the_mount(
+    office: Office, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said, and the next pass goes on."""
+    office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors = [RuntimeError("a bug")]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.pins.run)
+        await trio.sleep(PASS_S * 1.5)
+        assert "could not be looked at" in caplog.text
+        assert len(office.shelf.asked) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a pin stands by now cannot be written down; it holds all the same."""
+    with office.core.transaction():
+        made = office.core.tree.add(office.zone.ino, "made", Kind.FILE, zone="z")
+    office.pins.add(made)
+    with office.core.transaction():
+        office.core.tree.update(made, remote_id="new")
+
+    def full(store: PinStore, pin: Pin) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PinStore, "put", full)
+        assert [inode.ino for inode in office.pins.roots()] == [made.ino]
+    assert PinStore(office.core.database).all() == [Pin(made.ino, "z")]
+    assert [inode.ino for inode in office.pins.roots()] == [made.ino]
+    assert PinStore(office.core.database).all() == [Pin(made.ino, "z", "new")]
+
+
+def test_a_pin_that_cannot_be_kept_is_none(office: Office) -> None:
+    """After a failed transaction memory says what the table says."""
+    inode = office.file("a")
+    store = PinStore(office.core.database)
+    with office.core.transaction():
+        store.put(Pin(7))
+    with pytest.raises(RuntimeError), office.core.transaction():
+        store.put(Pin(inode.ino, "z", "a"))
+        store.drop(7)
+        raise RuntimeError
+    assert store.all() == [Pin(7)] == PinStore(office.core.database).all()

@@ -1,0 +1,57 @@
+"""Writing for a long time without a close."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+import trio
+
+from tests.unit.vfs.disk import Disk, zone_of
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.tree.inode import Inode, Kind
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.handles.sessions import Sessions
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.open_file import OpenFile
+
+
+def a_file(core: Core, content: bytes) -> Inode:
+    """A file of the service whose bytes are here."""
+    zone, generation = zone_of(core), core.next_generation()
+    with core.transaction():
+        inode = core.tree.add(
+            zone.ino, "log", Kind.FILE, zone="z", remote_id="1", size=len(content)
+        )
+        file = core.spool.create(inode.ino, generation)
+        file.pwrite(0, content)
+        file.close()
+        core.tree.update(inode, generation=generation)
+    return inode
+
+
+@pytest.mark.parametrize(
+    ("offset", "kept"), [(3, b"oldnew"), (0, b"old")], ids=["appended", "overwritten"]
+)
+async def test_what_is_appended_for_hours_survives_without_a_close(
+    tmp_path: Path, autojump_clock: trio.abc.Clock, offset: int, kept: bytes
+) -> None:
+    """A log that a program keeps open is safe now and then; a half-done rewrite never counts."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    inode = a_file(core, b"old")
+    sessions = Sessions(core, Folders(core), cast(Dispatcher, None))
+    opened = core.opened[inode.ino] = OpenFile(inode.ino)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sessions.keep)
+        await sessions.begin(opened, truncate=False)
+        assert opened.session is not None
+        opened.session.changed(offset)
+        opened.session.file.pwrite(offset, b"new")
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    found = core.spool.open(inode.ino, core.tree.get(inode.ino).generation)
+    assert found.pread(0, 100) == kept
+    found.close()
+    intent = core.journal.get(inode.ino)
+    assert (intent is not None and intent.held) == (kept == b"oldnew")
+    disk.close()

@@ -151,7 +151,10 @@ def test_a_folder_of_the_first_version_goes_on(start: Start) -> None:
     file = zone.file("a", b"one")
     service.stop()
     with contextlib.closing(sqlite3.connect(service.data / "sandbox.db")) as database:
-        database.executescript("DROP TABLE zone_log; DROP TABLE shares; PRAGMA user_version = 1;")
+        database.executescript(
+            "DROP TABLE zone_log; DROP TABLE shares; ALTER TABLE users DROP COLUMN mail_used;"
+            "PRAGMA user_version = 1;"
+        )
     service.start()
     zone = zone.by(service.person())
     assert zone.content(file["id"]).content == b"one"

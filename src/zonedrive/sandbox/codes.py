@@ -1,9 +1,10 @@
 """One-time codes: TOTP, HOTP and codes by mail, each of which works once.
 
-Must not know the logon flow.  SHA-1, 6 digits, 30 s steps, HOTP from counter 0.  A code by mail
-needs no `otp_secret`; the other kinds do, and a user without one has no right code.  The codes are
+Must not know the logon flow.  SHA-1, 6 digits, 30 s steps, HOTP from counter 0.  The codes are
 computed here, as RFC 4226 has them: pyotp refuses secrets below 112 bits, and world files may hold
 shorter ones (80 bits are what many authenticators still get).
+
+INVARIANT: a user without an `otp_secret` has no right code of any kind, and is mailed none.
 """
 
 import base64
@@ -34,11 +35,14 @@ class Codes:
         """Send a new code by mail, where that is the kind; an older unused one is void."""
         if self.kind != "ServiceMail":
             return
-        code = f"{secrets.randbelow(10**6):06d}"
-        self._database.run("UPDATE users SET mail_code = ? WHERE id = ?", code, user_id)
+        self._database.run(
+            "UPDATE users SET mail_code = ?, mail_used = 0 WHERE id = ? AND otp_secret IS NOT NULL",
+            f"{secrets.randbelow(10**6):06d}",
+            user_id,
+        )
 
     def mailed(self, user_id: str) -> str | None:
-        """The last code mailed and not used yet: what the person would find in the mailbox."""
+        """The last code mailed, used or not: what the person would find in the mailbox."""
         code: str | None = self._database.scalar(
             "SELECT mail_code FROM users WHERE id = ?", user_id
         )
@@ -83,10 +87,11 @@ class Codes:
 
     def _mail(self, user_id: str, code: str) -> bool:
         expected = self.mailed(user_id)
-        if expected is None or not _equal(expected, code):
+        if self._secret(user_id) is None or expected is None or not _equal(expected, code):
             return False
-        self._database.run("UPDATE users SET mail_code = NULL WHERE id = ?", user_id)
-        return True
+        # Nothing is changed where it was used before.
+        used = "UPDATE users SET mail_used = 1 WHERE id = ? AND NOT mail_used"
+        return self._database.run(used, user_id) == 1
 
 
 def _equal(expected: str, given: str) -> bool:

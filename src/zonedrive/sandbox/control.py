@@ -110,7 +110,7 @@ class Control:
     async def _mail(self, value: Any) -> dict[str, Any]:
         code = self._deployment.codes.mailed(msgspec.convert(value, str))
         if code is None:
-            raise LookupError(f"no unused code was mailed to {value}")
+            raise LookupError(f"no code was ever mailed to {value}")
         return {"code": code}
 
     async def _group(self, value: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Database:
             (found,) = self._connection.execute("PRAGMA user_version").fetchone()
             if found == 0:
                 self._connection.executescript(
-                    f"BEGIN IMMEDIATE; {schema.TABLES}{schema.SINCE_2}"
+                    f"BEGIN IMMEDIATE; {schema.TABLES}{schema.SINCE_2}{schema.SINCE_3}"
                     f"PRAGMA user_version = {schema.VERSION}; COMMIT;"
                 )
                 found = schema.VERSION

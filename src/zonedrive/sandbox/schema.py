@@ -4,7 +4,7 @@ Times are microseconds since the epoch (`_us`).  Secrets of sessions and tokens 
 SHA-256 only.  Levels in a zone: 0 None, 1 Add, 2 Modify, 3 Manage.
 """
 
-VERSION = 2
+VERSION = 3
 
 TABLES = """
 CREATE TABLE settings (
@@ -21,7 +21,7 @@ CREATE TABLE users (
     otp_secret       TEXT,                             -- base32; NULL: no one-time codes
     totp_step        INTEGER NOT NULL DEFAULT -1,      -- the last 30 s step whose code was used
     hotp_counter     INTEGER NOT NULL DEFAULT 0,       -- the next counter that is accepted
-    mail_code        TEXT,                             -- the last code mailed and not yet used
+    mail_code        TEXT,                             -- the last code mailed; NULL: never one
     change_required  INTEGER NOT NULL                  -- 1: nothing but changing the password
 );
 
@@ -136,4 +136,9 @@ CREATE TABLE shares (
 CREATE INDEX shares_by_entry ON shares (entry_id);
 """
 
-UPGRADES = {1: SINCE_2}  # from a version to the next one
+# And the third one.
+SINCE_3 = """
+ALTER TABLE users ADD COLUMN mail_used INTEGER NOT NULL DEFAULT 0;  -- 1: mail_code was used
+"""
+
+UPGRADES = {1: SINCE_2, 2: SINCE_3}  # from a version to the next one

@@ -41,6 +41,25 @@ def test_a_logoff_refuses_to_lose_what_cannot_be_sent(mounted: Mounted) -> None:
     assert mounted.zone.read("stuck.txt") == b"12345"
 
 
+def test_a_logoff_calls_a_removal_no_file(mounted: Mounted) -> None:
+    """As `status` and `unmount` do, mounted or not; so does `sync` once nothing is mounted."""
+    change = "1 change (new folders, renames, removals)"
+    with mounted.deployment.faulty(status=503, method="DELETE"):
+        (mounted.root / "notes.txt").unlink()
+        ended = mounted.machine.run("logoff", "--timeout", "0.5")
+        assert ended.returncode == 1
+        assert ended.stderr.startswith(f"zonedrive: {change} is not on the service yet; ")
+        mounted.unmount("--now")
+        ended = mounted.machine.run("logoff")
+        assert ended.returncode == 1
+        assert ended.stderr.startswith(f"zonedrive: {change} is not on the service yet, and ")
+        ended = mounted.machine.run("sync")
+        assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+        assert f"is not mounted: {change} not on the service yet; run" in ended.stderr
+        assert mounted.machine.done("logoff", "--discard").endswith(f"; dropped {change}\n")
+    assert mounted.zone.find("notes.txt") is not None
+
+
 def test_a_logoff_may_discard_it(mounted: Mounted) -> None:
     """On purpose only; the service never gets it."""
     with mounted.deployment.faulty(status=503, method="POST"):

@@ -1,4 +1,4 @@
-"""`zonedrive logon` and `zonedrive logoff`: the terminal's side of both.
+"""`zonedrive logon`: the terminal's side of it.
 
 Must not know the protocol of a logon; asks for credentials, and says what came of it.
 
@@ -8,26 +8,91 @@ argument or the environment.
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from zonedrive.cli import control, show
 from zonedrive.cli.browser import Seat
-from zonedrive.cli.exits import NOT_LOGGED_ON
 from zonedrive.cli.options import Text, account_option, timeout_option
-from zonedrive.errors import CredentialsRefused, StoreError, ZonedriveError
+from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
-    from zonedrive.logon.account import Account
-    from zonedrive.logon.local import Backlog
-    from zonedrive.logon.secrets import Secret, SecretStore
+    from zonedrive.logon.enrol import Wish
+    from zonedrive.logon.secrets import Secret
     from zonedrive.logon.wire import Offer
 
 LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads
-SYNC_SPARE = 15.0  # seconds the daemon may take beyond the timeout it is given
-STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What the command line says, by the names of the options."""
+
+    base_url: str
+    account: str
+    username: str | None
+    password_stdin: bool
+    code: str | None = field(repr=False)
+    idp: str | None
+    personal_id: str | None
+    no_browser: bool
+    timeout: float  # seconds, for the sign-on in a browser
+    ca_file: str | None
+    profile: str | None
+    token_days: int | None
+    session_only: bool
+    save_password: bool
+
+    def checked(self) -> "Given":
+        """The same, with the base URL as it is used.
+
+        Raises UsageError for what does not go together, ConfigError for what is no base URL.
+        """
+        from zonedrive.remote.address import base_url
+
+        if self.session_only and self.token_days is not None:
+            raise click.UsageError("--session-only and --token-days exclude each other.")
+        found = replace(self, base_url=base_url(self.base_url))
+        if self.idp is not None and self.personal_id is not None:
+            raise click.UsageError("--idp and --personal-id exclude each other.")
+        if self.password_stdin and not (self.idp is None and self.personal_id is None):
+            raise click.UsageError("--password-stdin is not for a sign-on in a browser.")
+        if self.password_stdin and not self.username:
+            raise click.UsageError("--password-stdin needs --username.")
+        return found
+
+    def wish(self) -> "Wish":
+        """What is asked of the service."""
+        from zonedrive.logon.enrol import Wish
+
+        return Wish(
+            url=self.base_url,
+            username=self.username or "",
+            ca_file=self.ca_file,
+            profile=self.profile,
+            token_days=None if self.session_only else self.token_days or 90,
+            save_password=self.save_password,
+        )
+
+    def seat(self) -> Seat:
+        """Who sits there and may sign on in a browser."""
+        return Seat(
+            self._way(),
+            here=not self.no_browser,
+            seconds=self.timeout,
+            username=lambda: _prompt(f"User name at {self.base_url}").strip(),
+        )
+
+    def _way(self) -> "Offer | None":
+        """The sign-on in a browser that is asked for."""
+        from zonedrive.logon.wire import Offer
+
+        if self.idp is not None:
+            return Offer("idp", self.idp)
+        return None if self.personal_id is None else Offer("personal-id", self.personal_id)
 
 
 @click.command()
@@ -89,22 +154,7 @@ STOP_SECONDS = 60.0
     is_flag=True,
     help="Keep the password too, in the keyring, so that the logon is renewed by itself.",
 )
-def logon(
-    base_url: str,
-    account: str,
-    username: str | None,
-    password_stdin: bool,
-    code: str | None,
-    idp: str | None,
-    personal_id: str | None,
-    no_browser: bool,
-    timeout: float,
-    ca_file: str | None,
-    profile: str | None,
-    token_days: int | None,
-    session_only: bool,
-    save_password: bool,
-) -> None:
+def logon(**options: Any) -> None:
     """Log on to the service at BASE_URL and keep a token for it.
 
     The password goes to the service once and is not kept, unless --save-password says so.  After
@@ -120,37 +170,18 @@ def logon(
     import trio
 
     from zonedrive.daemon import backlog
-    from zonedrive.logon.enrol import Enrolment, Wish
-    from zonedrive.remote.address import base_url as checked
+    from zonedrive.logon.enrol import Enrolment
 
-    if session_only and token_days is not None:
-        raise click.UsageError("--session-only and --token-days exclude each other.")
-    url = checked(base_url)
-    way = _way(idp, personal_id, password_stdin)
-    if password_stdin and not username:
-        raise click.UsageError("--password-stdin needs --username.")
-    seat = Seat(
-        way,
-        here=not no_browser,
-        seconds=timeout,
-        username=lambda: _prompt(f"User name at {url}").strip(),
-    )
-    wish = Wish(
-        url=url,
-        username=username or "",
-        ca_file=ca_file,
-        profile=profile,
-        token_days=None if session_only else token_days or 90,
-        save_password=save_password,
-    )
-    terminal = Terminal(password_stdin, code)
+    given = Given(**options).checked()
+    paths, seat = AccountPaths(given.account), given.seat()
+    terminal = Terminal(given.password_stdin, given.code)
     enrolment = Enrolment(
-        AccountPaths(account),
-        wish,
+        paths,
+        given.wish(),
         terminal,
         premises=backlog.PREMISES,
         tell=show.complain,
-        person=None if password_stdin else seat,
+        person=None if given.password_stdin else seat,
         new_password=terminal.new_password,
     )
     try:
@@ -160,7 +191,7 @@ def logon(
             show.complain("the sign-on in the browser is given up")
         raise
     with contextlib.suppress(ZonedriveError):  # a mount that waits for this goes on at once
-        control.ask(AccountPaths(account), {"command": "logged-on"}, timeout=5)
+        control.ask(paths, {"command": "logged-on"}, timeout=5)
     show.say(f"logged on to {done.base_url} as {show.word(done.user_id)} ({enrolment.kept})")
 
 
@@ -208,75 +239,6 @@ class Terminal:
         return Secret(self._code.strip()) if self._code else None
 
 
-@click.command()
-@account_option
-@timeout_option(30.0, "for uploads")
-@click.option("--discard", is_flag=True, help="Drop what is not uploaded by then, for ever.")
-def logoff(account: str, timeout: float, discard: bool) -> None:
-    """End the logon; destroy the account's key, cache and settings on this machine.
-
-    What is not uploaded yet is waited for first.
-    """
-    import trio
-
-    from zonedrive.daemon import backlog, remains
-    from zonedrive.logon import keys, local, session
-    from zonedrive.logon.account import Account
-    from zonedrive.logon.secrets import open_store
-
-    paths = AccountPaths(account)
-    found = Account.load(paths)
-    for folder in (paths.state, paths.cache):
-        if said := remains.read_only(folder):
-            raise ZonedriveError(f"nothing can be destroyed: {said}")
-    try:
-        left, remedy = _wait(paths, timeout)
-    except StoreError:
-        if not discard:
-            raise
-        left, remedy = local.Backlog(), ""  # it cannot be counted, and shall not be kept
-    store = open_store(paths)
-    if left.files and not discard:
-        mounted = control.running(paths)
-        if not mounted and backlog.needs_key(paths) and store.get(keys.NAME) is None:
-            gone = keys.gone()
-            raise ZonedriveError(
-                f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
-            )
-        raise _refusal(left, remedy, mounted=mounted)
-    lost, kept = backlog.lost(paths), backlog.local(paths)
-    if lost and not discard:
-        raise ZonedriveError(
-            f"{show.count(lost, 'file')} in lost+found {'is' if lost == 1 else 'are'} only on this"
-            " machine",
-            remedy="mount and copy what you need from there, or drop it with --discard",
-        )
-    if not discard:
-        store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said
-    _stop_daemon(paths)
-    trio.run(_end_at_service, found, store)
-    if wrong := local.destroy(paths, store, lost=discard):
-        show.complain(f"the account's secrets could not be destroyed: {wrong}; remove them there")
-    dropped = [str(left)] if left.files else []
-    dropped += [f"{show.count(lost, 'file')} in lost+found"] if lost else []
-    dropped += [f"{show.count(kept, 'file')} of local_only"] if kept else []
-    said = f"; dropped {' and '.join(dropped)}" if dropped else ""
-    show.say(f"logged off from {found.base_url}{said}")
-
-
-def _way(idp: str | None, personal_id: str | None, password_stdin: bool) -> "Offer | None":
-    """The sign-on in a browser that is asked for."""
-    from zonedrive.logon.wire import Offer
-
-    if idp is None and personal_id is None:
-        return None
-    if idp is not None and personal_id is not None:
-        raise click.UsageError("--idp and --personal-id exclude each other.")
-    if password_stdin:
-        raise click.UsageError("--password-stdin is not for a sign-on in a browser.")
-    return Offer("idp", idp) if idp is not None else Offer("personal-id", personal_id or "")
-
-
 def _line(missing: str) -> str:
     """A password from the standard input.  Raises CredentialsRefused."""
     line = sys.stdin.buffer.readline(LONGEST_PASSWORD + 1)
@@ -307,78 +269,3 @@ def _prompt(text: str, *, hidden: bool = False) -> str:
         if not isinstance(given_up.__context__, EOFError):
             raise
         raise ZonedriveError("no answer") from None
-
-
-def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
-    """What is not on the service after `timeout` seconds, and what a person can do about it, if
-    more than wait; without a daemon nobody can send."""
-    from zonedrive.daemon import backlog
-    from zonedrive.logon.local import Backlog
-
-    request = {"command": "sync", "paths": [], "timeout": timeout}
-    try:
-        ended = control.ask(paths, request, timeout=timeout + SYNC_SPARE)
-    except control.NoDaemon:
-        return backlog.at_rest(paths), ""
-    left, alone = ended["left"], ended["exit"] == NOT_LOGGED_ON
-    waits = Backlog(int(left["files"]), int(left["bytes"]))
-    return waits, str(ended.get("remedy", "")) if alone else ""
-
-
-def _refusal(left: "Backlog", remedy: str, *, mounted: bool) -> ZonedriveError:
-    are, them = ("is", "it") if left.files == 1 else ("are", "them")
-    if remedy:
-        return ZonedriveError(
-            f"{left} {are} not on the service yet, and the logon has ended",
-            remedy=f"{remedy} first, or drop {them} with --discard",
-        )
-    if mounted:
-        return ZonedriveError(
-            f"{left} {are} not on the service yet",
-            remedy="see 'zonedrive status', give it more time with --timeout, or drop"
-            f" {them} with --discard",
-        )
-    return ZonedriveError(
-        f"{left} {are} not on the service yet, and nothing is sent while it is not mounted",
-        remedy=f"mount it first, or drop {them} with --discard",
-    )
-
-
-def _stop_daemon(paths: AccountPaths) -> None:
-    try:
-        control.ask(paths, {"command": "unmount", "timeout": 0, "now": True}, timeout=STOP_SECONDS)
-    except control.NoDaemon:
-        if control.running(paths):
-            raise ZonedriveError(
-                f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
-            ) from None
-
-
-async def _end_at_service(account: "Account", store: "SecretStore") -> None:
-    """Tell the service; where it cannot be told, the logon still ends here, and a person hears."""
-    from zonedrive.logon.access import open_access
-    from zonedrive.logon.flow import end_session, revoke
-    from zonedrive.logon.secrets import Secret
-    from zonedrive.logon.session import load_bearer
-    from zonedrive.remote import load_profile
-
-    failure: ZonedriveError | None
-    bearer = None
-    try:
-        bearer = load_bearer(store)
-        if bearer is None:
-            return
-        async with open_access(account.base_url, account.ca_file) as access:
-            access.carry(Secret(bearer.secret))
-            if await revoke(access, load_profile(account.profile), bearer):
-                return
-            failure = await end_session(access)
-    except ZonedriveError as wrong:
-        failure = wrong
-    if failure is not None:
-        show.complain(f"the service was not told: {failure.message}")
-    if bearer is not None and bearer.kind == "token":
-        show.complain(
-            f"the token{f' {show.word(bearer.id)}' if bearer.id else ''} stays valid at the service"
-            f"{f' until {bearer.until}' if bearer.until else ''}; its secret is destroyed here"
-        )

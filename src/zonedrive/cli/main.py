@@ -27,7 +27,7 @@ from zonedrive.daemon import streams
 SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Logging on": {
         "logon": ("zonedrive.cli.logon", "logon", "Log on to a service and keep a token."),
-        "logoff": ("zonedrive.cli.logon", "logoff", "End the logon, destroy key and cache."),
+        "logoff": ("zonedrive.cli.logoff", "logoff", "End the logon, destroy key and cache."),
         "new-credentials": (
             "zonedrive.cli.credentials",
             "new_credentials",

@@ -15,7 +15,7 @@ import click
 from zonedrive.cli import control, overview, sending
 from zonedrive.cli.live import View
 from zonedrive.cli.options import Seconds, json_option, some_account_option
-from zonedrive.cli.show import NARROW, Progress, amount, count, put, when, words
+from zonedrive.cli.show import NARROW, Progress, put, when, words
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.fuse import mountpoint
@@ -156,6 +156,8 @@ class Look:
             if not self.below:
                 outbox["failed"] = min(outbox["failed"], rest.files)
                 outbox |= {"bytes": rest.bytes, "pending": rest.files - outbox["failed"]}
+                if "files" in outbox:
+                    outbox["files"] = rest.files - rest.changes
                 uploads = uploads[: rest.files]
         return {**known, **gone, "outbox": outbox, "uploads": uploads}
 
@@ -225,7 +227,7 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
     from zonedrive.daemon.remains import hindrance
 
     rest = at_rest(paths)
-    waits = f"{count(rest.files, 'file')} ({amount(rest.bytes)}) not on the service yet"
+    waits = f"{rest} not on the service yet"
     if isinstance(ended, MountEnded):
         if rest.files:
             raise ZonedriveError(

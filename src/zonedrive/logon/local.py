@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from zonedrive.amounts import amount, count
+from zonedrive.amounts import unsent
 from zonedrive.errors import StoreError
 from zonedrive.logon import keys, session
 from zonedrive.logon.secrets import PASSWORD, REFUSED, FileStore, SecretStore
@@ -20,12 +20,13 @@ from zonedrive.paths import AccountPaths
 class Backlog(msgspec.Struct, frozen=True):
     """What the service does not have yet."""
 
-    files: int = 0
+    files: int = 0  # everything that waits
     bytes: int = 0
+    changes: int = 0  # those of them without bytes that are only here
 
     def __str__(self) -> str:
         """For a sentence."""
-        return f"{count(self.files, 'file')} ({amount(self.bytes)})"
+        return unsent(msgspec.structs.asdict(self))
 
 
 FindBacklog = Callable[[AccountPaths], Backlog]

@@ -317,23 +317,28 @@ def due_in(seconds: float) -> int:
     return time.time_ns() + int(seconds * 1e9)
 
 
-def waiting(path: Path) -> tuple[int, int]:
-    """How many intents a database at rest holds, and the bytes of their content.
+def waiting(path: Path) -> tuple[int, int, int]:
+    """How many intents a database at rest holds, the bytes of their content, and how many of them
+    have none.
 
     For whoever has neither daemon nor key; a missing file or table is an empty journal.  Raises
     StoreError where the file cannot be read.
     """
     if not path.exists():
-        return 0, 0
-    sums = "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0) FROM intents"
+        return 0, 0, 0
+    sums = (
+        "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0),"
+        " count(*) - count(nullif(generation, 0)) FROM intents"
+    )
     try:
         with at_rest(path) as database:
             columns = {row[1] for row in database.execute("PRAGMA table_info(intents)")}
             if "parked" in columns:
                 sums += " WHERE NOT parked"
-            files, size = database.execute(sums).fetchone() if columns else (0, 0)
+            found = database.execute(sums).fetchone() if columns else (0, 0, 0)
     except (sqlite3.DatabaseError, OSError) as wrong:
         raise StoreError(
             f"{path} cannot be read ({wrong})", remedy="run 'zonedrive doctor'"
         ) from wrong
-    return int(files), int(size)
+    files, size, changes = map(int, found)
+    return files, size, changes

@@ -112,6 +112,9 @@ def test_a_backlog_reads_well() -> None:
     """In a sentence."""
     assert str(Backlog(1, 7)) == "1 file (7 bytes)"
     assert str(Backlog(2, 7)) == "2 files (7 bytes)"
+    changes = "(new folders, renames, removals)"
+    assert str(Backlog(3, 7, 1)) == f"2 files (7 bytes) and 1 change {changes}"
+    assert str(Backlog(2, 0, 2)) == f"2 changes {changes}"
 
 
 def test_what_to_type_names_the_same_sign_on() -> None:

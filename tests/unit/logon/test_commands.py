@@ -19,7 +19,7 @@ from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
 from tests.harness.terminal import Terminal
-from zonedrive.cli.logon import _refusal
+from zonedrive.cli.logoff import _refusal
 from zonedrive.cli.main import main
 from zonedrive.logon.local import Backlog
 

@@ -1,0 +1,153 @@
+"""`zonedrive logoff`: what is only on this machine is not lost unsaid, then everything goes.
+
+Must not know how a logon is ended at the service, nor where what is on this machine lies.
+"""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from zonedrive.cli import control, show
+from zonedrive.cli.exits import NOT_LOGGED_ON
+from zonedrive.cli.options import account_option, timeout_option
+from zonedrive.errors import StoreError, ZonedriveError
+from zonedrive.paths import AccountPaths
+
+if TYPE_CHECKING:
+    from zonedrive.logon.account import Account
+    from zonedrive.logon.local import Backlog
+    from zonedrive.logon.secrets import SecretStore
+
+SYNC_SPARE = 15.0  # seconds the daemon may take beyond the timeout it is given
+STOP_SECONDS = 60.0
+
+
+@click.command()
+@account_option
+@timeout_option(30.0, "for uploads")
+@click.option("--discard", is_flag=True, help="Drop what is not uploaded by then, for ever.")
+def logoff(account: str, timeout: float, discard: bool) -> None:
+    """End the logon; destroy the account's key, cache and settings on this machine.
+
+    What is not uploaded yet is waited for first.
+    """
+    import trio
+
+    from zonedrive.daemon import backlog, remains
+    from zonedrive.logon import keys, local, session
+    from zonedrive.logon.account import Account
+    from zonedrive.logon.secrets import open_store
+
+    paths = AccountPaths(account)
+    found = Account.load(paths)
+    for folder in (paths.state, paths.cache):
+        if said := remains.read_only(folder):
+            raise ZonedriveError(f"nothing can be destroyed: {said}")
+    try:
+        left, remedy = _wait(paths, timeout)
+    except StoreError:
+        if not discard:
+            raise
+        left, remedy = local.Backlog(), ""  # it cannot be counted, and shall not be kept
+    store = open_store(paths)
+    if left.files and not discard:
+        mounted = control.running(paths)
+        if not mounted and backlog.needs_key(paths) and store.get(keys.NAME) is None:
+            gone = keys.gone()
+            raise ZonedriveError(
+                f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
+            )
+        raise _refusal(left, remedy, mounted=mounted)
+    lost, kept = backlog.lost(paths), backlog.local(paths)
+    if lost and not discard:
+        raise ZonedriveError(
+            f"{show.count(lost, 'file')} in lost+found {'is' if lost == 1 else 'are'} only on this"
+            " machine",
+            remedy="mount and copy what you need from there, or drop it with --discard",
+        )
+    if not discard:
+        store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said
+    _stop_daemon(paths)
+    trio.run(_end_at_service, found, store)
+    if wrong := local.destroy(paths, store, lost=discard):
+        show.complain(f"the account's secrets could not be destroyed: {wrong}; remove them there")
+    dropped = [str(left)] if left.files else []
+    dropped += [f"{show.count(lost, 'file')} in lost+found"] if lost else []
+    dropped += [f"{show.count(kept, 'file')} of local_only"] if kept else []
+    said = f"; dropped {' and '.join(dropped)}" if dropped else ""
+    show.say(f"logged off from {found.base_url}{said}")
+
+
+def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
+    """What is not on the service after `timeout` seconds, and what a person can do about it, if
+    more than wait; without a daemon nobody can send."""
+    from zonedrive.daemon import backlog
+    from zonedrive.logon.local import Backlog
+
+    request = {"command": "sync", "paths": [], "timeout": timeout}
+    try:
+        ended = control.ask(paths, request, timeout=timeout + SYNC_SPARE)
+    except control.NoDaemon:
+        return backlog.at_rest(paths), ""
+    left, alone = ended["left"], ended["exit"] == NOT_LOGGED_ON
+    waits = Backlog(int(left["files"]), int(left["bytes"]), int(left.get("changes", 0)))
+    return waits, str(ended.get("remedy", "")) if alone else ""
+
+
+def _refusal(left: "Backlog", remedy: str, *, mounted: bool) -> ZonedriveError:
+    are, them = ("is", "it") if left.files == 1 else ("are", "them")
+    if remedy:
+        return ZonedriveError(
+            f"{left} {are} not on the service yet, and the logon has ended",
+            remedy=f"{remedy} first, or drop {them} with --discard",
+        )
+    if mounted:
+        return ZonedriveError(
+            f"{left} {are} not on the service yet",
+            remedy="see 'zonedrive status', give it more time with --timeout, or drop"
+            f" {them} with --discard",
+        )
+    return ZonedriveError(
+        f"{left} {are} not on the service yet, and nothing is sent while it is not mounted",
+        remedy=f"mount it first, or drop {them} with --discard",
+    )
+
+
+def _stop_daemon(paths: AccountPaths) -> None:
+    try:
+        control.ask(paths, {"command": "unmount", "timeout": 0, "now": True}, timeout=STOP_SECONDS)
+    except control.NoDaemon:
+        if control.running(paths):
+            raise ZonedriveError(
+                f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
+            ) from None
+
+
+async def _end_at_service(account: "Account", store: "SecretStore") -> None:
+    """Tell the service; where it cannot be told, the logon still ends here, and a person hears."""
+    from zonedrive.logon.access import open_access
+    from zonedrive.logon.flow import end_session, revoke
+    from zonedrive.logon.secrets import Secret
+    from zonedrive.logon.session import load_bearer
+    from zonedrive.remote import load_profile
+
+    failure: ZonedriveError | None
+    bearer = None
+    try:
+        bearer = load_bearer(store)
+        if bearer is None:
+            return
+        async with open_access(account.base_url, account.ca_file) as access:
+            access.carry(Secret(bearer.secret))
+            if await revoke(access, load_profile(account.profile), bearer):
+                return
+            failure = await end_session(access)
+    except ZonedriveError as wrong:
+        failure = wrong
+    if failure is not None:
+        show.complain(f"the service was not told: {failure.message}")
+    if bearer is not None and bearer.kind == "token":
+        show.complain(
+            f"the token{f' {show.word(bearer.id)}' if bearer.id else ''} stays valid at the service"
+            f"{f' until {bearer.until}' if bearer.until else ''}; its secret is destroyed here"
+        )

@@ -170,6 +170,10 @@ def _run(given: list[str]) -> int:
 
             interrupts.heard()
             found = mount_helper.main(given, prog_name="zonedrive", standalone_mode=False)
+        elif _is_of_mount_8(given):
+            from zonedrive.cli.mount import no_address
+
+            raise no_address(given[0])
         else:
             found = program.main(
                 given, prog_name="zonedrive", standalone_mode=False, terminal_width=_narrow()
@@ -186,6 +190,16 @@ def _run(given: list[str]) -> int:
         return INTERRUPTED
     except Exception as error:
         return _say(refusals.line(error), exit_code(error))
+
+
+def _is_of_mount_8(given: Sequence[str]) -> bool:
+    """Whether mount(8) calls as above, with something else in place of the URL."""
+    return (
+        len(given) > 2
+        and given[0] not in COMMANDS
+        and not any(word.startswith("-") for word in given[:2])
+        and any(word.startswith("-o") for word in given[2:])
+    )
 
 
 def _narrow() -> int | None:

@@ -3,6 +3,7 @@
 Must not know how a daemon works; it is started, or asked over its socket.
 """
 
+import contextlib
 import os
 import shlex
 from pathlib import Path
@@ -125,6 +126,25 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
             remedy="choose with -o account=NAME",
         )
     return found[0]
+
+
+def no_address(source: str) -> ConfigError:
+    """What to say of a `source` for mount(8) that is something else: an account's name, say."""
+    from zonedrive.logon.account import Account
+
+    there = {}
+    for paths in control.accounts():
+        with contextlib.suppress(ZonedriveError):
+            there[paths.account] = Account.load(paths).base_url
+    named = source.rpartition("#")[2]
+    account = named if named in there else DEFAULT_ACCOUNT
+    url = there.get(account, "such as https://service.example")
+    option = "" if account == DEFAULT_ACCOUNT else f", with the option account={account}"
+    return ConfigError(
+        f"{source!r} is not the address of a service",
+        remedy="the first field of a line in /etc/fstab, and what mount(8) is given first, is the"
+        f" base URL of the logon, {url}{option}",
+    )
 
 
 @click.command()

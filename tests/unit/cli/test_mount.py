@@ -136,6 +136,36 @@ def test_the_form_of_mount_8_is_understood(home: Path) -> None:
     assert "nobody is logged on" in run("https://elsewhere", "x").stderr
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("default", f"is the base URL of the logon, {URL}\n"),
+        ("zonedrive", f"is the base URL of the logon, {URL}\n"),
+        ("zonedrive#default", f"is the base URL of the logon, {URL}\n"),
+        ("work", "is the base URL of the logon, https://b.example, with the option account=work\n"),
+        ("zonedrive#work", "https://b.example, with the option account=work\n"),
+        ("b.example", f"is the base URL of the logon, {URL}\n"),
+    ],
+)
+def test_mount_8_with_another_source_is_told_the_right_one(
+    home: Path, source: str, said: str
+) -> None:
+    """A name of its own choice in the first field of fstab: what has to stand there instead."""
+    log_on()
+    log_on("work", "https://b.example")
+    failed = run(source, str(home), "-o", "rw,noauto,user")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(f"zonedrive: {source!r} is not the address of a service; ")
+    assert failed.stderr.endswith(said) and failed.stderr.count("\n") == 1
+
+
+def test_mount_8_with_another_source_where_nobody_is_logged_on(home: Path) -> None:
+    """Then it can only say what it looks like; a mistyped command is still one."""
+    failed = run("default", str(home), "-orw")
+    assert failed.stderr.endswith("is the base URL of the logon, such as https://service.example\n")
+    assert "no such command 'defaults'" in run("defaults", str(home)).stderr.lower()
+
+
 def test_unmounting_what_is_no_mount_is_one_line(home: Path) -> None:
     """A mistyped folder, a plain one and a foreign mount: exit 1, nothing touched."""
     log_on()

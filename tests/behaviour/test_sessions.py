@@ -17,6 +17,7 @@ from tests.harness import world
 from tests.harness.bus import Bus, Screen
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
+from tests.harness.meddler import Answer, Meddler
 from tests.harness.waiting import eventually
 
 LOGON = "POST /api/access/logon"
@@ -110,6 +111,26 @@ def everything_at_once(mount: Mounted) -> None:
 
 
 WORK = (listing, reading, reading_on, a_range, saving, saving_much, a_folder, everything_at_once)
+
+
+@pytest.mark.parametrize("options", [[], ["--session-only"]])
+def test_a_session_that_was_never_accepted_is_no_logon(
+    machine: Machine, meddler: Meddler, options: list[str]
+) -> None:
+    """Credentials were right, and what came of them opens nothing: said so, and nothing is kept."""
+
+    def another(answer: Answer) -> None:
+        answer.say({**json.loads(answer.body), "sessionId": 5})
+
+    meddler.about, meddler.mood = lambda asked: asked.path == "/api/access/logon", another
+    ended = machine.run(
+        "logon", meddler.base_url, "--username", f"alice@{world.DOMAIN}", "--password-stdin",
+        "--ca-file", meddler.ca_file, *options, text=f"{world.PASSWORDS['alice']}\n",
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.count("\n") == 1
+    assert "does not accept the session that it has just given" in ended.stderr
+    assert not machine.state.exists()
 
 
 def test_a_session_that_ends_in_the_middle_of_anything_is_renewed_once(kept: Mounted) -> None:

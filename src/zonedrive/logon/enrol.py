@@ -41,6 +41,7 @@ from zonedrive.logon.flow import (
     end_session,
     leave_session,
     obtain_token,
+    require_accepted,
 )
 from zonedrive.logon.former import MISSING_KEY, Former, Premises
 from zonedrive.logon.local import ca_copy
@@ -316,18 +317,20 @@ class Enrolment:
             ) from wrong
 
     async def _bearer(self, access: Access, signed_on: LoggedOn, profile: str) -> Bearer:
-        """A token if one is wished and given, else the session.
+        """A token if one is wished and given, else the session, if it is worth something.
 
         Who gives up meanwhile leaves neither behind, as far as can be known.
         """
         days = self._wish.token_days
         if days is None:
-            return signed_on.bearer
+            return await self._session(access, signed_on, profile)
         name = f"zonedrive on {socket.gethostname()}"
         perhaps = f"a token named {name!r} may have been made all the same"
         try:
             token = await obtain_token(access, signed_on, name, days)
         except RemoteError as refused:
+            if isinstance(refused, NotLoggedOn):
+                await self._session(access, signed_on, profile)
             if isinstance(refused, Unreachable):
                 self._tell(f"no token could be had: {refused.message}")
             else:
@@ -347,6 +350,17 @@ class Enrolment:
             await dismiss(access, profile, token, self._tell, "the token")
             raise
         return token
+
+    async def _session(self, access: Access, signed_on: LoggedOn, profile: str) -> Bearer:
+        """The session.  Raises CredentialsRefused where the service does not accept it."""
+        try:
+            await require_accepted(access)
+        except CredentialsRefused:
+            raise  # there is nothing to end
+        except BaseException:
+            await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
+            raise
+        return signed_on.bearer
 
 
 def _described(bearer: Bearer) -> str:

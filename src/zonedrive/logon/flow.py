@@ -260,6 +260,24 @@ def _in_a_browser(needs: Requirements) -> str:
     return f"use {ways}" if ways else "run zonedrive logon in a terminal, without --password-stdin"
 
 
+async def require_accepted(access: Access) -> None:
+    """Raise CredentialsRefused where the service does not accept the session that it just gave.
+
+    Where it does not say, nothing is known against the session.
+    """
+    try:
+        await access.check()
+    except NotLoggedOn as refused:
+        raise CredentialsRefused(
+            "logging on: the service does not accept the session that it has just given",
+            remedy="try again; if it stays so, tell whoever runs the service",
+            status=refused.status,
+            code=refused.code,
+        ) from refused
+    except RemoteError:
+        return
+
+
 async def obtain_token(access: Access, session: LoggedOn, name: str, days: int) -> Bearer:
     """A token that was seen to work, while `access` goes on carrying the session.
 

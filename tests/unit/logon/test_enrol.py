@@ -125,10 +125,10 @@ async def test_another_life_of_the_token(office: Office) -> None:
 
 
 async def test_the_session_alone(office: Office) -> None:
-    """No token is asked for, and the session is not ended."""
+    """No token is asked for, and the session, which was seen to work, is not ended."""
     await office.log_on(token_days=None)
     assert office.desk.routes() == [
-        "GET /api/access/authorizationrequirements", "POST /api/access/logon",
+        "GET /api/access/authorizationrequirements", "POST /api/access/logon", "GET /api/zones",
     ]  # fmt: skip
     bearer = office.bearer()
     assert bearer is not None
@@ -149,6 +149,30 @@ async def test_where_no_token_is_given_the_session_is_kept(
     assert any("token" in line for line in office.told)
     assert any("session is kept" in line for line in office.told)
     assert "GET /api/access/logoff" not in office.desk.routes()
+
+
+@pytest.mark.parametrize("days", [None, 90])
+async def test_a_session_that_is_not_accepted_is_no_logon(office: Office, days: int | None) -> None:
+    """Refused, whatever the service said before; nothing is kept, and nothing else is told."""
+    office.desk.answer("POST /api/tokens", refuse(401, "AUTHORIZATION_FAILED"))
+    office.desk.answer("GET /api/zones", refuse(401, "AUTHORIZATION_FAILED"))
+    with pytest.raises(errors.CredentialsRefused, match="the session that it has just given"):
+        await office.log_on(token_days=days)
+    assert not office.paths.state.exists()
+    assert office.told == []
+
+
+@pytest.mark.parametrize("answer", [say(500), refuse(403, "NOT_ALLOWED"), httpx.ConnectError("x")])
+async def test_a_session_of_which_nothing_is_known_is_kept(
+    office: Office, answer: httpx.Response | Exception
+) -> None:
+    """A service that makes no tokens for anybody, or is away just then, has not refused it."""
+    office.desk.answer("POST /api/tokens", refuse(401, "AUTHORIZATION_FAILED"))
+    office.desk.answer("GET /api/zones", answer)
+    await office.log_on()
+    bearer = office.bearer()
+    assert bearer is not None
+    assert (bearer.secret, bearer.kind) == (SESSION, "session")
 
 
 @pytest.mark.parametrize(

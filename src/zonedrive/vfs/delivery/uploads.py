@@ -34,25 +34,29 @@ SMALL = 128 << 10  # bytes that are sent without a thread: handing over costs mo
 # every version, and between looking and sending there is such a time in any case.)
 RECENT_S = 1.0
 CALM = 5.0
-PIECE = 1 << 20  # bytes read from the spool, and handed to the connection, at a time
+PIECE = 512 << 10  # bytes read from the spool, and handed to the connection, at a time
+LEAST_PIECE = 4096
+STEPS = 8  # pieces a second where there is a limit
 
 
 class Body:
     """The bytes of one generation on their way; may be read from the start again."""
 
-    def __init__(self, file: ContentFile, size: int) -> None:
+    def __init__(self, file: ContentFile, size: int, limit: int = 0) -> None:
+        """`limit`: bytes a second that are let through, 0 for any number."""
         self._file = file
         self._size = size
-        self.sent = 0  # bytes handed over so far
+        self._piece = max(LEAST_PIECE, min(PIECE, limit // STEPS)) if limit else PIECE
+        self.sent = 0  # bytes that have passed the limit, and that the connection took
 
     def __iter__(self) -> Iterator[bytes]:
         self.sent = 0
         while self.sent < self._size:
-            piece = self._file.pread(self.sent, min(PIECE, self._size - self.sent))
+            piece = self._file.pread(self.sent, min(self._piece, self._size - self.sent))
             if not piece:
                 raise StoreError("outgoing bytes are missing")
-            self.sent += len(piece)
             yield piece
+            self.sent += len(piece)  # who asks for the next one is through with it
             reached(Place.BODY_BEGUN)
 
 
@@ -71,7 +75,8 @@ class Uploads:
         self._took_s: LRUCache[int, float] = LRUCache(100)
 
     def sent(self, ino: int) -> int:
-        """Bytes of an upload under way that have been handed over."""
+        """Bytes of an upload under way that are on the line, or through; of a small one, which
+        goes out at once, none until its answer comes."""
         body = self._bodies.get(ino)
         return body.sent if body else 0
 
@@ -190,7 +195,7 @@ class Uploads:
         self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile
     ) -> Entry:
         core = self._core
-        body = self._bodies[inode.ino] = Body(file, intent.size)
+        body = Body(file, intent.size, core.settings.upload_limit)
 
         def cancelled() -> bool:
             return (
@@ -204,6 +209,7 @@ class Uploads:
                 return await core.service.upload(
                     inode.zone, doubt.folder, doubt.name, b"".join(body)
                 )
+            self._bodies[inode.ino] = body
             return await trio.to_thread.run_sync(
                 lambda: core.service.transfer.upload(
                     inode.zone, doubt.folder, doubt.name, body, intent.size, cancelled=cancelled
@@ -212,7 +218,7 @@ class Uploads:
         except Damaged as wrong:  # found on the way: the service got no whole body
             raise _damaged(wrong) from wrong
         finally:
-            del self._bodies[inode.ino]
+            self._bodies.pop(inode.ino, None)
 
     async def _require_only_one(self, inode: Inode, name: str) -> None:
         """A version is sent under its file's name, so the folder may have that name only once."""

@@ -5,11 +5,14 @@ import re
 import shutil
 import signal
 import sqlite3
+import subprocess
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from tests.harness.deployment import COMMAND
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 from tests.harness.workplace import Workplace
@@ -48,6 +51,24 @@ def test_a_small_file_passes_a_big_one_and_progress_is_shown(mounted: Mounted) -
     mounted.mount("upload_limit=0")
     mounted.sync()
     assert mounted.zone.read("film.bin") == BIG
+
+
+@pytest.mark.mount("upload_limit=4096")
+def test_what_a_limit_holds_back_is_not_called_sent(mounted: Mounted) -> None:
+    """Of a file that takes most of a minute not all is told as sent in its first seconds."""
+    (mounted.root / "slow.bin").write_bytes(BIG[:200_000])
+
+    def going() -> dict[str, object]:
+        now = upload(mounted, "slow.bin")
+        return now if now.get("sent") else {}
+
+    state = eventually(going, what="it is on its way")
+    assert state["state"] == "uploading"
+    assert state["sent"] != state["size"]
+    mounted.unmount("--now")
+    mounted.mount("upload_limit=0")
+    mounted.sync()
+    assert mounted.zone.read("slow.bin") == BIG[:200_000]
 
 
 @pytest.mark.mount("upload_limit=1500000")
@@ -105,6 +126,24 @@ def test_what_a_program_has_not_closed_yet_is_not_called_safe(mounted: Mounted) 
             gone.write(b"x")
             (mounted.root / "gone.txt").unlink()
             assert set(left(mounted)) == {"new.txt"}
+
+
+def test_sync_says_which_program_it_waits_for(mounted: Mounted) -> None:
+    """Once, with the file; and it goes on by itself when that is closed, to the end."""
+    path = mounted.root / "letter.txt"
+    with path.open("xb", buffering=0) as file:
+        file.write(b"Dear Sir\n")
+        sync = subprocess.Popen(
+            [COMMAND, "sync"], env=mounted.machine.environment, cwd=mounted.machine.folder,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert sync.stderr is not None
+        said = sync.stderr.readline()
+    name = Path("/proc/self/comm").read_text().strip()
+    assert said == f"zonedrive: waiting for {name} ({os.getpid()}) to close {path}\n"
+    assert sync.communicate(timeout=30) == ("", "")
+    assert sync.returncode == 0
+    assert mounted.zone.read("letter.txt") == b"Dear Sir\n"
 
 
 def left(mounted: Mounted) -> list[str]:

@@ -5,15 +5,23 @@ Must not know how it was asked for.
 INVARIANT: an exit code other than 0 has a line that says why.
 """
 
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 from zonedrive.amounts import unsent
 from zonedrive.cli.show import complain, count, line
 from zonedrive.daemon.protocol import Message
+from zonedrive.fuse import mountpoint
 
 FILE_BYTES = 64 << 10
 """What a file counts beside its bytes in a bar."""
 
 LINES = 5
 """So many failures are told one by one."""
+
+HELD_SECONDS = 3.0
+"""A program that has a file open for longer is told: nothing ends by itself before it closes it."""
 
 
 class Way:
@@ -32,6 +40,35 @@ class Way:
         text = f"{unsent(left)} left"
         state = message.get("state", "online")
         return done, text if state == "online" else f"{state}: {text}"
+
+
+class Held:
+    """Which files are waited for because a program has them open for writing."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    def at(self, message: Message) -> list[str]:
+        """The lines to say now: each file once, when it has been open for a while."""
+        now = self._clock()
+        self._since = {path: self._since.get(path, now) for path in message.get("held", [])}
+        new = [
+            path
+            for path, since in self._since.items()
+            if path not in self._told and now - since >= HELD_SECONDS
+        ]
+        self._told.update(new)
+        lines = [_waits_for(path) for path in new[:LINES]]
+        if len(new) > LINES:
+            lines.append(f"and for {count(len(new) - LINES, 'more file')} to be closed")
+        return lines
+
+
+def _waits_for(path: str) -> str:
+    programs = " and ".join(mountpoint.writers(Path(path))) or "a program"
+    return f"waiting for {programs} to close {path}"
 
 
 def tell(last: Message) -> None:

@@ -15,7 +15,7 @@ import click
 from zonedrive.cli import control, overview, sending
 from zonedrive.cli.live import View
 from zonedrive.cli.options import Seconds, json_option, some_account_option
-from zonedrive.cli.show import NARROW, Progress, put, when, words
+from zonedrive.cli.show import NARROW, Progress, complain, put, when, words
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.fuse import mountpoint
@@ -210,10 +210,14 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
     try:
         with Progress() as progress:
             request = {"command": "sync", "paths": below, "timeout": timeout}
-            way = sending.Way()
+            way, held = sending.Way(), sending.Held()
             for last in control.stream(paths, request):
-                if not last.get("done"):
-                    progress.bar(*way.at(last))
+                if last.get("done"):
+                    continue
+                for text in held.at(last):
+                    progress.show("")
+                    complain(text)
+                progress.bar(*way.at(last))
     except (control.NoDaemon, MountEnded) as ended:
         _say_unsent(paths, ended)
         return

@@ -31,6 +31,9 @@ SAY_SECONDS = 0.5
 AWAY_SECONDS = 60.0
 """How long `sync` without a timeout waits for a service that cannot be reached."""
 
+HELD = 20
+"""So many of the files that programs have open are told by their paths."""
+
 BUSY_SECONDS = 0.2
 """How often an unmount is tried while programs use the mount."""
 
@@ -230,7 +233,12 @@ class Commands:
                 "changes": work["changes"],
                 "bytes": work["bytes"] - work["sent"],
             }
-            await say({"left": left, "state": self._parts.service.link.state})
+            await say({"left": left, "state": self._parts.service.link.state, **self._held(roots)})
+
+    def _held(self, roots: list[int]) -> Message:
+        """`held`: some of what waits for a program to close it, by its whole path."""
+        paths = self._parts.files.report.held(roots, HELD)
+        return {"held": [os.fspath(self._session.folder / path) for path in paths]} if paths else {}
 
     async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
         """End a wait that has no timeout once the service has been away for too long."""

@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import subprocess
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -254,15 +254,44 @@ def users(path: Path) -> list[str]:
     Reads only links of /proc, which never asks the file system itself.
     """
     inside = os.fsencode(path) + b"/"
+
+    def uses(process: Path) -> bool:
+        links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
+        return any((os.fsencode(link.readlink()) + b"/").startswith(inside) for link in links)
+
+    return _programs(uses)
+
+
+def writers(path: Path) -> list[str]:
+    """The programs that have the file at `path` open for writing, found and named as `users`."""
+    wanted = os.fsencode(path)
+
+    def writes(process: Path) -> bool:
+        return any(
+            os.fsencode(link.readlink()) == wanted
+            and _is_for_writing(process / "fdinfo" / link.name)
+            for link in (process / "fd").iterdir()
+        )
+
+    return _programs(writes)
+
+
+def _programs(chosen: Callable[[Path], bool]) -> list[str]:
+    """Those, other than this one, whose folder below /proc is `chosen`."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
         try:
-            links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
-            if any((os.fsencode(link.readlink()) + b"/").startswith(inside) for link in links):
+            if chosen(process):
                 name = (process / "comm").read_text("utf-8", "replace").strip()
                 found.append(f"{name} ({process.name})")
         except OSError:
             continue  # ended meanwhile, or another user's
     return found
+
+
+def _is_for_writing(information: Path) -> bool:
+    """Of a file of /proc about a descriptor: its flags stand there, octal."""
+    flags = re.search(r"^flags:\s*(\d+)$", information.read_text(), re.M)
+    return flags is not None and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY

@@ -2,6 +2,7 @@
 
 import errno
 import heapq
+import itertools
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -115,6 +116,11 @@ class Report:
             "failed": sum(intent.failed for intent in intents),
             "open": sum(intent.held and not intent.gone for intent in intents),
         }
+
+    def held(self, under: Iterable[int] | None, most: int) -> list[str]:
+        """The paths of those that `work` counts as `open`, at most so many."""
+        found = (one.ino for one in self._below(under) if one.held and not one.gone)
+        return [self.path(ino) for ino in itertools.islice(found, most)]
 
     def waiting(self) -> set[int]:
         """Inodes that the service is to hear of."""

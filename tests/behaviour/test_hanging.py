@@ -170,5 +170,9 @@ def test_daemons_of_two_state_folders_are_not_mistaken(mounted: Mounted) -> None
         second.unmount()
         assert second.status()["pid"] is None
         assert mounted.status()["mountpoint"] == str(mounted.path)
+        shutil.rmtree(Path(other.environment["XDG_RUNTIME_DIR"], "zonedrive"))  # a session's end
+        second.mount()  # which takes the place that the first one had
+        assert mounted.status()["pid"] == mounted.pid
+        assert second.status()["pid"] == second.pid
     finally:
         second.tear_down()

@@ -140,8 +140,8 @@ def _connected(paths: AccountPaths) -> socket.socket:
 def _reached(paths: AccountPaths) -> socket.socket:
     """A connection to the daemon that holds the account's lock, where that says that it listens.
 
-    At the usual place may be the daemon of another XDG_STATE_HOME, with an account of the same
-    name.  Raises OSError, TimeoutError where it is there and nobody takes the connection.
+    There may be the daemon of another XDG_STATE_HOME by now, with an account of the same name.
+    Raises OSError, TimeoutError where it is there and nobody takes the connection.
     """
     who = lock.holder(paths.lock)
     if not running(paths):
@@ -149,7 +149,8 @@ def _reached(paths: AccountPaths) -> socket.socket:
     if who is None:
         return connect(paths.control, None)
     connection = connect(who.control or paths.control, who.pid)
-    if who.control is None and protocol.process_of(connection) not in (who.pid, 0):
+    other = protocol.process_of(connection)
+    if other and not who.is_process(other):
         connection.close()
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
     return connection

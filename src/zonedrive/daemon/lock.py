@@ -1,6 +1,8 @@
 """One daemon an account: an advisory lock that ends with the process, however it ends.
 
 Must not know what the daemon does.  The file also says who holds the lock, for messages.
+
+Source: proc(5) for `stat`.
 """
 
 import fcntl
@@ -29,6 +31,13 @@ class Holder:
     pid: int
     mountpoint: Path
     control: Path | None = None  # its socket; None as long as it has none (or an older version)
+    begun: int | None = None  # when its process began, see `_begun`; None: an older version
+
+    def is_process(self, pid: int) -> bool:
+        """Whether the process of that number is it: numbers are used again, and containers have
+        numbers of their own."""
+        begun = None if self.begun is None else _begun(pid)
+        return pid == self.pid if begun is None else begun == self.begun
 
 
 class Lock:
@@ -71,7 +80,8 @@ class Lock:
                 ) from wrong
         self._descriptor = descriptor
         os.ftruncate(descriptor, 0)
-        self._write({"pid": os.getpid(), "mountpoint": os.fspath(folder)})
+        pid = os.getpid()
+        self._write({"pid": pid, "mountpoint": os.fspath(folder), "begun": _begun(pid)})
 
     def tell(self, control: Path) -> None:
         """Say in the file where the holder listens; once it is taken."""
@@ -116,11 +126,27 @@ def holder(path: Path) -> Holder | None:
     """Who wrote himself into the lock file last; alive or not is the lock's to say."""
     try:
         found = json.loads(path.read_bytes())
-        control = found.get("control")
+        control, begun = found.get("control"), found.get("begun")
         return Holder(
-            int(found["pid"]), Path(found["mountpoint"]), Path(control) if control else None
+            int(found["pid"]),
+            Path(found["mountpoint"]),
+            Path(control) if control else None,
+            begun if isinstance(begun, int) else None,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _begun(pid: int) -> int | None:
+    """When a process began, in ticks since the machine did; None where there is none.
+
+    With it a process is told from every other one, whatever number it is seen by.
+    """
+    try:
+        # The name, in brackets, may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+        return int(fields[19])
+    except (OSError, ValueError, IndexError):
         return None
 
 

@@ -127,7 +127,7 @@ def _held_by(path: Path) -> int | None:
         descriptor = os.pidfd_open(who.pid)
     except OSError:
         return None
-    if _locks(who.pid) and lock.is_held(path):
+    if who.is_process(who.pid) and _locks(who.pid) and lock.is_held(path):
         return descriptor
     os.close(descriptor)
     return None

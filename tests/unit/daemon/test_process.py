@@ -79,6 +79,21 @@ def test_nobody_else_is_ended(tmp_path: Path) -> None:
         somebody.kill()
 
 
+def test_a_daemon_of_another_lock_is_not_ended(tmp_path: Path) -> None:
+    """In another container the same number is somebody else's, who may hold a lock as well."""
+    path, daemon = tmp_path / "daemon.lock", Daemon(tmp_path / "other.lock", "told")
+    lock = Lock(path, "default")
+    lock.take(Path("/proc"))
+    path.write_text(f'{{"pid": {daemon.process.pid}, "mountpoint": "/proc", "begun": 1}}')
+    assert not process.ask_to_listen(path)
+    with pytest.raises(ZonedriveError, match="cannot be ended from here"):
+        process.end(path, 0)
+    lock.release()
+    assert daemon.process.poll() is None
+    daemon.process.kill()
+    daemon.finish()
+
+
 def test_only_who_understands_it_is_asked_for_a_socket(tmp_path: Path) -> None:
     """One that starts, or an older one, would die of the signal."""
     path = tmp_path / "daemon.lock"

@@ -20,6 +20,9 @@ FILE_BYTES = 64 << 10
 LINES = 5
 """So many failures are told one by one."""
 
+PROGRAMS = 2
+"""So many of those that have one file open are named."""
+
 HELD_SECONDS = 3.0
 """A program that has a file open for longer is told: nothing ends by itself before it closes it."""
 
@@ -67,8 +70,11 @@ class Held:
 
 
 def _waits_for(path: str) -> str:
-    programs = " and ".join(mountpoint.writers(Path(path))) or "a program"
-    return f"waiting for {programs} to close {path}"
+    programs = mountpoint.writers(Path(path))
+    named = programs[:PROGRAMS] or ["a program"]
+    if len(programs) > PROGRAMS:  # those that it has started have it, too
+        named.append(count(len(programs) - PROGRAMS, "more program"))
+    return f"waiting for {' and '.join(named)} to close {path}"
 
 
 def tell(last: Message) -> None:

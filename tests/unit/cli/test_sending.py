@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.harness.waiting import eventually
 from zonedrive.cli.sending import HELD_SECONDS, LINES, Held
 from zonedrive.fuse import mountpoint
@@ -46,6 +48,17 @@ def test_many_open_files_are_a_few_lines() -> None:
     lines = held.at(many)
     assert len(lines) == LINES + 1
     assert lines[-1] == "and for 2 more files to be closed"
+
+
+def test_many_programs_are_a_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell and all that was started from it have the same file open."""
+    monkeypatch.setattr(mountpoint, "writers", lambda path: [f"sh ({pid})" for pid in range(5)])
+    clock = Clock()
+    held, one = Held(clock), {"held": ["/m/a"]}
+    held.at(one)
+    clock.now = HELD_SECONDS
+    said = "waiting for sh (0) and sh (1) and 3 more programs to close /m/a"
+    assert held.at(one) == [said]
 
 
 def test_who_reads_a_file_does_not_keep_it_waiting(tmp_path: Path) -> None:

@@ -57,6 +57,9 @@ class Report:
         sent = sum(one.get("sent", 0) for one in self.uploads)
         return {**self.left(), "sent": sent}
 
+    def held(self, under: list[int], most: int) -> list[str]:
+        return [one["path"] for one in self.uploads if one.get("held")][:most]
+
     async def sync(self, under: list[int], timeout: float | None) -> dict[str, Any]:
         self.roots.append(under)
         with trio.move_on_after(float("inf") if timeout is None else timeout):

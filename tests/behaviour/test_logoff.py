@@ -5,9 +5,16 @@ import ssl
 import time
 
 import httpx
+import pytest
+from click.testing import CliRunner
 
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
+from zonedrive.cli import logoff
+from zonedrive.errors import ZonedriveError
+from zonedrive.logon.account import Account
+from zonedrive.logon.secrets import SecretStore
+from zonedrive.paths import AccountPaths
 
 
 def test_a_logoff_sends_what_waits_and_unmounts(mounted: Mounted) -> None:
@@ -111,3 +118,42 @@ def works(deployment: Deployment, bearer: str) -> bool:
     )
     assert answer.status_code in (200, 401)
     return answer.status_code == 200
+
+
+def test_what_is_saved_during_a_logoff_is_not_lost(
+    mounted: Mounted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last look and the end of the mount a program may save: then the logon stays."""
+    stop = logoff._stop_daemon
+
+    def save_and_stop(paths: AccountPaths) -> None:
+        (mounted.root / "late.txt").write_bytes(b"12345")
+        stop(paths)
+
+    for name, value in mounted.machine.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(logoff, "_stop_daemon", save_and_stop)
+    ended = CliRunner().invoke(logoff.logoff, [])
+    assert isinstance(ended.exception, ZonedriveError)
+    assert ended.exception.line() == (
+        "1 file (5 bytes) is not on the service yet, and nothing is sent while it is not mounted;"
+        " mount it first, or drop it with --discard"
+    )
+    mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("late.txt") == b"12345"
+
+
+def test_no_mount_begins_during_a_logoff(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is saved in it would be destroyed."""
+    said: list[str] = []
+
+    async def mount_meanwhile(account: Account, store: SecretStore) -> None:
+        said.append(mounted.machine.run("mount", mounted.path).stderr)
+
+    for name, value in mounted.machine.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(logoff, "_end_at_service", mount_meanwhile)
+    assert CliRunner().invoke(logoff.logoff, []).exit_code == 0
+    assert said == ["zonedrive: another zonedrive is starting for account default\n"]
+    assert not mounted.machine.state.exists()

@@ -144,10 +144,8 @@ def _reached(paths: AccountPaths) -> socket.socket:
     Raises OSError, TimeoutError where it is there and nobody takes the connection.
     """
     who = lock.holder(paths.lock)
-    if not running(paths):
+    if who is None or not running(paths):  # nobody said yet, or any more, that he listens
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
-    if who is None:
-        return connect(paths.control, None)
     connection = connect(who.control or paths.control, who.pid)
     other = protocol.process_of(connection)
     if other and not who.is_process(other):

@@ -58,24 +58,52 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
                 f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
             )
         raise _refusal(left, remedy, mounted=mounted)
-    lost, kept = backlog.lost(paths), backlog.local(paths)
-    if lost and not discard:
+    if not discard:
+        _require_none_lost(backlog.lost(paths))
+        store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said
+    _stop_daemon(paths)
+    with backlog.held(paths):
+        dropped = _dropped(paths, discard)
+        trio.run(_end_at_service, found, store)
+        if wrong := local.destroy(paths, store, lost=discard):
+            show.complain(
+                f"the account's secrets could not be destroyed: {wrong}; remove them there"
+            )
+    show.say(f"logged off from {found.base_url}{dropped}")
+
+
+def _require_none_lost(lost: int) -> None:
+    """Raise ZonedriveError where there are files in lost+found."""
+    if lost:
         raise ZonedriveError(
             f"{show.count(lost, 'file')} in lost+found {'is' if lost == 1 else 'are'} only on this"
             " machine",
             remedy="mount and copy what you need from there, or drop it with --discard",
         )
+
+
+def _dropped(paths: AccountPaths, discard: bool) -> str:
+    """What goes with the account, now that nobody adds to it, as the end of a sentence.
+
+    Raises ZonedriveError where something is to be kept, which may have been saved since it was
+    looked for the first time.
+    """
+    from zonedrive.daemon import backlog
+
+    try:
+        left, lost, kept = backlog.at_rest(paths), backlog.lost(paths), backlog.local(paths)
+    except StoreError:
+        if not discard:
+            raise
+        return "; dropped what was only on this machine, which cannot be counted any more"
     if not discard:
-        store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said
-    _stop_daemon(paths)
-    trio.run(_end_at_service, found, store)
-    if wrong := local.destroy(paths, store, lost=discard):
-        show.complain(f"the account's secrets could not be destroyed: {wrong}; remove them there")
+        if left.files:
+            raise _refusal(left, "", mounted=False)
+        _require_none_lost(lost)
     dropped = [str(left)] if left.files else []
     dropped += [f"{show.count(lost, 'file')} in lost+found"] if lost else []
     dropped += [f"{show.count(kept, 'file')} of local_only"] if kept else []
-    said = f"; dropped {' and '.join(dropped)}" if dropped else ""
-    show.say(f"logged off from {found.base_url}{said}")
+    return f"; dropped {' and '.join(dropped)}" if dropped else ""
 
 
 def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":

@@ -34,6 +34,12 @@ def is_any_sealed(directory: Path) -> bool:
     )
 
 
+def files(directory: Path) -> int:
+    """How many files are in the folder of a spool, if there is one.  Raises OSError."""
+    found = directory.iterdir() if directory.exists() else ()
+    return sum(_NAME.fullmatch(path.name) is not None for path in found)
+
+
 class Spool:
     """Outgoing bytes below one folder."""
 

@@ -6,8 +6,10 @@ Must not need a key, a logon or the service: a logon and a logoff ask it too.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zonedrive.content.spool import is_any_sealed
+from zonedrive.content.spool import files, is_any_sealed
 from zonedrive.daemon import lock
+from zonedrive.db import is_unwritable
+from zonedrive.errors import MountError
 from zonedrive.logon.former import Premises
 from zonedrive.logon.local import Backlog
 from zonedrive.outbox import journal
@@ -26,20 +28,36 @@ def needs_key(paths: AccountPaths) -> bool:
 
 
 def lost(paths: AccountPaths) -> int:
-    """Files in lost+found: only this machine has them, and nothing sends them."""
-    return lost_files(paths.database)
+    """Files in lost+found: only this machine has them, and nothing sends them.
+
+    Where the database is gone, all outgoing bytes are what the next mount puts there.  Raises
+    StoreError.
+    """
+    return lost_files(paths.database) if paths.database.exists() else files(paths.outgoing)
 
 
 def local(paths: AccountPaths) -> int:
-    """Files with names of `local_only`, which only this machine has by the person's own wish."""
+    """Files with names of `local_only`, which only this machine has by the person's own wish.
+
+    Raises StoreError.
+    """
     return local_files(paths.database)
 
 
 @contextmanager
 def held(paths: AccountPaths) -> Iterator[None]:
-    """No daemon of the account begins meanwhile.  Raises AlreadyRunning where there is one."""
+    """No daemon of the account begins meanwhile.  Raises AlreadyRunning where there is one.
+
+    Where there can be no lock (its disk is full, or knows none), no daemon begins either.
+    """
     taken = lock.Lock(paths.lock, paths.account)
-    taken.take(paths.state)
+    try:
+        taken.take(None)
+    except MountError:
+        pass
+    except OSError as wrong:
+        if not is_unwritable(wrong):
+            raise
     try:
         yield
     finally:

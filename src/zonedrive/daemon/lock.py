@@ -49,8 +49,8 @@ class Lock:
         self._descriptor: int | None = None
         self._said = b""
 
-    def take(self, folder: Path, *, patience: float = LEAVING_SECONDS) -> None:
-        """Take it, for a mount at `folder`.
+    def take(self, folder: Path | None, *, patience: float = LEAVING_SECONDS) -> None:
+        """Take it, for a mount at `folder`, or for None to keep daemons from beginning.
 
         A daemon that is just leaving (its mount is gone) is waited for, `patience` seconds.
         Raises AlreadyRunning, which names process and mounting point; MountError where files
@@ -80,8 +80,9 @@ class Lock:
                 ) from wrong
         self._descriptor = descriptor
         os.ftruncate(descriptor, 0)
-        pid = os.getpid()
-        self._write({"pid": pid, "mountpoint": os.fspath(folder), "begun": _begun(pid)})
+        if folder is not None:
+            pid = os.getpid()
+            self._write({"pid": pid, "mountpoint": os.fspath(folder), "begun": _begun(pid)})
 
     def tell(self, control: Path) -> None:
         """Say in the file where the holder listens; once it is taken."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from zonedrive.cipher import Box, Clear
 from zonedrive.db import at_rest
+from zonedrive.errors import StoreError
 from zonedrive.tree.inode import ROOT, Kind
 from zonedrive.tree.store import is_whole
 
@@ -44,20 +45,34 @@ def is_opened_by(path: Path, box: Box) -> bool:
 
 
 def lost_files(path: Path) -> int:
-    """How many files are in the one folder of the root that is no zone, lost+found."""
+    """How many files are in the one folder of the root that is no zone, lost+found.
+
+    Raises StoreError.
+    """
     return _count(path, f"parent IN {_LOST_FOUND}")
 
 
 def local_files(path: Path) -> int:
-    """How many others never leave this machine, and have bytes here: names of `local_only`."""
+    """How many others never leave this machine, and have bytes here: names of `local_only`.
+
+    Raises StoreError.
+    """
     return _count(path, f"local AND generation > 0 AND parent != 0 AND parent NOT IN {_LOST_FOUND}")
 
 
 def _count(path: Path, condition: str) -> int:
-    with contextlib.suppress(sqlite3.Error, OSError), at_rest(path) as database:
-        sums = f"SELECT count(*) FROM inodes WHERE {condition}"  # noqa: S608 - of ours
-        return int(database.execute(sums).fetchone()[0])
-    return 0
+    try:
+        with at_rest(path) as database:
+            if not database.execute("PRAGMA table_info(inodes)").fetchall():
+                return 0
+            sums = f"SELECT count(*) FROM inodes WHERE {condition}"  # noqa: S608 - of ours
+            return int(database.execute(sums).fetchone()[0])
+    except FileNotFoundError:
+        return 0
+    except (sqlite3.Error, OSError) as wrong:
+        raise StoreError(
+            f"{path} cannot be read ({wrong})", remedy="run 'zonedrive doctor'"
+        ) from wrong
 
 
 def _first(path: Path) -> tuple[int, bytes] | None:

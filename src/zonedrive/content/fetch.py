@@ -4,7 +4,8 @@ Must not know inodes, limits or the disk; runs on the loop, its threads are Down
 
 INVARIANT: bytes that a running download will bring soon are not asked for a second time.
 INVARIANT: a wait ends: with the bytes, with the download's error, or with TimedOut after
-`stall` seconds without one new byte.
+`stall` seconds without one new byte, or SLOW times as many with fewer than LEAST of them, however
+many connections brought these.
 INVARIANT: bytes of streams whose size or validator differ are never mixed: Changed.
 """
 
@@ -37,6 +38,8 @@ AGAIN = 5.0  # seconds after a failure in which nothing is read ahead
 LOOK = 0.05  # seconds between two looks for a thread, where one is waited for
 TURN = 2.0  # seconds that a download may take a thread for less than DRIP bytes, while others wait
 DRIP = 1024
+SLOW = 2.5  # of this and `stall`, the product: seconds in which a reader gets
+LEAST = 4096  # bytes at least, or waits no longer; the kernel asks twice for a page that failed
 
 
 class Waiter:
@@ -50,6 +53,24 @@ class Waiter:
         self.event = trio.Event()
         self.error: Exception | None = None
         self.since = trio.current_time()
+
+
+class _Pace:
+    """Whether enough comes for who waits: at least LEAST bytes in some time."""
+
+    def __init__(self, seconds: float, came: int) -> None:
+        self.seconds = seconds
+        self._came = came
+        self.until = trio.current_time() + seconds
+
+    def is_too_slow(self, came: int) -> bool:
+        """Whether the time is over and too little came; else, if it is over, it begins anew."""
+        if trio.current_time() < self.until:
+            return False
+        if came - self._came < LEAST:
+            return True
+        self._came, self.until = came, trio.current_time() + self.seconds
+        return False
 
 
 class Engine:
@@ -117,6 +138,7 @@ class Fetcher:
         self._waiters: set[Waiter] = set()
         self._quiet_until = 0.0
         self._broken = 0  # connections in a row that brought nothing
+        self._came = 0  # bytes that downloads brought so far, known ones included
 
     async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
         """Until [offset, end) is present; `goal`: how far to read on.
@@ -125,6 +147,7 @@ class Fetcher:
 
         Raises Changed, TimedOut, or what the source raised.
         """
+        pace = _Pace(self._engine.stall * SLOW, self._came)
         while (gap := self.entry.present.reach(offset)) < end:
             if self.dead is not None:
                 raise self.dead
@@ -132,7 +155,7 @@ class Fetcher:
             waiter = Waiter(gap, stop, self._ask(gap, max(goal, end), bounded=bounded))
             self._waiters.add(waiter)
             try:
-                await self._until(waiter)
+                await self._until(waiter, pace)
             finally:
                 self._waiters.discard(waiter)
                 self._free_place()
@@ -145,16 +168,22 @@ class Fetcher:
             if waiter.download is None:
                 waiter.event.set()
 
-    async def _until(self, waiter: Waiter) -> None:
+    async def _until(self, waiter: Waiter, pace: "_Pace") -> None:
         """Until the waiter is told something.  Raises TimedOut."""
         while not waiter.event.is_set():
             download = waiter.download
             since = max(waiter.since, download.progressed) if download else waiter.since
-            with trio.move_on_at(since + self._engine.stall):
+            with trio.move_on_at(min(since + self._engine.stall, pace.until)):
                 await waiter.event.wait()
                 return
-            if download is None or download.progressed + self._engine.stall <= trio.current_time():
+            error: TimedOut | None = None
+            if pace.is_too_slow(self._came):
+                error = TimedOut(f"fewer than {LEAST} bytes came in {pace.seconds:g} seconds")
+            elif (
+                download is None or download.progressed + self._engine.stall <= trio.current_time()
+            ):
                 error = TimedOut(f"no byte came for {self._engine.stall:g} seconds")
+            if error is not None:
                 if download is not None:
                     download.stop()
                     self._ended(download, error, final=True)
@@ -293,6 +322,7 @@ class Fetcher:
         if download not in self._downloads:
             return
         download.gained += self.entry.arrive()
+        self._came += max(0, download.position - download.noted)
         download.noted = max(download.noted, download.position)
         download.progressed = trio.current_time()
         present = self.entry.present

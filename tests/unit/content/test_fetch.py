@@ -443,6 +443,22 @@ async def test_drips_do_not_keep_others_waiting(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_drip_ends_the_wait(tmp_path: Path, nursery: trio.Nursery) -> None:
+    """A byte now and then keeps nobody waiting for ever."""
+    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=0.8)
+    await nursery.start(cache.run)
+    source, over = Script(content(MIB), piece=1), threading.Event()
+    source.pace = lambda _offset: over.wait(0.05)
+    reader = cache.open(7, "r", MIB, source)
+    with trio.fail_after(20), pytest.raises(TimedOut, match="fewer than 4096 bytes"):
+        await reader.read(0, 10_000)
+    over.set()
+    source.piece = 64 * KIB
+    assert await reader.read(0, 10_000) == source.data[:10_000]
+    reader.close()
+    await cache.aclose()
+
+
 async def test_few_connections_serve_many_files(cache: Cache) -> None:
     """More open files than connections: each gets its bytes, paused downloads give way."""
     sources = [Script(content(4 * MIB, seed)) for seed in range(20)]

@@ -8,6 +8,8 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
+import pytest
+
 from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.meddler import Answer, Meddler
@@ -97,6 +99,40 @@ def test_a_service_that_lies_about_what_it_sends(meddled: Mounted, meddler: Medd
                 assert found == BIG[at : at + 4096], path
         meddler.mood = honest
         await_content(path, BIG)
+
+
+def longer(answer: Answer) -> None:
+    """The content is said to be longer than the file."""
+    if answer.status == 206:
+        span, total = answer.headers["content-range"].split("/")
+        answer.headers["content-range"] = f"{span}/{int(total) + 5}"
+    else:
+        answer.body += b"extra"
+        answer.length += 5
+
+
+def test_a_lie_is_asked_again_by_whoever_opens_anew(meddled: Mounted, meddler: Meddler) -> None:
+    """Also while a program that was refused keeps the file open: nobody is refused from memory."""
+    meddled.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
+    path = planted(meddled, "open.bin")
+    meddler.mood = longer
+    held = os.open(path, os.O_RDONLY)
+    try:
+        for _ in range(3):
+            before = len(meddler.asked)
+            with pytest.raises(OSError, match="Stale"):
+                path.read_bytes()
+            assert len(meddler.asked) > before
+        with pytest.raises(OSError, match="Stale"):
+            os.pread(held, 4096, 2_000_000)
+        meddler.mood = honest
+        await_content(path, BIG)
+        try:
+            assert os.pread(held, 4096, 1_000_000) == BIG[1_000_000:1_004_096]
+        except OSError as wrong:
+            assert wrong.errno == errno.ESTALE
+    finally:
+        os.close(held)
 
 
 def await_content(path: Path, content: bytes) -> None:

@@ -12,6 +12,7 @@ import trio
 from zonedrive.content.entry import Entry
 from zonedrive.content.fetch import Fetcher
 from zonedrive.content.file import ContentFile
+from zonedrive.content.source import Changed
 from zonedrive.errors import StoreError
 
 FIRST_WINDOW = 1 << 20  # bytes read ahead of a reader that just began
@@ -46,6 +47,11 @@ class Reader:
         """Whether all of it is there."""
         self._entry.shed()
         return self._entry.present.covers(0, self.size)
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether it can read nothing more: the source had something else than this version."""
+        return isinstance(self._fetcher.dead, Changed)
 
     @property
     def kept(self) -> bool:

@@ -81,6 +81,19 @@ class OpenFile:
             if handle.seen is not None and handle.seen[0] == content:
                 handle.seen = by, handle.seen[1]
 
+    def begin_anew(self) -> bool:
+        """Let go of a reader that can read nothing more; who has read by it goes on in vain.
+
+        Whether there was such a one.
+        """
+        if self.reader is None or not self.reader[1].spoilt:
+            return False
+        for handle in self.by_handle:
+            handle.over = handle.over or handle.read
+        self.reader[1].close()
+        self.reader = None
+        return True
+
     def close(self) -> None:
         """Let go of what was open for reading."""
         self.close_local()
@@ -107,13 +120,16 @@ class Handle(msgspec.Struct):
     guarded: bool | None = None  # whether that is a program of `guard`; None: not asked yet
     seen: tuple[Content, int] | None = None  # what it was opened on, and the edits till then
     read: bool = False  # whether we know that it has read of that; the kernel may have had pages
+    over: bool = False  # whether it was told that its version cannot be had any more
 
     def outdated(self, content: Content) -> bool:
         """Whether it began with other bytes than these, and nobody here has edited them since.
 
         A program sees edits made beside it on this machine, as on any file system.
         """
-        return self.seen is not None and self.seen[0] != content and self.seen[1] == self.file.edits
+        if self.seen is None or self.seen[1] != self.file.edits:
+            return False
+        return self.over or self.seen[0] != content
 
     def may_begin_anew(self, content: Content, offset: int) -> bool:
         """Whether it may read of a version other than the one that it was opened on.
@@ -122,7 +138,7 @@ class Handle(msgspec.Struct):
         beginning; and only while nobody else, who shares the kernel's pages, is in the same case.
         """
         others = any(each is not self and each.outdated(content) for each in self.file.by_handle)
-        return not (self.read or offset or others)
+        return not (self.read or self.over or offset or others)
 
     def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:
         """Whether a write by an appending handle is of pages that were changed through mmap(2).

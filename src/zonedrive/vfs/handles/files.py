@@ -60,9 +60,11 @@ class Files:
         access.require_permitted(inode, flags)
         state = (inode.revision, inode.generation)
         keep = self._paged.get(inode.ino) == state
+        before = self._core.opened.get(inode.ino)
+        if before is not None and before.begin_anew():
+            keep = False
         # The kernel's pages of an inode are common to all handles.  One that began with a former
         # version must not come upon pages of this one: those of this open are not kept.
-        before = self._core.opened.get(inode.ino)
         apart = before is not None and any(
             handle.outdated(content_of(inode)) for handle in before.by_handle
         )

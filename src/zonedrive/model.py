@@ -44,6 +44,7 @@ class Entry(msgspec.Struct, frozen=True):
     attributes: Attributes = Attributes()
     deleted: bool = False
     revision: Revision = Revision("")
+    unsure: bool = False  # the service does not really say what it is: only its name is of use
 
 
 class Zone(msgspec.Struct, frozen=True):

@@ -79,18 +79,25 @@ def test_a_listing_that_says_little_makes_nothing_vanish(
 
 def test_a_listing_that_is_none_leaves_what_is_known(meddled: Mounted, meddler: Meddler) -> None:
     """Zones and folders stay as they are, and one that was never listed is an error."""
-    before = seen(meddled.root)
-    other = next(each for each in meddled.path.iterdir() if each != meddled.root)
+    meddled.zone.make_folder("new")
+    new = meddled.root / "new"
+    eventually(new.exists, what="it shows here")
+    odd = (b"", b'{"message":"x"}')
     bodies = [b""]
+    meddler.about = lambda asked: asked.path.endswith(meddled.zone.entry_id("new"))
     meddler.mood = lambda answer: _say(answer, bodies[-1])
+    for body in odd:
+        bodies.append(body)
+        with pytest.raises(OSError, match="Input/output"):
+            os.listdir(new)
+    meddler.about = lambda asked: False
+    before = seen(meddled.root)
     meddler.about = lambda asked: "/folder/" in asked.path or asked.path == "/api/zones"
-    for body in (b"", b'{"message":"x"}'):
+    for body in odd:
         bodies.append(body)
         path = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
         listed_anew(meddled, meddler, path)
         assert seen(meddled.root) == before, body
-        with pytest.raises(OSError, match="Input/output"):
-            os.listdir(other)
 
 
 def _say(answer: Answer, body: bytes) -> None:

@@ -59,6 +59,23 @@ def test_a_stalled_download_ends_in_time(mounted: Mounted) -> None:
     assert eventually(lambda: readable(mounted.root / "big.bin")) == world.SEED["big.bin"]
 
 
+def test_a_zone_that_nobody_looked_at_is_written_to_without_the_service(mounted: Mounted) -> None:
+    """Its top is listed soon after the mount, so that saving there goes on, too."""
+    trouble(mounted)
+    zones = [each for each in mounted.path.iterdir() if each != mounted.root]
+    eventually(
+        lambda: {os.getxattr(each, "user.zonedrive.state") for each in zones} == {b"cached"},
+        what="every zone has been listed",
+    )
+    path = zones[0] / "not looked at before.txt"
+    with mounted.deployment.faulty(down=True):
+        path.write_bytes(NEW)
+        assert path.read_bytes() == NEW
+    mounted.sync(seconds=60)
+    path.unlink()
+    mounted.sync()
+
+
 def test_an_upload_that_is_refused_is_kept_and_told(mounted: Mounted) -> None:
     """A refusal is said by `sync` and `status`; the bytes stay readable, also after a restart."""
     trouble(mounted)

@@ -66,6 +66,17 @@ def test_every_version_is_a_file(mounted: Mounted) -> None:
     assert os.getxattr(path, "user.zonedrive.version") == b"3"
 
 
+def test_the_command_tells_the_number_as_well(mounted: Mounted) -> None:
+    """Who has asked for the history of a file sees from then on which version it shows."""
+    path = mounted.root / "notes.txt"
+    path.write_bytes(b"by alice\n")
+    mounted.sync()
+    with pytest.raises(OSError, match="No data"):
+        os.getxattr(path, "user.zonedrive.version")
+    mounted.machine.done("versions", path)
+    assert os.getxattr(path, "user.zonedrive.version") == b"2"
+
+
 @pytest.mark.mount("settle=60")
 def test_the_newest_one_is_not_fetched_twice(mounted: Mounted) -> None:
     """Its bytes are those that the file has here, also after an edit that is not uploaded yet."""

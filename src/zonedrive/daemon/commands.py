@@ -203,7 +203,7 @@ class Commands:
             result = await report.sync(roots, 0)
         failed = [one for one in result["uploads"] if one["state"] == "failed"]
         waiting = [one for one in result["uploads"] if one["state"] != "failed"]
-        code, reason, remedy = 0, "", ""
+        code, reason, remedy = (1 if failed else 0), "", ""
         if result["left"]["files"]:
             code = 1
             reason = next((one["error"] for one in waiting if one["error"]), "")

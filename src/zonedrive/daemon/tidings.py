@@ -101,7 +101,12 @@ class Tidings:
     def _failed(self, refused: dict[int, str]) -> tuple[str, str]:
         first = min(refused.keys() - self._failures.told)
         said = f"{_short(self._report.path(first))}: {refused[first]}."
-        if len(refused) == 1:
+        if any(number < 0 for number in refused):
+            many = len(refused) > 1
+            title = (
+                f"zonedrive: {f'{len(refused)} changes were' if many else 'a change was'} refused"
+            )
+        elif len(refused) == 1:
             title = "zonedrive: a file could not be uploaded"
         else:
             title = f"zonedrive: {len(refused)} files could not be uploaded"

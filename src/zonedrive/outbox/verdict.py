@@ -31,7 +31,7 @@ def on_new_name(size: int, found: Entry | None) -> Verdict:
     """Judge a new file, where the service has `found` under its name."""
     if found is None:
         return Verdict.SEND
-    if found.folder:
+    if found.folder or found.unsure:
         return Verdict.CONFLICT
     return Verdict.COMPARE if found.size == size else Verdict.CONFLICT
 

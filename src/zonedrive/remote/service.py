@@ -38,6 +38,7 @@ from zonedrive.remote.transport.direct import Direct
 from zonedrive.remote.transport.multipart import MultipartBody
 from zonedrive.remote.transport.pace import Pace
 from zonedrive.remote.wire import entries as wire
+from zonedrive.remote.wire.folder import Listed, RawEntry, raw_items
 from zonedrive.remote.wire.listing import Item, Pagination, Reader, Whole, whole
 
 ZONES = "/api/zones"
@@ -129,19 +130,19 @@ class Service:
         """
         return (await self.listed(zone_id, folder_id)).entries()
 
-    async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
+    async def listed(self, zone_id: str, folder_id: str) -> Listed:
         """As `listing`, with entries that are only read when they are asked for."""
         doing = "listing a folder"
         path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
 
-        async def fetch(query: Mapping[str, str]) -> list[wire.RawEntry]:
+        async def fetch(query: Mapping[str, str]) -> list[RawEntry]:
             body = await self._calls.read(path, query, doing=doing)
             if len(body) < LARGE:
-                return wire.raw_items(body, doing)
-            return await trio.to_thread.run_sync(wire.raw_items, body, doing)
+                return raw_items(body, doing)
+            return await trio.to_thread.run_sync(raw_items, body, doing)
 
         found = await Reader(fetch, self._pagination["folder"]).read()
-        return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
+        return Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
         """One file or folder; it may be a deleted one, see Entry.deleted."""

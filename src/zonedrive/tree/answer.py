@@ -41,6 +41,10 @@ class Answer(Protocol):
     def complete(self) -> bool:
         """Whether it names all there is: else what it does not name stays."""
 
+    @property
+    def strangers(self) -> Sequence[Entry]:
+        """What has no id: only that its name is taken is known."""
+
 
 class Read:
     """A listing whose entries have been read already."""
@@ -49,6 +53,7 @@ class Read:
         self._entries = list(entries)
         self.ids = [entry.id for entry in self._entries]
         self.complete = True
+        self.strangers: list[Entry] = []
 
     def said(self, number: int) -> bytes:
         """The entry, encoded."""
@@ -73,7 +78,8 @@ class Merged(msgspec.Struct):
     copies: list[tuple[int, int]] = []  # inode and generation: copies of former bytes
     attributes: list[int] = []  # the same bytes, other attributes
     unsure: int = 0  # so many entries that do not really say what they are
-    hidden: dict[str, Entry] = {}  # by name: behind a new file of ours, or perhaps such a one
+    unshown: int = 0  # so many of them that were never seen, and so are not shown at all
+    hidden: dict[str, Entry] = {}  # by name: not shown, be it for what it is or for a file of ours
 
     @property
     def changed(self) -> bool:

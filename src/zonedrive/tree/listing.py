@@ -47,6 +47,8 @@ class Merge:
         A folder that is removed meanwhile is left alone.
         """
         known = self._tree.numbers_in(self._folder.ino)
+        for stranger in answer.strangers:
+            self._hide(stranger)
         changed: list[int] = []
         elsewhere: list[int] = []
         fresh: list[int] = []
@@ -179,6 +181,8 @@ class Merge:
                 continue
             if answer.unsure(number):
                 self.result.unsure += 1
+                if inode is None:
+                    self._hide(entry)
                 continue
             if inode is not None and inode.is_folder != entry.folder:
                 self._seen.discard(inode.ino)
@@ -194,6 +198,11 @@ class Merge:
             else:
                 fresh.append((number, entry))
         return met, fresh
+
+    def _hide(self, entry: Entry) -> None:
+        """What it is cannot be shown; its name is taken all the same."""
+        self.result.unshown += 1
+        self.result.hidden[entry.name] = entry
 
     def _add(self, answer: Answer, fresh: list[tuple[int, Entry]]) -> None:
         tree, folder = self._tree, self._folder

@@ -27,6 +27,7 @@ from zonedrive.vfs.attributes import Attr, Owner, attr_of
 from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
 from zonedrive.vfs.open_file import Content, OpenFile, content_of
+from zonedrive.vfs.refusals import Refusals
 from zonedrive.vfs.source import ServiceSource
 
 NAMES_SETTLE_S = 2.0
@@ -62,6 +63,7 @@ class Core:
     listed: Callable[[int], None] = lambda ino: None  # told which folder's listing was merged
     landed: Callable[[int], Awaitable[None]] = _nothing  # until no step for it is under way
     suspect: set[tuple[int, int]] = field(default_factory=set)  # bytes a power cut may have torn
+    refusals: Refusals = field(default_factory=Refusals)  # changes of names, taken back
     called_back: set[int] = field(default_factory=set)  # uploads to be broken off
     opened: dict[int, OpenFile] = field(default_factory=dict)  # by ino
     # Times of access that a program has set, by ino; of others they are those of the change.

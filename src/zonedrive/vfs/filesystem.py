@@ -88,7 +88,9 @@ class FileSystem:
         self._virtual = Virtual(core, [versions, Wastebasket(core, trashing)])
         self.places = Places(core, self._folders, self._virtual)
         self.returning = Returning(core, self._folders, self._dispatcher)
-        self.report = Report(core, self._folders, self._dispatcher, self._delivery.uploads)
+        self.report = Report(
+            core, self._folders, self._dispatcher, self._delivery.uploads, self._histories
+        )
         self.invalidations = core.invalidations.receive
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -119,6 +121,7 @@ class FileSystem:
         self._expect_a_reader()
         with contextlib.suppress(ZonedriveError, OSError):
             await self._folders.refresh(self._core.tree.get(ROOT), time.monotonic_ns())
+        await self._folders.list_tops()
 
     def _expect_a_reader(self) -> None:
         """Have a connection for content ready, which takes as long as several answers."""

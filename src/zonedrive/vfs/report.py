@@ -4,7 +4,7 @@ import errno
 import heapq
 import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import trio
@@ -17,6 +17,7 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.uploads import Uploads
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.recovery import losses
+from zonedrive.vfs.virtual.history import Histories
 from zonedrive.vfs.xattrs import state_of
 
 VAIN = 7  # attempts in a row: with the pauses between them, most of a minute
@@ -29,17 +30,23 @@ class Report:
     """Answers in plain values, ready for JSON."""
 
     def __init__(
-        self, core: Core, folders: Folders, dispatcher: Dispatcher, uploads: Uploads
+        self,
+        core: Core,
+        folders: Folders,
+        dispatcher: Dispatcher,
+        uploads: Uploads,
+        histories: Histories,
     ) -> None:
         self._core = core
         self._folders = folders
         self._dispatcher = dispatcher
         self._uploads = uploads
+        self._histories = histories
 
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
         """state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
 
-        Also `notice`, one line, after a damaged database.
+        Also `notice`, one line, after a damaged database, or where a folder cannot be shown whole.
 
         `under` limits the uploads to what is in these folders; of those at most `most` are given,
         the most urgent ones, while `outbox` counts all.  This is for people, who are also told
@@ -73,8 +80,20 @@ class Report:
             ],
             "cache": {"bytes": core.cache.usage(), "limit": core.cache.limit},
             "tree": {"entries": entries, "folders": folders},
-            **({"notice": said} if (said := losses.notice(core)) else {}),
+            **({"notice": said} if (said := self._notice()) else {}),
         }
+
+    def _notice(self) -> str:
+        said = [losses.notice(self._core), self._taken_back(), self._folders.notice()]
+        return "; ".join(each for each in said if each)
+
+    def _taken_back(self) -> str:
+        """What of changes was refused and taken back, until `sync` has said it."""
+        every = self._core.refusals.untold()
+        if not every:
+            return ""
+        more = f" (and {len(every) - 1} more like it)" if len(every) > 1 else ""
+        return f"{every[0].path}: {every[0].said}{more}"
 
     def vitals(self) -> dict[str, Any]:
         """What `zonedrive doctor` judges: without any name."""
@@ -123,16 +142,20 @@ class Report:
         return [self.path(ino) for ino in itertools.islice(found, most)]
 
     def waiting(self) -> set[int]:
-        """Inodes that the service is to hear of."""
-        return {intent.ino for intent in self._core.journal.pending()}
+        """Inodes that the service is to hear of, and the numbers of what was taken back."""
+        taken_back = {-each.number for each in self._core.refusals.untold()}
+        return {intent.ino for intent in self._core.journal.pending()} | taken_back
 
     def refused(self) -> dict[int, str]:
-        """Those of them that the service refused since this daemon began, with what it said."""
+        """Those of them that the service refused since this daemon began, with what it said.
+
+        What was taken back has a negative number.
+        """
         return {
             intent.ino: intent.error
             for intent in self._core.journal.pending()
             if intent.failed and self._dispatcher.failure(intent.ino) is not None
-        }
+        } | {-each.number: each.said for each in self._core.refusals.untold()}
 
     def copies(self) -> set[int]:
         """The inodes of `conflicts`."""
@@ -174,7 +197,8 @@ class Report:
         """Wait until everything under these inodes is on the service, or cannot be.
 
         Without a `timeout`, what failed VAIN times in a row is not waited for either.
-        Gives the uploads that are left: failed ones, and after `timeout` seconds pending ones.
+        Gives the uploads that are left: failed ones, and after `timeout` seconds pending ones;
+        and, once, as failed what was refused and taken back.
         """
         roots = list(under)
         started = time.time_ns()
@@ -214,10 +238,29 @@ class Report:
         left = self._below(roots)
         return {
             "left": _counts(left),
-            "uploads": self._uploads_of(left),
+            "uploads": [*self._uploads_of(left), *self._tell_taken_back(roots)],
             "failed": sum(intent.failed for intent in left),
             "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
         }
+
+    def _tell_taken_back(self, roots: Collection[int]) -> list[dict[str, Any]]:
+        """As failed uploads, the changes that were taken back below these inodes; told by this."""
+        below = [
+            each
+            for each in self._core.refusals.untold()
+            if ROOT in roots
+            or not {*roots}.isdisjoint(self._ancestors(each.folder))
+            or (each.zone, each.remote_id) in self._entries(roots)
+        ]
+        self._core.refusals.told(below)
+        return [
+            {"path": one.path, "state": "failed", "size": 0, "sent": 0, "error": one.said}
+            for one in below
+        ]
+
+    def _entries(self, inos: Iterable[int]) -> set[tuple[str, str]]:
+        """What the service knows these inodes by."""
+        return {(each.zone, each.remote_id or "") for each in self._core.tree.get_all(inos)}
 
     def _waiting(self) -> list[Intent]:
         """What the service is to hear of, oldest change first.
@@ -296,7 +339,10 @@ class Report:
 
     def path(self, ino: int) -> str:
         """Where an inode is, or, removed here, where the service still has it."""
-        core, parts = self._core, []
+        core, parts = self._core, list[str]()
+        for each in core.refusals.untold() if ino < 0 else ():
+            if each.number == -ino:
+                return each.path
         inode: Inode | None = core.tree.get(ino)
         while inode is not None and inode.ino != ROOT:
             if inode.parent != NOWHERE:
@@ -315,7 +361,7 @@ class Report:
             raise ZonedriveError("a folder has no versions")
         if inode.remote_id is None:
             return []
-        return await self._core.service.versions(inode.zone, inode.remote_id)
+        return list(await self._histories.asked(inode))
 
 
 def _counts(intents: list[Intent]) -> dict[str, int]:

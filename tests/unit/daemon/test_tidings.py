@@ -120,6 +120,14 @@ async def test_one_failed_file_is_named_with_its_reason(clock: trio.testing.Mock
     ]
 
 
+async def test_a_change_that_was_taken_back_is_no_upload(clock: trio.testing.MockClock) -> None:
+    """A removal that the service refused is said as what it is."""
+    told = Told()
+    await told.go_by(60, (1, 1, 0, -7))
+    (said,) = told.failures.said
+    assert said.startswith("zonedrive: a change was refused | Zone/-7.txt: refused")
+
+
 async def test_a_hundred_that_fail_one_after_the_other_are_one_notification(
     clock: trio.testing.MockClock,
 ) -> None:

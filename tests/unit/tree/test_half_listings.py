@@ -10,6 +10,7 @@ import pytest
 from tests.unit.tree.test_listing import Folder, entry
 from zonedrive.model import Zone
 from zonedrive.remote.wire import entries as wire
+from zonedrive.remote.wire.folder import Listed, raw_items
 from zonedrive.tree.answer import Answer, Merged
 from zonedrive.tree.inode import ROOT
 from zonedrive.tree.listing import Merge
@@ -31,10 +32,10 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     found.database.close()
 
 
-def answer(items: object) -> wire.Listed:
+def answer(items: object) -> Listed:
     """What the service says, read."""
-    raws = wire.raw_items(msgspec.json.encode(items), "listing")
-    return wire.Listed(raws, "listing", zone_id="z", parent_id="root")
+    raws = raw_items(msgspec.json.encode(items), "listing")
+    return Listed(raws, "listing", zone_id="z", parent_id="root")
 
 
 def merge(folder: Folder, said: Answer) -> Merged:
@@ -89,7 +90,8 @@ def test_a_half_entry_that_is_new_is_not_shown(folder: Folder) -> None:
     """Nobody reads a folder as an empty file; it appears once the service says what it is."""
     before = state(folder)
     merged = merge(folder, answer([*WHOLE, {"id": "4", "name": "new"}]))
-    assert (merged.unsure, state(folder)) == (1, before)
+    assert (merged.unsure, merged.unshown, state(folder)) == (1, 1, before)
+    assert merged.hidden["new"].unsure
     merge(folder, answer([*WHOLE, {"id": "4", "name": "new", "folder": True}]))
     assert folder.inode("new").is_folder
 

@@ -5,7 +5,8 @@ Unknown members are passed over; a missing, null or odd one takes a harmless val
 harmless (what it is called, whether it is a folder, a file's size) an item is `unsure`: who keeps a
 tree leaves alone what it knows of it.  An item that cannot be addressed is dropped with a warning
 rather than lose its neighbours: an entry without id, a zone without id or name.  Then an answer is
-not `complete`: what it does not name may be there all the same.
+not `complete`: what it does not name may be there all the same.  The names of such entries are
+taken, whatever has them.  An array in which nothing is an object is no answer at all.
 
 INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
 """
@@ -14,7 +15,7 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -77,13 +78,6 @@ class WireMessage(msgspec.Struct):
     said: dict[str, object]
 
 
-class RawEntry(msgspec.Struct, gc=False):
-    """A file or folder entry as it comes, unread but for its id; see `Listed`."""
-
-    id: object = None
-    raw: msgspec.Raw | bytes = b"null"
-
-
 WireT = TypeVar("WireT", WireEntry, WireZone, WireVersion)
 
 
@@ -121,7 +115,19 @@ def items_of(value: object, kind: type[WireT], doing: str) -> list[WireT]:
     """As `items`, for a value that is parsed already."""
     if not isinstance(value, list):
         raise BadAnswer(f"{doing}: the answer is not an array")
+    require_objects((isinstance(item, dict) for item in value), doing)
     return [msgspec.convert(item, kind) if isinstance(item, dict) else kind() for item in value]
+
+
+def require_objects(objects: Iterable[bool], doing: str) -> None:
+    """Raises BadAnswer where there are items, and none of them is an object."""
+    none_is = False
+    for is_object in objects:
+        if is_object:
+            return
+        none_is = True
+    if none_is:
+        raise BadAnswer(f"{doing}: nothing in the answer is an object")
 
 
 def version_items(value: object, fields: Mapping[str, str], doing: str) -> list[WireVersion]:
@@ -159,87 +165,6 @@ def member(value: object, path: str) -> object:
     return value
 
 
-def raw_items(body: bytes, doing: str) -> list[RawEntry]:
-    """As `items`, of entries: each is read only when it is asked for.
-
-    They refer to `body`, which stays in memory as long as one of them.
-    """
-    raws: Sequence[msgspec.Raw | bytes]
-    try:
-        raws = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        value = parse(body, doing)
-        if not isinstance(value, list):
-            raise BadAnswer(f"{doing}: the answer is not an array") from None
-        raws = [json.dumps(item).encode() for item in value]
-    return [RawEntry(_read(raw, _Id, doing).id, raw) for raw in raws]
-
-
-class Listed:
-    """The present entries of a folder, as they came: numbered, each id once, unread.
-
-    So many thousands of them take little more room than the answer did.
-    """
-
-    def __init__(
-        self, items: Iterable[RawEntry], doing: str, *, zone_id: str, parent_id: str
-    ) -> None:
-        found = {text(item.id): item.raw for item in items}
-        self.complete = found.pop("", None) is None
-        if not self.complete:
-            logger.warning("%s: items have no id", doing)
-        self.ids = list(found)
-        self._raws = list(found.values())
-        self._doing = doing
-        self._zone_id = zone_id
-        self._parent_id = parent_id
-        self._read: tuple[int, WireEntry] | None = None  # the last one
-
-    def said(self, number: int) -> bytes:
-        """Everything the service says of an entry."""
-        return bytes(self._raws[number])
-
-    def entry(self, number: int) -> Entry | None:
-        """The entry, or None where it is a deleted one."""
-        found = entry(self._wire(number), zone_id=self._zone_id, parent_id=self._parent_id)
-        return None if found is None or found.deleted else found
-
-    def unsure(self, number: int) -> bool:
-        """Whether the service does not really say what it is."""
-        return not _is_whole(self._wire(number))
-
-    def _wire(self, number: int) -> WireEntry:
-        if self._read is None or self._read[0] != number:
-            self._read = number, _read(self._raws[number], WireEntry, self._doing)
-        return self._read[1]
-
-    def entries(self) -> list[Entry]:
-        """All of them, read."""
-        found = (self.entry(number) for number in range(len(self.ids)))
-        return [each for each in found if each is not None]
-
-
-class _Id(msgspec.Struct, gc=False):
-    id: object = None
-
-
-_ReadT = TypeVar("_ReadT", _Id, WireEntry)
-
-
-def _read(raw: msgspec.Raw | bytes, kind: type[_ReadT], doing: str) -> _ReadT:
-    """One object; what is none is an empty one."""
-    try:
-        return _DECODERS[kind](raw)  # type: ignore[no-any-return]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        value = parse(bytes(raw), doing)
-        return msgspec.convert(value, kind) if isinstance(value, dict) else kind()
-
-
-_DECODERS: dict[type, Callable[[msgspec.Raw | bytes], Any]] = {
-    kind: msgspec.json.Decoder(kind).decode for kind in (_Id, WireEntry)
-}
-
-
 def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
     """The entry, or None where the id is missing; the keywords fill what is not told."""
     found_id = text(wire.id)
@@ -260,6 +185,7 @@ def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "")
         attributes=_attributes(wire.attributes),
         deleted=wire.deleted is True,
         revision=_revision(modified or text(wire.lastModified), size, author),
+        unsure=not is_whole(wire),
     )
 
 
@@ -268,7 +194,7 @@ def _revision(modified: int | str, size: int, author: str) -> Revision:
     return Revision(f"{modified}|{size}|{author}")
 
 
-def _is_whole(wire: WireEntry) -> bool:
+def is_whole(wire: WireEntry) -> bool:
     """Whether an entry tells what a tree needs: name, kind, size, whether it is there."""
     return (
         isinstance(wire.name, str)
@@ -304,7 +230,7 @@ def one_entry(
         wire.name = name
     if is_file and not isinstance(wire.folder, bool):
         wire.folder = False
-    if not _is_whole(wire):
+    if not is_whole(wire):
         raise BadAnswer(f"{doing}: the answer lacks an entry's name, kind or size")
     return found
 

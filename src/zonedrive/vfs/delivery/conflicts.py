@@ -88,9 +88,14 @@ class Conflicts:
         old, name = inode.name, self._copy_name(inode)
         with core.transaction():
             core.tree.move(inode, inode.parent, name)
-            theirs = self._show(found, inode.parent, old)
+            theirs = None if found.unsure else self._show(found, inode.parent, old)
             core.journal.conflicts.add(
-                Conflict(inode.ino, theirs.ino, found.modified_by, time.time_ns())
+                Conflict(
+                    inode.ino,
+                    inode.parent if theirs is None else theirs.ino,
+                    found.modified_by,
+                    time.time_ns(),
+                )
             )
             intent = core.journal.get(inode.ino)
             if intent is not None and inode.is_new and not inode.is_folder:

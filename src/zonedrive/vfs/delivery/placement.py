@@ -14,6 +14,7 @@ from zonedrive.tree.inode import ROOT, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
 from zonedrive.vfs.delivery.resolution import Resolution
+from zonedrive.vfs.delivery.reversal import FOR_GOOD, Reversal
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.listings.identity import claim
 from zonedrive.vfs.names.subtree import folders_below, is_below, let_go
@@ -31,6 +32,7 @@ class Placement:
         self._folders = folders
         self._conflicts = conflicts
         self._resolution = resolution
+        self._reversal = Reversal(core, folders)
 
     async def make(self, intent: Intent, inode: Inode) -> None:
         """Make a folder."""
@@ -96,7 +98,14 @@ class Placement:
         return found
 
     async def move(self, intent: Intent, inode: Inode) -> None:
-        """Rename, or move to another folder."""
+        """Rename, or move to another folder; where that is refused for good, take it back."""
+        try:
+            await self._move(intent, inode)
+        except FOR_GOOD as refused:
+            if not self._reversal.move(intent, inode, refused):
+                raise
+
+    async def _move(self, intent: Intent, inode: Inode) -> None:
         core = self._core
         parent = core.tree.get(inode.parent)
         if parent.remote_id is None:
@@ -130,6 +139,7 @@ class Placement:
         with core.transaction():
             self._moved(self._whose(doubt) or inode, parent.remote_id, entry, unchanged)
             core.journal.done(intent, place=True)
+        core.refusals.over(inode.zone, entry.id)
         reached(Place.MOVE_NOTED)
 
     async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[Doubt, Entry]:
@@ -159,6 +169,13 @@ class Placement:
 
     async def step_aside(self, intent: Intent, inode: Inode) -> None:
         """Leave the name to another; the move to the final one follows."""
+        try:
+            await self._step_aside(intent, inode)
+        except FOR_GOOD as refused:
+            if not self._reversal.move(intent, inode, refused):
+                raise
+
+    async def _step_aside(self, intent: Intent, inode: Inode) -> None:
         core = self._core
         above = inode.remote_parent or ""
         folder = core.tree.by_remote(inode.zone, above)
@@ -192,7 +209,13 @@ class Placement:
             core.tree.update(inode, revision=entry.revision)
 
     async def delete(self, intent: Intent, inode: Inode) -> None:
-        """Delete what was removed here."""
+        """Delete what was removed here; where that is refused for good, it stays."""
+        try:
+            await self._delete(intent, inode)
+        except FOR_GOOD as refused:
+            self._reversal.removal(intent, inode, refused)
+
+    async def _delete(self, intent: Intent, inode: Inode) -> None:
         core = self._core
         if inode.is_folder:
             changed = await self._others_in(inode)
@@ -206,21 +229,20 @@ class Placement:
                 if inode.is_folder
                 else "a file that was deleted here has a newer version on the service: it stays"
             )
-            with core.transaction():
-                core.tree.unlink(inode)
-                core.journal.drop(inode.ino)
-            self._folders.forget_all()
+            self._reversal.keep(inode, intent)
             return
         reached(Place.DELETE_ASKED)
         with contextlib.suppress(NotFound):
             await core.service.delete(inode.zone, inode.remote_id or "", folder=inode.is_folder)
         reached(Place.DELETE_DONE)
-        core.tree.settled.add(inode.zone, inode.remote_id or "")
+        deleted = inode.remote_id or ""
+        core.tree.settled.add(inode.zone, deleted)
         if inode.is_folder:
             await let_go(core, inode)
         with core.transaction():
             core.tree.unlink(inode)
             core.journal.drop(inode.ino)
+        core.refusals.over(inode.zone, deleted)
         reached(Place.DELETE_NOTED)
         core.discard_bytes(inode, intent)
         core.reap(inode)
@@ -260,10 +282,12 @@ class Placement:
         """Whether the service has something in that folder that was not seen here."""
         core = self._core
         try:
-            entries = await core.service.listing(folder.zone, folder.remote_id or "")
+            listed = await core.service.listed(folder.zone, folder.remote_id or "")
         except NotFound:
             return False
-        present = [entry for entry in entries if not entry.deleted]
+        if not listed.complete:
+            return True
+        present = listed.entries()
         known = core.tree.by_remotes(folder.zone, [entry.id for entry in present])
         if any(each.id not in known or known[each.id][1] != folder.ino for each in present):
             return True

@@ -167,6 +167,8 @@ class Resolution:
             if len(named) != 1:
                 return None
             found = named[0]
+            if found.unsure:
+                raise BadAnswer("the service does not say what it has under this name")
             other = core.tree.by_remote(doubt.zone, found.id)
             if other is not None and other is not inode and core.in_use(other):
                 return None  # somebody works with it here: it is a file of its own

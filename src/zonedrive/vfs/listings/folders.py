@@ -37,6 +37,8 @@ RESERVED = 2  # requests at once that are left to what programs wait for
 STALE_S = 1.0  # for so long the kernel may keep what is stale
 LARGE = 5000  # entries after whose listing it is worth while to give memory back
 RENEWED = 0.3  # of `refresh`: with less left a listing that is used is renewed in the background
+TOPS = 64  # zones whose tops are listed ahead
+LOOK_S = 0.2  # between two looks whether one may be
 TROUBLE_S = 5.0  # after a failure so long nothing is fetched ahead
 
 
@@ -66,6 +68,7 @@ class Folders:
         self._flights: dict[int, _Flight] = {}
         self._hidden: dict[int, dict[str, Entry]] = {}
         self._unsure: dict[int, int] = {}  # by ino, as last told
+        self._unshown: dict[int, int] = {}  # by ino, so many entries
         self._nursery: trio.Nursery | None = None
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
         self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
@@ -146,6 +149,22 @@ class Folders:
             if flight.error is not None:
                 raise flight.error
 
+    async def list_tops(self) -> None:
+        """Have the top of every zone listed that never was, one after the other.
+
+        So that one can be written into when the service goes away.  Nobody waits for this.
+        """
+        tree = self._core.tree
+        for zone in [*tree.inodes_in(ROOT)][:TOPS]:
+            if zone.kind is not Kind.ZONE or zone.listed:
+                continue
+            while self._spare() <= 0:
+                if self._core.service.link.state != "online":
+                    return
+                await trio.sleep(LOOK_S)
+            if zone.parent != NOWHERE and not zone.listed:
+                await self._flight(zone).landed.wait()
+
     def known_empty(self, folder: Inode) -> None:
         """A folder that we have just made ourselves holds nothing on the service."""
         self._asked_ns[folder.ino] = time.monotonic_ns()
@@ -162,6 +181,23 @@ class Folders:
     def hidden(self, folder: int, name: str) -> Entry | None:
         """The service's entry behind a new file of ours of the same name."""
         return self._hidden.get(folder, {}).get(name)
+
+    def notice(self) -> str:
+        """One line about entries that are there and cannot be shown, "" where there are none."""
+        tree = self._core.tree
+        unshown = {
+            ino: count
+            for ino, count in self._unshown.items()
+            if (folder := tree.find(ino)) is not None and folder.parent != NOWHERE
+        }
+        if not unshown:
+            return ""
+        first, more = min(unshown), len(unshown) - 1
+        return (
+            f"{sum(unshown.values())} entries in {tree.path(first)}"
+            f"{f' and {more} more folder(s)' if more else ''} are not shown: the service does not"
+            " say what they are; what is saved here under their names is kept beside them"
+        )
 
     def _age(self, ino: int) -> float:
         if ino not in self._asked_ns:
@@ -247,6 +283,13 @@ class Folders:
             log.warning("of %d entries of a folder the service does not say what they are;"
                         " what was known of them stays", merged.unsure)  # fmt: skip
         self._unsure[folder] = merged.unsure
+        if merged.unshown:
+            if merged.unshown != self._unshown.get(folder):
+                log.warning("%d entries of a folder cannot be shown: the service does not say what"
+                            " they are", merged.unshown)  # fmt: skip
+            self._unshown[folder] = merged.unshown
+        else:
+            self._unshown.pop(folder, None)
         self._hidden[folder] = merged.hidden
         core.announce(merged)
         if merged.changed:

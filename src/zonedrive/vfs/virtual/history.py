@@ -30,14 +30,14 @@ class Past:
     def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
         """`revision`: what the file was known to be when the service was asked, at `asked_s`."""
         self.versions = versions  # the newest first
-        self._revision = revision
+        self.revision = revision
         self._asked_s = asked_s
         self._took_s = _now_s() - asked_s
 
     def serves(self, revision: str, refresh_s: float) -> bool:
         """Whether nobody need be asked: as with listings, one that was slow to come for longer."""
         age_s = _now_s() - self._asked_s
-        return revision == self._revision and age_s < max(refresh_s, 2 * self._took_s)
+        return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
 
 
 class _Flight:
@@ -95,6 +95,16 @@ class Histories:
             return flight.result
         raise flight.result or AssertionError("a flight without an end")
 
+    async def asked(self, file: Inode) -> Sequence[Version]:
+        """The versions of a file, the newest first, as the service tells them now.
+
+        Raises the service's errors, NotSupported.
+        """
+        asked_s, revision = _now_s(), file.revision
+        versions = await self._core.service.versions(file.zone, file.remote_id or "")
+        self._told(file, Past(versions, revision, asked_s))
+        return versions
+
     async def _ask(self, file: Inode, past: Past | None) -> Past | Exception:
         zone, file_id, asked_s = file.zone, file.remote_id or "", _now_s()
         revision, versions = file.revision, None
@@ -110,11 +120,14 @@ class Histories:
             return wrong
         if versions is None:
             return past or AssertionError("nobody is patient for ever")
-        if versions and versions[0].revision != revision:
-            self._folders.forget(file.parent)  # whose listing must show what the history does
         told = Past(versions, revision, asked_s)
-        self._kept[zone, file_id] = told
+        self._told(file, told)
         return told
+
+    def _told(self, file: Inode, past: Past) -> None:
+        if past.versions and past.versions[0].revision != past.revision:
+            self._folders.forget(file.parent)  # whose listing must show what the history does
+        self._kept[file.zone, file.remote_id or ""] = past
 
 
 def _now_s() -> float:

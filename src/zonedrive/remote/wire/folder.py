@@ -1,0 +1,117 @@
+"""The listing of a folder, of which each entry is only read when it is asked for.
+
+So many thousands of entries take little more room and time than the answer did.  Must not know
+what a tree makes of them.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from zonedrive.errors import BadAnswer
+from zonedrive.model import Entry
+from zonedrive.remote.wire.entries import WireEntry, entry, is_whole, parse, require_objects
+from zonedrive.remote.wire.members import text
+
+logger = logging.getLogger(__name__)
+
+OBJECT = ord("{")  # what one begins with
+
+
+class RawEntry(msgspec.Struct, gc=False):
+    """A file or folder entry as it comes, unread but for its id; see `Listed`."""
+
+    id: object = None
+    raw: msgspec.Raw | bytes = b"null"
+
+
+def raw_items(body: bytes, doing: str) -> list[RawEntry]:
+    """As `items`, of entries: each is read only when it is asked for.
+
+    They refer to `body`, which stays in memory as long as one of them.
+    """
+    raws: Sequence[msgspec.Raw | bytes]
+    try:
+        raws = msgspec.json.decode(body, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = parse(body, doing)
+        if not isinstance(value, list):
+            raise BadAnswer(f"{doing}: the answer is not an array") from None
+        raws = [json.dumps(item).encode() for item in value]
+    require_objects((memoryview(raw)[0] == OBJECT for raw in raws), doing)
+    return [RawEntry(_read(raw, _Id, doing).id, raw) for raw in raws]
+
+
+class Listed:
+    """The present entries of a folder, as they came: numbered, each id once, unread."""
+
+    def __init__(
+        self, items: Iterable[RawEntry], doing: str, *, zone_id: str, parent_id: str
+    ) -> None:
+        items = list(items)
+        nameless = [item.raw for item in items if not text(item.id)]
+        found = {name: item.raw for item in items if (name := text(item.id))}
+        self.complete = not nameless
+        if nameless:
+            logger.warning("%s: items have no id", doing)
+        wires = [_read(raw, WireEntry, doing) for raw in nameless]
+        self.strangers = [
+            Entry(id="", zone_id=zone_id, parent_id=parent_id, name=text(wire.name), folder=False,
+                  unsure=True)
+            for wire in wires
+            if wire.deleted is not True
+        ]  # fmt: skip
+        """What has no id, so that nothing but its name, if it has one, is of use."""
+        self.ids = list(found)
+        self._raws = list(found.values())
+        self._doing = doing
+        self._zone_id = zone_id
+        self._parent_id = parent_id
+        self._read: tuple[int, WireEntry] | None = None  # the last one
+
+    def said(self, number: int) -> bytes:
+        """Everything the service says of an entry."""
+        return bytes(self._raws[number])
+
+    def entry(self, number: int) -> Entry | None:
+        """The entry, or None where it is a deleted one."""
+        found = entry(self._wire(number), zone_id=self._zone_id, parent_id=self._parent_id)
+        return None if found is None or found.deleted else found
+
+    def unsure(self, number: int) -> bool:
+        """Whether the service does not really say what it is."""
+        return not is_whole(self._wire(number))
+
+    def _wire(self, number: int) -> WireEntry:
+        if self._read is None or self._read[0] != number:
+            self._read = number, _read(self._raws[number], WireEntry, self._doing)
+        return self._read[1]
+
+    def entries(self) -> list[Entry]:
+        """All of them, read, but for `strangers`."""
+        found = (self.entry(number) for number in range(len(self.ids)))
+        return [each for each in found if each is not None]
+
+
+class _Id(msgspec.Struct, gc=False):
+    id: object = None
+
+
+_ReadT = TypeVar("_ReadT", _Id, WireEntry)
+
+
+def _read(raw: msgspec.Raw | bytes, kind: type[_ReadT], doing: str) -> _ReadT:
+    """One object; what is none is an empty one."""
+    try:
+        return _DECODERS[kind](raw)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = parse(bytes(raw), doing)
+        return msgspec.convert(value, kind) if isinstance(value, dict) else kind()
+
+
+_DECODERS: dict[type, Callable[[msgspec.Raw | bytes], Any]] = {
+    kind: msgspec.json.Decoder(kind).decode for kind in (_Id, WireEntry)
+}

@@ -1,0 +1,84 @@
+"""Entries of which the service does not say what they are: not shown, and never written over."""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.meddler import Answer, Meddler
+from tests.harness.waiting import eventually
+
+Item = dict[str, Any]
+ODD: dict[str, Callable[[Item], Item]] = {
+    "size-null": lambda item: item | {"size": None},
+    "size-negative": lambda item: item | {"size": -1},
+    "size-missing": lambda item: {k: v for k, v in item.items() if k != "size"},
+    "size-text": lambda item: item | {"size": "large"},
+    "kind-missing": lambda item: {k: v for k, v in item.items() if k != "folder"},
+    "kind-null": lambda item: item | {"folder": None},
+    "id-missing": lambda item: {k: v for k, v in item.items() if k != "id"},
+}
+THEIRS, MINE = b"theirs", b"mine, "  # of one length
+
+
+def odd(answer: Answer) -> None:
+    """The listing is odd about what has an odd name."""
+    items = json.loads(answer.body)
+    answer.say([ODD[item["name"]](item) if item["name"] in ODD else item for item in items])
+
+
+def test_a_name_that_cannot_be_shown_is_not_written_over(
+    meddled: Mounted, meddler: Meddler
+) -> None:
+    """What is saved under it is kept beside it, the person is told; later it is there as it was."""
+    meddled.allow("no id", "do(es)? not say what they are", "took a name in between")
+    meddler.about = lambda asked: asked.method == "GET" and "/folder/" in asked.path
+    meddler.mood = odd
+    for name in ODD:
+        meddled.zone.write(name, THEIRS)
+
+    def notice() -> str:
+        os.listdir(meddled.root)
+        return str(meddled.status().get("notice", ""))
+
+    said = f"{len(ODD)} entries in {meddled.root.name} are not shown"
+    eventually(lambda: said in notice(), what="it is said that some are not shown")
+    assert said in meddled.machine.done("status")
+    for name in ODD:
+        path = meddled.root / name
+        assert not path.exists()
+        path.write_bytes(MINE)
+    ended = meddled.machine.run("sync", "--timeout", "30")
+    assert ended.returncode == 0
+    copies = json.loads(meddled.machine.done("conflicts", "--json"))
+    assert len(copies) == len(ODD)
+    for name in ODD:
+        assert f"{name} (conflict" in ended.stdout
+        assert meddled.zone.read(name) == THEIRS
+        assert len(meddled.zone.versions(name)) == 1
+    assert list(meddled.zone.tree().values()).count(MINE) == len(ODD)
+    meddler.mood = lambda answer: None
+    for name in ODD:
+        eventually((meddled.root / name).exists, what="it shows once the service says what it is")
+        assert (meddled.root / name).read_bytes() == THEIRS
+    eventually(lambda: not notice(), what="nothing is hidden any more")
+
+
+@pytest.mark.parametrize("items", [[1, 2], [None], ["notes.txt"]], ids=str)
+def test_a_listing_of_no_entries_at_all_is_an_error(
+    meddled: Mounted, meddler: Meddler, items: list[object]
+) -> None:
+    """A folder whose listing is nonsense cannot be read; it is not an empty one."""
+    meddled.zone.make_folder("new")
+    meddled.zone.write("new/file", b"there\n")
+    folder = meddled.root / "new"
+    meddler.about = lambda asked: asked.path.endswith(meddled.zone.entry_id("new"))
+    meddler.mood = lambda answer: answer.say(items)
+    eventually(lambda: "new" in {each.name for each in meddled.root.iterdir()}, what="it shows")
+    with pytest.raises(OSError, match=r"Input/output|Remote I/O"):
+        list(folder.iterdir())
+    meddler.mood = lambda answer: None
+    assert [each.name for each in folder.iterdir()] == ["file"]

@@ -1,0 +1,145 @@
+"""What the service refuses to remove or to rename is here again, and said once."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+NOTES = world.SEED["notes.txt"]
+ENTRIES = "/api/sandbox/zones/[^/]+/entries/"
+
+
+@contextmanager
+def refusing(mounted: Mounted, status: int, method: str) -> Iterator[None]:
+    """The service refuses removals (DELETE) or renames (PUT), until the end."""
+    mounted.allow("refused")
+    with mounted.deployment.faulty(status=status, method=method, path=ENTRIES):
+        yield
+
+
+def told_once(mounted: Mounted, *words: str) -> None:
+    """`status` says it until `sync` does, with 1; then all is well."""
+    eventually(lambda: "notice" in mounted.status(), what="the refusal came")
+    said = mounted.status()["notice"]
+    ended = mounted.machine.run("sync", "--timeout", "20")
+    assert ended.returncode == 1
+    for word in words:
+        assert word in said
+        assert word in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert mounted.machine.run("sync", "--timeout", "20").returncode == 0
+    found = mounted.status()
+    assert "notice" not in found
+    assert (found["uploads"], found["outbox"]["failed"]) == ([], 0)
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_file_whose_removal_is_refused_is_here_again(mounted: Mounted, status: int) -> None:
+    """With its bytes and its history; and a removal that is not refused goes through later."""
+    path, entry = mounted.root / "notes.txt", mounted.zone.entry_id("notes.txt")
+    with refusing(mounted, status, "DELETE"):
+        path.unlink()
+        assert not path.exists()
+        told_once(mounted, "notes.txt: it could not be removed", f"HTTP {status}")
+    assert path.read_bytes() == NOTES
+    assert os.getxattr(path, "user.zonedrive.id").decode() == entry
+    path.unlink()
+    mounted.sync()
+    assert mounted.zone.find("notes.txt") is None
+
+
+def test_a_tree_whose_removal_is_refused_is_here_again(mounted: Mounted) -> None:
+    """Entry by entry, as a shell removes it: every file, and every folder that it was in."""
+    before = mounted.zone.tree("docs")
+    folder = mounted.root / "docs"
+    mounted.allow("a folder that was removed here holds something")
+    with refusing(mounted, 403, "DELETE"):
+        for path in sorted(folder.rglob("*"), reverse=True):
+            (path.rmdir if path.is_dir() else path.unlink)()
+        folder.rmdir()
+        assert not folder.exists()
+        ended = mounted.machine.run("sync", "--timeout", "30")
+        assert ended.returncode == 1
+        assert "docs" in ended.stderr
+        eventually(lambda: mounted.machine.run("sync").returncode == 0, what="it was said once")
+    assert {
+        f"docs/{path.relative_to(folder)}": None if path.is_dir() else path.read_bytes()
+        for path in folder.rglob("*")
+    } == before
+    assert mounted.zone.tree("docs") == before
+
+
+def test_a_new_file_in_the_place_of_one_that_stays_is_kept_beside_it(mounted: Mounted) -> None:
+    """Moved into the trash as itself, so that nobody takes over its history."""
+    path = mounted.root / "notes.txt"
+    with refusing(mounted, 403, "DELETE"):
+        path.rename(mounted.path / f".Trash-{os.getuid()}/files/notes.txt")
+        path.write_bytes(b"another\n")
+        mounted.allow("took a name")
+        told_once(mounted, "notes.txt: it could not be removed")
+    assert path.read_bytes() == NOTES
+    assert mounted.zone.read("notes.txt") == NOTES
+    (copy,) = (each for each in mounted.root.iterdir() if "conflict" in each.name)
+    assert copy.read_bytes() == b"another\n"
+    mounted.sync()
+    assert mounted.zone.read(copy.name) == b"another\n"
+
+
+def test_a_refused_rename_goes_back(mounted: Mounted) -> None:
+    """What was written to it meanwhile is a version under its former name; nothing is lost."""
+    path, new = mounted.root / "notes.txt", mounted.root / "renamed.txt"
+    entry = mounted.zone.entry_id("notes.txt")
+    with refusing(mounted, 403, "PUT"):
+        path.rename(new)
+        with new.open("ab") as file:
+            file.write(b"more\n")
+        told_once(mounted, "notes.txt: 'renamed.txt' has its former name again", "HTTP 403")
+        assert not new.exists()
+        assert path.read_bytes() == NOTES + b"more\n"
+    assert mounted.zone.read("notes.txt") == NOTES + b"more\n"
+    assert mounted.zone.entry_id("notes.txt") == entry
+
+
+def test_names_whose_exchange_is_refused_are_as_they_were(mounted: Mounted) -> None:
+    """Also in a row of renames, of which the last had to wait for the first."""
+    first, second = mounted.root / "notes.txt", mounted.root / "docs/report.md"
+    with refusing(mounted, 403, "PUT"):
+        second.rename(mounted.root / "third")
+        first.rename(second)
+        eventually(lambda: "notice" in mounted.status(), what="the refusal came")
+        assert mounted.machine.run("sync", "--timeout", "30").returncode == 1
+        eventually(lambda: mounted.machine.run("sync").returncode == 0, what="it was said once")
+    assert first.read_bytes() == NOTES
+    assert second.read_bytes() == world.SEED["docs/report.md"]
+    assert not (mounted.root / "third").exists()
+
+
+def test_where_the_former_name_is_in_use_a_refused_rename_waits(mounted: Mounted) -> None:
+    """It is a failure that stays in sight, and goes through once it is allowed."""
+    path, new = mounted.root / "big.bin", mounted.root / "renamed.bin"
+    with refusing(mounted, 403, "PUT"):
+        path.rename(new)
+        path.mkdir()
+        ended = mounted.machine.run("sync", "--timeout", "20")
+        assert ended.returncode == 1
+        assert "renamed.bin" in ended.stderr
+        assert path.is_dir()
+        with pytest.raises(OSError, match=os.strerror(errno.EISDIR)):
+            path.read_bytes()
+        assert new.read_bytes() == world.SEED["big.bin"]
+    mounted.sync()
+    assert mounted.zone.read("renamed.bin") == world.SEED["big.bin"]
+
+
+def test_after_a_refused_removal_nothing_hinders_a_logoff(mounted: Mounted) -> None:
+    """There is nothing left that would have to be sent."""
+    with refusing(mounted, 403, "DELETE"):
+        (mounted.root / "notes.txt").unlink()
+        mounted.machine.done("logoff", "--timeout", "30")
+    assert mounted.zone.read("notes.txt") == NOTES

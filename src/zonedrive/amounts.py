@@ -37,6 +37,11 @@ def unsent(left: Mapping[str, int]) -> str:
     return " and ".join(said)
 
 
+def saved(number: int) -> str:
+    """What a damaged database left behind without a name: only this machine has it."""
+    return f"{count(number, 'file')} in lost+found {verb(number)} only on this machine"
+
+
 def verb(number: int) -> str:
     """What comes after so many."""
     return "is" if number == 1 else "are"

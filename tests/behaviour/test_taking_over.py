@@ -8,6 +8,7 @@ from tests.harness import world
 from tests.harness.machine import Mounted
 
 NAME = "Gehaltsliste der Geschäftsführung.txt"
+ONLY_HERE = "1 file in lost+found is only on this machine"
 
 
 def log_on(mounted: Mounted, name: str, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -91,7 +92,7 @@ def test_a_logon_that_is_lost_from_the_disk(mounted: Mounted) -> None:
 
 
 def test_files_that_lost_their_names_are_not_destroyed_unseen(mounted: Mounted) -> None:
-    """Neither by a logoff nor by another user: they are on this machine alone."""
+    """Neither by a logoff nor by another user, and never called safe: they are here alone."""
     machine = mounted.machine
     mounted.allow("offline", "reach", "damaged", "missing", "lost")
     list(mounted.root.iterdir())
@@ -100,9 +101,15 @@ def test_files_that_lost_their_names_are_not_destroyed_unseen(mounted: Mounted) 
         mounted.unmount("--timeout", "0")
     for each in machine.state.glob("tree.db*"):
         each.unlink()
+    here = str(mounted.path)
     for mount in (None, mounted.mount, mounted.unmount):
         if mount is not None:
             mount()
+        for asked in ([], [here]) if mounted.is_mounted() else ([],):
+            assert machine.done("status", *asked).startswith(ONLY_HERE)
+            ended = machine.run("sync", *asked)
+            assert ended.returncode == 1 and len(ended.stderr.splitlines()) == 1
+            assert ONLY_HERE in ended.stderr and "copy out of it what you need" in ended.stderr
         ended = machine.run("logoff")
         assert ended.returncode == 1 and "1 file in lost+found is only on this" in ended.stderr
     assert "1 file in lost+found of alice" in log_on(mounted, "bob").stderr

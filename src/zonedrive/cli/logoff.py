@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from zonedrive.amounts import saved
 from zonedrive.cli import control, show
 from zonedrive.cli.exits import NOT_LOGGED_ON
 from zonedrive.cli.options import account_option, timeout_option
@@ -76,8 +77,7 @@ def _require_none_lost(lost: int) -> None:
     """Raise ZonedriveError where there are files in lost+found."""
     if lost:
         raise ZonedriveError(
-            f"{show.count(lost, 'file')} in lost+found {'is' if lost == 1 else 'are'} only on this"
-            " machine",
+            saved(lost),
             remedy="mount and copy what you need from there, or drop it with --discard",
         )
 

@@ -7,7 +7,7 @@ INVARIANT: the first line answers whether all that was written is on the service
 
 from typing import TYPE_CHECKING, Any
 
-from zonedrive.amounts import unsent, verb
+from zonedrive.amounts import saved, unsent, verb
 from zonedrive.cli.show import NARROW, amount, count, grid, width, words
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def verdict(found: dict[str, Any], *, part: bool) -> str:
         if len(staying) == 1:
             return f"{staying[0]['path']} {staying[0]['what']}"
         return f"{len(staying)} of these stay on this machine"
+    if not waiting and (lost := found.get("lost", 0)):
+        return saved(lost)
     if not waiting:
         return f"everything{' there' if part else ''} is on the service"
     # Who looks without a daemon cannot tell, and one that has ended knew of more.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from zonedrive.amounts import unsent
+from zonedrive.amounts import saved, unsent
 from zonedrive.cli.show import complain, count, line
 from zonedrive.daemon.protocol import Message
 from zonedrive.fuse import mountpoint
@@ -25,6 +25,10 @@ PROGRAMS = 2
 
 HELD_SECONDS = 3.0
 """A program that has a file open for longer is told: nothing ends by itself before it closes it."""
+
+
+SAVED = "copy out of it what you need, then remove it there"
+"""What to do about what is in lost+found."""
 
 
 class Way:
@@ -85,6 +89,8 @@ def tell(last: Message) -> None:
         line(f"was deleted on the service, sent as a new file: {new}")
     _each("failed; see 'zonedrive status'", last["failed"])
     _each("of those asked for stay on this machine", last.get("stays", []))
+    if last.get("lost"):
+        complain(f"{saved(last['lost'])}; {SAVED}")
     if last["exit"] and last["left"]["files"] > len(last["failed"]):
         reason = f": {last['reason']}" if last["reason"] else ""
         remedy = f"; {last['remedy']}" if last.get("remedy") else ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zonedrive.amounts import saved
 from zonedrive.cli import control, overview, sending
 from zonedrive.cli.live import View
 from zonedrive.cli.options import Seconds, json_option, some_account_option
@@ -226,8 +227,11 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
 
 
 def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
-    """Without a mount nothing is sent: say how much waits.  Raises ZonedriveError if any does."""
-    from zonedrive.daemon.backlog import at_rest
+    """Without a mount nothing is sent: say how much waits, or was saved from damage.
+
+    Raises ZonedriveError if any does or was, or there was no mount.
+    """
+    from zonedrive.daemon.backlog import at_rest, lost
     from zonedrive.daemon.remains import hindrance
 
     rest = at_rest(paths)
@@ -237,8 +241,16 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
             raise ZonedriveError(
                 f"the mount has ended: {waits}; kept here, uploads go on at the next mount"
             ) from ended
+        if saved_ones := lost(paths):
+            raise ZonedriveError(
+                f"the mount has ended: {saved(saved_ones)}", remedy=f"mount, {sending.SAVED}"
+            ) from ended
         return
     if rest.files:
         remedy = hindrance(paths) or ended.remedy
         raise ZonedriveError(f"{ended.message}: {waits}", remedy=remedy) from ended
+    if saved_ones := lost(paths):
+        raise ZonedriveError(
+            f"{ended.message}: {saved(saved_ones)}", remedy=f"{ended.remedy}, {sending.SAVED}"
+        ) from ended
     raise ended

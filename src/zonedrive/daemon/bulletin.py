@@ -11,7 +11,7 @@ from functools import partial
 
 import trio
 
-from zonedrive.amounts import amount, count, unsent, verb
+from zonedrive.amounts import amount, count, saved, unsent, verb
 from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.racing import first
 from zonedrive.remote.link import Link
@@ -32,6 +32,7 @@ class Bulletin:
     ) -> None:
         """`command` gives what a person types to log on again."""
         self._notifier, self._link, self._report, self._command = notifier, link, report, command
+        self._lost = 0  # when that could last be told
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -50,6 +51,7 @@ class Bulletin:
 
     def line(self) -> str:
         """State, and what is not on the service yet."""
+        self._lost = self._report.lost()
         return f"{self._state()}; {self._outbox()}"
 
     def end(self) -> str:
@@ -65,7 +67,7 @@ class Bulletin:
     def _outbox(self) -> str:
         work = self._report.work()
         if not work["files"]:
-            return "everything is on the service"
+            return self._rest()
         changes = work.get("changes", 0)
         parts = []
         if files := work["files"] - changes:
@@ -79,10 +81,14 @@ class Bulletin:
             parts.append(f"{work['failed']} refused, see zonedrive status")
         return ", ".join(parts)
 
+    def _rest(self) -> str:
+        """Of what was written when nothing waits."""
+        return saved(self._lost) if self._lost else "everything is on the service"
+
     def _left(self) -> str:
         left = self._report.left()
         if not left["files"]:
-            return "everything is on the service"
+            return self._rest()
         return (
             f"{unsent(left)} {verb(left['files'])} not on the service yet; kept here, uploads go on"
             " at the next mount"

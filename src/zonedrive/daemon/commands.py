@@ -182,13 +182,16 @@ class Commands:
         """Wait until what is under `paths` is on the service.
 
         Files with a name of `local_only` are no matter in a folder: there are always some, as
-        editors make them.  Who asks for one by its path is told that it `stays`, which is no 0.
+        editors make them.  Who asks for one by its path is told that it `stays`, which is no 0;
+        nor is what is `lost`.
         """
         places = await self._places(request)
         roots = [ROOT] if places is None else _inos(places)
         answer = await self._sync(roots, _timeout(request), say)
         stays = [{"path": one.path, "error": one.stays} for one in places or () if one.stays]
-        return {**answer, "exit": answer["exit"] or (1 if stays else 0), "stays": stays}
+        lost = self._parts.files.report.lost(roots)
+        code = answer["exit"] or (1 if stays or lost else 0)
+        return {**answer, "exit": code, "stays": stays, "lost": lost}
 
     async def _sync(self, roots: list[int], timeout: float | None, say: Say) -> Message:
         report, link = self._parts.files.report, self._parts.service.link

@@ -13,7 +13,7 @@ from zonedrive import config
 from zonedrive.config import Settings
 from zonedrive.daemon import remains
 from zonedrive.daemon.answers import zone_objects
-from zonedrive.daemon.backlog import at_rest
+from zonedrive.daemon.backlog import at_rest, lost
 from zonedrive.daemon.build import build, connect
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.trash import Trash
@@ -43,6 +43,8 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
             _raise_with_backlog(paths, wrong)
             raise
         found = remains.status(paths, settings)
+        if most is not None:
+            found["lost"] = lost(paths)
     return {
         "account": paths.account,
         "base_url": account.base_url,

@@ -50,7 +50,8 @@ class Report:
 
         `under` limits the uploads to what is in these folders; of those at most `most` are given,
         the most urgent ones, while `outbox` counts all.  This is for people, who are also told
-        `change` of each, and in the outbox `files`: how many have bytes that are only here.
+        `change` of each, in the outbox `files`: how many have bytes that are only here, and
+        `lost`, as `lost` counts them.
         """
         core = self._core
         intents = self._below(under)
@@ -81,7 +82,16 @@ class Report:
             "cache": {"bytes": core.cache.usage(), "limit": core.cache.limit},
             "tree": {"entries": entries, "folders": folders},
             **({"notice": said} if (said := self._notice()) else {}),
+            **({} if most is None else {"lost": self.lost(under)}),
         }
+
+    def lost(self, under: Iterable[int] | None = None) -> int:
+        """How many files lost their names: never sent, and not on the service.
+
+        They are at the top of the mount: 0 where `under` is something else.  Those who ask for
+        one of them by its path are told by `Place.stays`.
+        """
+        return losses.count(self._core) if under is None or ROOT in under else 0
 
     def _notice(self) -> str:
         said = [losses.notice(self._core), self._taken_back(), self._folders.notice()]

@@ -61,6 +61,7 @@ def waiting(number: int, **every: object) -> dict[str, Any]:
         (waiting(3) | {"outbox": EMPTY | {"pending": 2, "failed": 1, "bytes": 9}},
          "3 files (9 bytes) are only on this machine, 1 of them refused"),
         (IDLE | {"mountpoint": None, "state": "offline"}, "everything is on the service"),
+        (IDLE | {"lost": 1}, "1 file in lost+found is only on this machine"),
     ],
 )  # fmt: skip
 def test_the_first_line_says_whether_it_is_safe(

@@ -44,6 +44,10 @@ class Outbox:
         """As the report has it."""
         return self.now
 
+    def lost(self) -> int:
+        """As the report has it."""
+        return self.now.get("lost", 0)
+
     def become(self, **numbers: int) -> None:
         """Something happens."""
         self.now = self.now | numbers
@@ -135,3 +139,12 @@ async def test_a_removal_is_no_file_to_upload() -> None:
     mount.outbox.become(files=1, changes=1, bytes=0)
     assert "file" not in mount.bulletin.line()
     assert "file" not in mount.bulletin.end()
+
+
+async def test_what_was_saved_from_damage_is_not_called_safe() -> None:
+    """Not while it is mounted, nor in the last line."""
+    mount = Watched()
+    mount.outbox.become(lost=2)
+    said = "2 files in lost+found are only on this machine"
+    assert mount.bulletin.line() == f"online; {said}"
+    assert mount.bulletin.end() == f"unmounted; {said}"

@@ -47,6 +47,7 @@ class Report:
     def __init__(self) -> None:
         self.uploads: list[dict[str, Any]] = []
         self.conflicted: list[dict[str, Any]] = []
+        self.saved = 0
         self.done = trio.Event()
         self.roots: list[list[int]] = []
 
@@ -59,6 +60,9 @@ class Report:
 
     def held(self, under: list[int], most: int) -> list[str]:
         return [one["path"] for one in self.uploads if one.get("held")][:most]
+
+    def lost(self, under: list[int]) -> int:
+        return self.saved if ROOT in under else 0
 
     async def sync(self, under: list[int], timeout: float | None) -> dict[str, Any]:
         self.roots.append(under)
@@ -198,6 +202,16 @@ async def test_sync_of_what_stays_here_is_no_success(daemon: Daemon) -> None:
     answer = await daemon.ask("sync", paths=["Zone/a.txt", "Zone/a.swp"])
     assert answer["exit"] == 1
     assert answer["stays"] == [{"path": "Zone/a.swp", "error": "stays on this machine"}]
+
+
+async def test_sync_beside_what_lost_its_name_is_no_success(daemon: Daemon) -> None:
+    """Only this machine has it, and nothing sends it; elsewhere it is no matter."""
+    daemon.report.saved = 2
+    daemon.report.done.set()
+    answer = await daemon.ask("sync")
+    assert (answer["exit"], answer["lost"]) == (1, 2)
+    answer = await daemon.ask("sync", paths=["Zone/a.txt"])
+    assert (answer["exit"], answer["lost"]) == (0, 0)
 
 
 async def test_sync_tells_what_was_refused(daemon: Daemon) -> None:

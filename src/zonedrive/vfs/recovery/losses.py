@@ -49,16 +49,21 @@ def notice(core: Core) -> str:
     """One line about damage that a person should know of, "" where there is none."""
     if salvage.doubted(core.database.path):
         return "the database of names is damaged: unmount and mount again, that mends it"
-    folder = core.tree.child(ROOT, LOST_FOUND)
-    if folder is None or folder.kind is Kind.ZONE:
-        return ""
-    count = len(core.tree.numbers_in(folder.ino))
-    if not count:
+    number = count(core)
+    if not number:
         return ""
     return (
-        f"{count} file(s) lost their names when the database was damaged:"
+        f"{number} file(s) lost their names when the database was damaged:"
         f" copy what you need from {LOST_FOUND}, then delete it there"
     )
+
+
+def count(core: Core) -> int:
+    """How many files are in lost+found: only this machine has them, and nothing sends them."""
+    folder = core.tree.child(ROOT, LOST_FOUND)
+    if folder is None or folder.kind is Kind.ZONE:
+        return 0
+    return len(core.tree.numbers_in(folder.ino))
 
 
 def _forget_homeless(core: Core) -> None:

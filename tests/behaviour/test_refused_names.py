@@ -16,10 +16,10 @@ ENTRIES = "/api/sandbox/zones/[^/]+/entries/"
 
 
 @contextmanager
-def refusing(mounted: Mounted, status: int, method: str) -> Iterator[None]:
-    """The service refuses removals (DELETE) or renames (PUT), until the end."""
+def refusing(mounted: Mounted, status: int, method: str, entry: str = "") -> Iterator[None]:
+    """The service refuses removals (DELETE) or renames (PUT), of one entry or all."""
     mounted.allow("refused")
-    with mounted.deployment.faulty(status=status, method=method, path=ENTRIES):
+    with mounted.deployment.faulty(status=status, method=method, path=ENTRIES + entry):
         yield
 
 
@@ -118,6 +118,64 @@ def test_names_whose_exchange_is_refused_are_as_they_were(mounted: Mounted) -> N
     assert first.read_bytes() == NOTES
     assert second.read_bytes() == world.SEED["docs/report.md"]
     assert not (mounted.root / "third").exists()
+
+
+@pytest.mark.parametrize("refused", ["notes.txt", "docs/report.md"])
+def test_of_an_exchange_of_which_one_half_is_refused_nothing_keeps_a_name_that_nobody_gave(
+    mounted: Mounted, refused: str
+) -> None:
+    """Whichever of the two made way for the other on the service."""
+    first, second = mounted.root / "notes.txt", mounted.root / "docs/report.md"
+    before = mounted.zone.tree()
+    with refusing(mounted, 403, "PUT", mounted.zone.entry_id(refused)):
+        first.rename(mounted.root / "third")
+        second.rename(first)
+        (mounted.root / "third").rename(second)
+        assert mounted.machine.run("sync", "--timeout", "30").returncode == 1
+    mounted.sync()
+    assert mounted.zone.tree() == before
+    assert first.read_bytes() == NOTES
+    assert second.read_bytes() == world.SEED["docs/report.md"]
+    assert not (mounted.root / "third").exists()
+
+
+def test_a_refused_move_out_of_a_folder_that_was_removed_since_does_not_go_back_into_it(
+    mounted: Mounted,
+) -> None:
+    """Or it would be removed with that one."""
+    inner, outer = mounted.root / "docs/2026/q1.csv", mounted.root / "q1.csv"
+    trash = mounted.path / f".Trash-{os.getuid()}/files"
+    mounted.allow("refused", "holds something")
+    mounted.deployment.fault(status=503, method="DELETE", path=ENTRIES)
+    mounted.deployment.fault(status=403, method="PUT", path=ENTRIES)
+    inner.rename(outer)
+    (mounted.root / "docs").rename(trash / "docs")
+    eventually(lambda: mounted.status()["outbox"]["failed"], what="the move was refused")
+    assert outer.read_bytes() == world.SEED["docs/2026/q1.csv"]
+    mounted.deployment.heal()
+    mounted.sync()
+    assert outer.read_bytes() == world.SEED["docs/2026/q1.csv"]
+    assert mounted.zone.read("q1.csv") == world.SEED["docs/2026/q1.csv"]
+
+
+def test_folders_that_would_go_back_into_each_other_stay_in_reach(mounted: Mounted) -> None:
+    """Refused, they stay where they were brought, and go there once it is allowed."""
+    root = mounted.root
+    for path in ("far", "far/deep", "far/deep/x", "near", "near/y", "top"):
+        (root / path).mkdir()
+    mounted.sync()
+    with refusing(mounted, 403, "PUT"):
+        (root / "far/deep/x").rename(root / "top/x")
+        (root / "near/y").rename(root / "far/deep/x")
+        (root / "far/deep").rename(root / "near/y")
+        (root / "far").rename(root / "top/x/far")
+        assert mounted.machine.run("sync", "--timeout", "20").returncode == 1
+        assert (root / "near/y/x").is_dir()
+        assert (root / "top/x/far").is_dir()
+    mounted.sync()
+    assert {path for path in mounted.zone.tree() if path.startswith(("top", "near", "far"))} == {
+        "top", "top/x", "top/x/far", "near", "near/y", "near/y/x"
+    }  # fmt: skip
 
 
 def test_where_the_former_name_is_in_use_a_refused_rename_waits(mounted: Mounted) -> None:

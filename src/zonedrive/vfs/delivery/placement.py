@@ -14,7 +14,7 @@ from zonedrive.tree.inode import ROOT, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
 from zonedrive.vfs.delivery.resolution import Resolution
-from zonedrive.vfs.delivery.reversal import FOR_GOOD, Reversal
+from zonedrive.vfs.delivery.reversal import FOR_GOOD, Reversal, aside_name
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.listings.identity import claim
 from zonedrive.vfs.names.subtree import folders_below, is_below, let_go
@@ -182,7 +182,7 @@ class Placement:
         if folder is None or core.journal.get(folder.ino) is not None:
             zone = next(each for each in core.tree.inodes_in(ROOT) if each.zone == inode.zone)
             above = zone.remote_id or ""
-        name = f".zonedrive-{inode.ino}-{intent.seq}"
+        name = aside_name(inode.ino, intent.seq)
         unchanged = await self._is_unchanged(intent, inode)
         if core.overtaken(intent):
             return

@@ -4,19 +4,20 @@ Trying for ever would hide what the service has, and be a failure for ever.  Wha
 service is away, somebody holds a lock) is not refused for good: such a change waits.
 
 INVARIANT: nothing that is only here is lost: bytes that wait are sent under the former name.
+INVARIANT: what goes back is in reach afterwards: not in a folder that was removed, nor in itself.
 INVARIANT: each change that was taken back is a `Refusal`, for a person to be told of.
 """
 
 import logging
+import re
 
 from zonedrive.errors import Forbidden, NotSupported, Rejected, ZonedriveError
-from zonedrive.outbox.journal import Intent
-from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.outbox.journal import Intent, due_in
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.tree.names import fits, safe
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.invalidation import EntryChanged
 from zonedrive.vfs.listings.folders import Folders
-from zonedrive.vfs.names.subtree import is_below
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,17 @@ FOR_GOOD = (Forbidden, Rejected, NotSupported)
 
 Way = dict[int, tuple[Inode, Inode, str]]
 """By number: an inode, and the folder and the name it goes back to."""
+
+_ASIDE = re.compile(r"\.zonedrive-\d+-\d+")
+
+
+def aside_name(ino: int, seq: int) -> str:
+    """What an entry is called on the service while another one takes its place."""
+    return f".zonedrive-{ino}-{seq}"
+
+
+def _is_aside(inode: Inode) -> bool:
+    return bool(_ASIDE.fullmatch(inode.remote_name or ""))
 
 
 class Reversal:
@@ -79,15 +91,18 @@ class Reversal:
             for each, folder, name in way.values():
                 core.tree.move(each, folder.ino, name)
                 placed = core.journal.get(each.ino)
-                if placed is not None:
+                if _is_aside(each):
+                    core.journal.place(each.ino, due_in(0))
+                elif placed is not None:
                     core.journal.done(placed, place=True)
         for ino, (each, folder, name) in way.items():
             parent, former = before[ino]
             core.invalidations.put(EntryChanged(parent, former.encode()))
             core.invalidations.put(EntryChanged(folder.ino, name.encode()))
-            said = f"{former!r} has its former name again: {refused.line()}"
-            if parent != folder.ino:
-                said = f"{former!r} is in its former place again: {refused.line()}"
+            again = "has its former name" if parent == folder.ino else "is in its former place"
+            if _is_aside(each):
+                again = "is here"
+            said = f"{former!r} {again} again: {refused.line()}"
             path = core.tree.path(ino)
             core.refusals.add(each.zone, each.remote_id or "", folder.ino, path, said)
         core.journal.changed()
@@ -96,18 +111,21 @@ class Reversal:
     def _way(self, inode: Inode) -> Way | None:
         """How it goes back, with others that have its place and wait for the same.
 
-        None where one place is in use, or gone.
+        One that stepped aside for them gets the place that becomes free: in a circle that is where
+        it was.  None where one place is in use, or gone.
         """
         core, tree = self._core, self._core.tree
+        if _is_aside(inode):
+            return None  # another has its place by now
         way: Way = {}
         ahead = [inode]
         while ahead:
             each = ahead.pop()
             folder = tree.by_remote(each.zone, each.remote_parent or "")
             name = safe(each.remote_name or "")
-            if folder is None or folder.parent == NOWHERE or not name or not fits(name):
-                return None
-            if is_below(tree, folder, each):
+            if _is_aside(each):
+                folder, name = tree.find(inode.parent), inode.name
+            if folder is None or not name or not fits(name):
                 return None
             way[each.ino] = each, folder, name
             other = tree.child(folder.ino, name)
@@ -117,5 +135,21 @@ class Reversal:
             moved = intent is not None and intent.place and not (intent.gone or intent.parked)
             if other.is_new or not moved or core.in_flight(other.ino):
                 return None
+            if core.doubts.get(other.ino) is not None:
+                return None  # it may be there already
             ahead.append(other)
-        return way
+        return way if self._leads_up(way) else None
+
+    def _leads_up(self, way: Way) -> bool:
+        """Whether from each of them the root is reached, once all are where they go."""
+        for each, folder, _ in way.values():
+            passed: set[int] = {each.ino}
+            above: Inode | None = folder
+            while above is not None and above.ino != ROOT and above.ino not in passed:
+                passed.add(above.ino)
+                above = (
+                    way[above.ino][1] if above.ino in way else self._core.tree.find(above.parent)
+                )
+            if above is None or above.ino != ROOT:
+                return False
+        return True

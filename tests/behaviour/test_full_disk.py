@@ -77,6 +77,58 @@ def test_an_existing_file_keeps_its_content_when_the_disk_is_full(tiny: Mounted)
     assert (tiny.root / "notes.txt").read_bytes() == before
 
 
+def test_an_edit_in_place_that_was_refused_is_not_shown(tiny: Mounted) -> None:
+    """What a program wrote before the disk was full is not the file's, in no cache either."""
+    path = tiny.root / "notes.txt"
+    before = path.read_bytes()
+    with pytest.raises(OSError, match="No space"), path.open("r+b", buffering=0) as file:
+        file.write(b"EDITED")
+        file.seek(len(before))
+        for _ in range(32):
+            file.write(os.urandom(MIB))
+    eventually(lambda: path.read_bytes() == before, what="the former content is there")
+    assert path.stat().st_size == len(before)
+    tiny.sync()
+    assert tiny.zone.read("notes.txt") == before
+
+
+def test_a_new_file_that_could_not_be_written_is_an_empty_file(tiny: Mounted) -> None:
+    """Its name stays, as on any disk, with nothing in it: it waits, over a crash, and is sent."""
+    tiny.allow("could not be noted")
+    path = tiny.root / "huge.bin"
+    with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
+        fill(path)
+        eventually(lambda: path.read_bytes() == b"", what="what was refused takes no room")
+        assert os.getxattr(path, "user.zonedrive.state") in (b"pending", b"uploading")
+        assert [each["size"] for each in tiny.status()["uploads"]] == [0]
+        assert "huge.bin" in tiny.machine.done("status", path)
+        tiny.kill()
+        tiny.mount()
+        assert path.read_bytes() == b""
+        tiny.unmount("--timeout", "0")
+        tiny.mount()
+        assert path.read_bytes() == b""
+    tiny.sync()
+    assert tiny.zone.read("huge.bin") == b""
+    path.write_bytes(b"room again")
+    tiny.sync()
+    assert tiny.zone.read("huge.bin") == b"room again"
+
+
+def test_what_was_made_safe_before_the_disk_was_full_stays_and_is_sent(tiny: Mounted) -> None:
+    """Bytes that fsync has promised are the file's content, and not held back after the close."""
+    path = tiny.root / "log.txt"
+    with pytest.raises(OSError, match="No space"), path.open("wb", buffering=0) as file:
+        file.write(b"safe\n" * 50_000)
+        os.fsync(file.fileno())
+        for _ in range(32):
+            file.write(os.urandom(MIB))
+    eventually(lambda: path.stat().st_size == 250_000, what="what was refused is not shown")
+    assert path.read_bytes() == b"safe\n" * 50_000
+    tiny.sync()
+    assert tiny.zone.read("log.txt") == b"safe\n" * 50_000
+
+
 def test_a_full_cache_disk_slows_reading_but_does_not_stop_it(mounted: Mounted) -> None:
     """Without room for the cache files are still read, byte for byte."""
     mounted.allow("cache|No space")

@@ -40,7 +40,7 @@ class Session:
         self.frozen = False  # being sent: the next write needs a copy
         self.rewritten = False  # not only appended to
         self.written = False  # not only cut
-        self.refused = False  # a program heard that what it wrote last is not kept
+        self.refused = 0  # the errno by which a program heard that its last write is not kept
         self._floor = file.size
         self._begun = time.monotonic()
 

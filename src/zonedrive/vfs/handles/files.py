@@ -15,7 +15,7 @@ from zonedrive.config import Settings
 from zonedrive.content.file import ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.content.source import Changed
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import Inode
@@ -113,12 +113,12 @@ class Files:
         try:
             if opened.writers == 0 and opened.session is not None:
                 if opened.session.refused:  # room that came back since changes nothing about that
-                    self._sessions.abandon(opened)
+                    self._abandon(opened)
                 else:
                     self._sessions.end(opened)
         except Exception as wrong:
             log.error("what was written last to inode %d is not kept: %s", opened.ino, wrong)
-            self._sessions.abandon(opened)
+            self._abandon(opened)
             raise
         finally:
             opened.handles -= 1
@@ -203,11 +203,15 @@ class Files:
         if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
             offset = session.size  # the kernel may not know yet that others made it longer
         access.require_fitting(offset + len(data))
-        session.written = session.refused = True
-        self._core.spool.require_room(len(data))
-        session.changed(offset)
-        session.file.pwrite(offset, data)
-        session.refused = False
+        session.written = True
+        try:
+            self._core.spool.require_room(len(data))
+            session.changed(offset)
+            session.file.pwrite(offset, data)
+        except (OSError, StoreError) as wrong:
+            session.refused = getattr(wrong, "errno", 0) or errno.EIO
+            raise
+        session.refused = 0
         reached(Place.BYTES_WRITTEN)
         return len(data)
 
@@ -288,6 +292,10 @@ class Files:
         self._handles.clear()
 
     # ---- inside ----
+
+    def _abandon(self, opened: OpenFile) -> None:
+        self._paged.pop(opened.ino, None)  # the kernel may have pages of what was refused
+        self._sessions.abandon(opened)
 
     def _new_open_file(self, ino: int) -> OpenFile:
         opened = self._core.opened[ino] = OpenFile(ino)

@@ -20,12 +20,13 @@ import trio
 
 from zonedrive.content.file import ContentFile
 from zonedrive.content.source import Changed
-from zonedrive.errors import NotLoggedOn, Unreachable, ZonedriveError
+from zonedrive.errors import NotLoggedOn, StoreError, Unreachable, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.outbox.journal import due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
+from zonedrive.vfs.invalidation import EntryGone, InodeChanged
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.open_file import OpenFile, Session
 
@@ -145,7 +146,7 @@ class Sessions:
         assert session is not None
         self._record_cut(opened, session, size)
         session.file.truncate(size)
-        session.refused = False
+        session.refused = 0
         reached(Place.BYTES_CUT)
         session.changed(size)
 
@@ -177,11 +178,11 @@ class Sessions:
         session = opened.session
         assert session is not None
         if session.refused:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(session.refused, os.strerror(session.refused))
         try:
             self.commit(opened, held=True)
-        except OSError:
-            session.refused = True
+        except OSError as wrong:
+            session.refused = wrong.errno or errno.EIO
             raise
 
     def commit(self, opened: OpenFile, *, held: bool) -> None:
@@ -211,7 +212,7 @@ class Sessions:
                 )
             reached(Place.RECORD_INSIDE)
         reached(Place.RECORDED)
-        session.dirty = session.refused = False
+        session.dirty, session.refused = False, 0
         if former and former != session.generation:
             core.drop_bytes(inode.ino, former)
             reached(Place.FORMER_DELETED)
@@ -225,21 +226,57 @@ class Sessions:
         session.file.close()
         opened.session = None
         reached(Place.FILE_CLOSED)
+        self._drop_unnamed(opened.ino, session)
         intent = core.journal.get(opened.ino)
         if intent is not None and intent.generation:
             core.journal.let_go(opened.ino, core.due())
             reached(Place.INTENT_FREED)
 
     def abandon(self, opened: OpenFile) -> None:
-        """What was written cannot be kept, and close(2) said so: the former content stays."""
-        session, opened.session = opened.session, None
+        """What was written cannot be kept, and close(2) said so: the former content stays.
+
+        That of a new file is none; what was made safe on the way counts as former.
+        """
+        core, session = self._core, opened.session
         if session is None:
             return
-        with contextlib.suppress(OSError):
-            session.file.close()
-        if self._core.tree.get(opened.ino).generation != session.generation:
-            self._core.drop_bytes(opened.ino, session.generation)
-        self._dispatcher.wake()  # who waits until everything is sent waits for this no longer
+        inode = core.tree.get(opened.ino)
+        try:
+            if inode.is_new and not inode.generation and inode.parent != NOWHERE:
+                self._empty(opened, inode)
+            elif inode.generation == session.generation:
+                if session.file.size > inode.size:
+                    session.file.truncate(inode.size)
+                session.dirty = False
+                self.end(opened)
+        except (OSError, StoreError) as wrong:
+            log.error("what was refused of inode %d could not be taken back: %s", inode.ino, wrong)
+        finally:
+            opened.session = None
+            with contextlib.suppress(OSError):
+                session.file.close()
+            self._drop_unnamed(inode.ino, session)
+            core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+            self._dispatcher.wake()  # who waits until everything is sent waits for this no longer
+
+    def _empty(self, opened: OpenFile, inode: Inode) -> None:
+        """Keep the name of a new file, as any disk does; where not even that can be, it goes."""
+        core, gone = self._core, EntryGone(inode.parent, inode.name.encode(), inode.ino)
+        try:
+            self.cut(opened, 0)
+            self.end(opened)
+        except (OSError, StoreError):
+            with core.transaction():
+                core.tree.unlink(inode)
+            core.invalidations.put(gone)
+            raise
+
+    def _drop_unnamed(self, ino: int, session: Session) -> None:
+        """Bytes that were never committed: nothing names them."""
+        inode, intent = self._core.tree.find(ino), self._core.journal.get(ino)
+        named = {inode.generation if inode else 0, intent.generation if intent else 0}
+        if session.generation not in named:
+            self._core.drop_bytes(ino, session.generation)
 
     async def delivered(self, opened: OpenFile) -> None:
         """Wait until the service has what was committed.  Raises its refusal."""

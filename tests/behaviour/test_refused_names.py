@@ -195,9 +195,13 @@ def test_where_the_former_name_is_in_use_a_refused_rename_waits(mounted: Mounted
     assert mounted.zone.read("renamed.bin") == world.SEED["big.bin"]
 
 
-def test_after_a_refused_removal_nothing_hinders_a_logoff(mounted: Mounted) -> None:
-    """There is nothing left that would have to be sent."""
+@pytest.mark.parametrize("command", ["logoff", "unmount"])
+def test_a_refused_removal_hinders_no_end_but_is_said_there(mounted: Mounted, command: str) -> None:
+    """There is nothing left that would have to be sent; and nobody else would hear of it."""
     with refusing(mounted, 403, "DELETE"):
         (mounted.root / "notes.txt").unlink()
-        mounted.machine.done("logoff", "--timeout", "30")
+        where = [mounted.path] if command == "unmount" else []
+        ended = mounted.machine.run(command, *where, "--timeout", "30")
+    assert ended.returncode == 0
+    assert ended.stderr.count("notes.txt: it could not be removed") == 1
     assert mounted.zone.read("notes.txt") == NOTES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zonedrive.amounts import saved
-from zonedrive.cli import control, show
+from zonedrive.cli import control, sending, show
 from zonedrive.cli.exits import NOT_LOGGED_ON
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.errors import StoreError, ZonedriveError
@@ -117,6 +117,7 @@ def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
         ended = control.ask(paths, request, timeout=timeout + SYNC_SPARE)
     except control.NoDaemon:
         return backlog.at_rest(paths), ""
+    sending.tell_taken_back(ended)
     left, alone = ended["left"], ended["exit"] == NOT_LOGGED_ON
     waits = Backlog(int(left["files"]), int(left["bytes"]), int(left.get("changes", 0)))
     return waits, str(ended.get("remedy", "")) if alone else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from zonedrive.amounts import unsent
-from zonedrive.cli import control, refusals
+from zonedrive.cli import control, refusals, sending
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.cli.show import Progress, say
 from zonedrive.config import profile_at
@@ -190,6 +190,7 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         process.end(paths.lock, CLOSING_SECONDS)
     if users := last.get("users"):
         say(f"{path} was still used by {', '.join(users)}", err=True)
+    sending.tell_taken_back(last)
     if last.get("left", {}).get("files"):
         say(_left(last["left"]), err=True)
 

@@ -88,6 +88,7 @@ def tell(last: Message) -> None:
     for new in last.get("anew", []):
         line(f"was deleted on the service, sent as a new file: {new}")
     _each("failed; see 'zonedrive status'", last["failed"])
+    tell_taken_back(last)
     _each("of those asked for stay on this machine", last.get("stays", []))
     if last.get("lost"):
         complain(f"{saved(last['lost'])}; {SAVED}")
@@ -95,6 +96,11 @@ def tell(last: Message) -> None:
         reason = f": {last['reason']}" if last["reason"] else ""
         remedy = f"; {last['remedy']}" if last.get("remedy") else ""
         complain(f"{unsent(last['left'])} not on the service yet{reason}{remedy}")
+
+
+def tell_taken_back(last: Message) -> None:
+    """Changes that the service refused; nobody can ask for them any more."""
+    _each("could not be removed or renamed", last.get("taken_back", []))
 
 
 def _each(more: str, found: list[Message]) -> None:

@@ -183,15 +183,16 @@ class Commands:
 
         Files with a name of `local_only` are no matter in a folder: there are always some, as
         editors make them.  Who asks for one by its path is told that it `stays`, which is no 0;
-        nor is what is `lost`.
+        nor is what is `lost`, or was refused and `taken_back`.
         """
         places = await self._places(request)
         roots = [ROOT] if places is None else _inos(places)
         answer = await self._sync(roots, _timeout(request), say)
         stays = [{"path": one.path, "error": one.stays} for one in places or () if one.stays]
-        lost = self._parts.files.report.lost(roots)
-        code = answer["exit"] or (1 if stays or lost else 0)
-        return {**answer, "exit": code, "stays": stays, "lost": lost}
+        report = self._parts.files.report
+        lost, back = report.lost(roots), report.tell_taken_back(roots)
+        code = answer["exit"] or (1 if stays or lost or back else 0)
+        return {**answer, "exit": code, "stays": stays, "lost": lost, "taken_back": back}
 
     async def _sync(self, roots: list[int], timeout: float | None, say: Say) -> Message:
         report, link = self._parts.files.report, self._parts.service.link
@@ -206,7 +207,7 @@ class Commands:
             result = await report.sync(roots, 0)
         failed = [one for one in result["uploads"] if one["state"] == "failed"]
         waiting = [one for one in result["uploads"] if one["state"] != "failed"]
-        code, reason, remedy = (1 if failed else 0), "", ""
+        code, reason, remedy = 0, "", ""
         if result["left"]["files"]:
             code = 1
             reason = next((one["error"] for one in waiting if one["error"]), "")
@@ -287,7 +288,12 @@ class Commands:
     async def _end(self, users: list[str]) -> Message:
         self._session.stop()
         await self._over.wait()
-        return {"users": users, "left": self._parts.files.report.left()}
+        report = self._parts.files.report
+        return {
+            "users": users,
+            "left": report.left(),
+            "taken_back": report.tell_taken_back([ROOT]),
+        }
 
     # ---- what requests hold ----
 

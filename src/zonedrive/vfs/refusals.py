@@ -1,7 +1,8 @@
 """Changes of names that the service refused for good, and that were taken back here.
 
-Nothing of them waits any more, so a person has to be told: `sync` does, once, and says 1; until
-then `status` does.  In memory only: what was taken back can be seen in any case.
+Nothing of them waits any more, so a person has to be told: `sync` does, once, and says 1, or the
+end of the mount; until then `status` does.  In memory only: what was taken back can be seen in any
+case.
 
 Must not know how a change is taken back.
 """
@@ -10,7 +11,7 @@ from collections import deque
 
 import msgspec
 
-MOST = 1000  # of the newest ones; of all others only that there were more is known
+MOST = 1000  # of the newest ones; those before are forgotten
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -25,7 +26,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Refusals:
-    """Those that no person has been told of by `sync`."""
+    """Those that no person has been told of."""
 
     def __init__(self) -> None:
         self._untold: deque[Refusal] = deque(maxlen=MOST)

@@ -207,8 +207,7 @@ class Report:
         """Wait until everything under these inodes is on the service, or cannot be.
 
         Without a `timeout`, what failed VAIN times in a row is not waited for either.
-        Gives the uploads that are left: failed ones, and after `timeout` seconds pending ones;
-        and, once, as failed what was refused and taken back.
+        Gives the uploads that are left: failed ones, and after `timeout` seconds pending ones.
         """
         roots = list(under)
         started = time.time_ns()
@@ -248,29 +247,28 @@ class Report:
         left = self._below(roots)
         return {
             "left": _counts(left),
-            "uploads": [*self._uploads_of(left), *self._tell_taken_back(roots)],
+            "uploads": self._uploads_of(left),
             "failed": sum(intent.failed for intent in left),
             "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
         }
 
-    def _tell_taken_back(self, roots: Collection[int]) -> list[dict[str, Any]]:
-        """As failed uploads, the changes that were taken back below these inodes; told by this."""
-        below = [
-            each
-            for each in self._core.refusals.untold()
-            if ROOT in roots
-            or not {*roots}.isdisjoint(self._ancestors(each.folder))
-            or (each.zone, each.remote_id) in self._entries(roots)
-        ]
-        self._core.refusals.told(below)
-        return [
-            {"path": one.path, "state": "failed", "size": 0, "sent": 0, "error": one.said}
-            for one in below
-        ]
+    def tell_taken_back(self, roots: Collection[int]) -> list[dict[str, str]]:
+        """path and error of changes below these inodes that were refused and taken back.
 
-    def _entries(self, inos: Iterable[int]) -> set[tuple[str, str]]:
-        """What the service knows these inodes by."""
-        return {(each.zone, each.remote_id or "") for each in self._core.tree.get_all(inos)}
+        Who asks tells a person: each is given once.  Also when the stores are closed, for ROOT.
+        """
+        below = self._core.refusals.untold()
+        if below and ROOT not in roots:
+            asked = self._core.tree.get_all(roots)
+            entries = {(each.zone, each.remote_id) for each in asked}
+            below = [
+                each
+                for each in below
+                if not {*roots}.isdisjoint(self._ancestors(each.folder))
+                or (each.zone, each.remote_id) in entries
+            ]
+        self._core.refusals.told(below)
+        return [{"path": one.path, "error": one.said} for one in below]
 
     def _waiting(self) -> list[Intent]:
         """What the service is to hear of, oldest change first.

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 import trio
 
+from zonedrive.cli import sending
 from zonedrive.daemon.build import Parts
 from zonedrive.daemon.commands import AWAY_SECONDS, Commands
 from zonedrive.daemon.protocol import Message
@@ -48,6 +49,7 @@ class Report:
         self.uploads: list[dict[str, Any]] = []
         self.conflicted: list[dict[str, Any]] = []
         self.saved = 0
+        self.taken_back: list[dict[str, str]] = []
         self.done = trio.Event()
         self.roots: list[list[int]] = []
 
@@ -63,6 +65,10 @@ class Report:
 
     def lost(self, under: list[int]) -> int:
         return self.saved if ROOT in under else 0
+
+    def tell_taken_back(self, under: list[int]) -> list[dict[str, str]]:
+        given, self.taken_back = self.taken_back, []
+        return given
 
     async def sync(self, under: list[int], timeout: float | None) -> dict[str, Any]:
         self.roots.append(under)
@@ -221,6 +227,20 @@ async def test_sync_tells_what_was_refused(daemon: Daemon) -> None:
     answer = await daemon.ask("sync")
     assert answer["exit"] == 1
     assert answer["failed"] == [{"path": "Zone/a.txt", "error": "why"}]
+
+
+async def test_sync_tells_what_was_taken_back_beside_what_waits(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither hides the other."""
+    daemon.report.taken_back = [{"path": "Zone/b", "error": "it is here again"}]
+    daemon.report.uploads = [_upload("pending")]
+    answer = await daemon.ask("sync", timeout=0)
+    assert answer["exit"] == 1
+    sending.tell(answer)
+    said = capsys.readouterr().err
+    assert "Zone/b: it is here again" in said
+    assert "not on the service yet" in said
 
 
 async def test_sync_counts_a_conflict_copy_as_done_and_says_it(daemon: Daemon) -> None:

@@ -173,16 +173,16 @@ class Fetcher:
         while not waiter.event.is_set():
             download = waiter.download
             since = max(waiter.since, download.progressed) if download else waiter.since
-            with trio.move_on_at(min(since + self._engine.stall, pace.until)):
+            stall = self._engine.stall
+            with trio.move_on_at(min(since + stall, pace.until)):
                 await waiter.event.wait()
                 return
+            since = max(since, download.progressed) if download else since
             error: TimedOut | None = None
             if pace.is_too_slow(self._came):
                 error = TimedOut(f"fewer than {LEAST} bytes came in {pace.seconds:g} seconds")
-            elif (
-                download is None or download.progressed + self._engine.stall <= trio.current_time()
-            ):
-                error = TimedOut(f"no byte came for {self._engine.stall:g} seconds")
+            elif since + stall <= trio.current_time():
+                error = TimedOut(f"no byte came for {stall:g} seconds")
             if error is not None:
                 if download is not None:
                     download.stop()

@@ -4,13 +4,16 @@ import contextlib
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
 from zonedrive.content import Cache, Changed, Reader
 from zonedrive.content.download import Download
+from zonedrive.content.fetch import LEAST, Engine, Fetcher, Waiter, _Pace
 from zonedrive.errors import BadAnswer, Interrupted, TimedOut, Unreachable
 
 
@@ -457,6 +460,22 @@ async def test_a_drip_ends_the_wait(tmp_path: Path, nursery: trio.Nursery) -> No
     assert await reader.read(0, 10_000) == source.data[:10_000]
     reader.close()
     await cache.aclose()
+
+
+async def test_a_look_at_the_pace_ends_no_wait_for_a_place(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Who has just begun to wait for one, of a read that takes long, waits on while bytes come."""
+    fetcher = Fetcher(cast(Any, None), cast(Any, None), Engine(1, stall=10.0), str)
+    pace = _Pace(25.0, 0)
+    await trio.sleep(24)
+    fetcher._came, waiter = LEAST, Waiter(0, 1, None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetcher._until, waiter, pace)
+        await trio.sleep(5)
+        waiter.event.set()
+    with pytest.raises(TimedOut, match="no byte came for 10 seconds"):
+        await fetcher._until(Waiter(0, 1, None), pace)
 
 
 async def test_few_connections_serve_many_files(cache: Cache) -> None:

@@ -51,9 +51,13 @@ class Listed:
     def __init__(
         self, items: Iterable[RawEntry], doing: str, *, zone_id: str, parent_id: str
     ) -> None:
-        items = list(items)
-        nameless = [item.raw for item in items if not text(item.id)]
-        found = {name: item.raw for item in items if (name := text(item.id))}
+        found: dict[str, msgspec.Raw | bytes] = {}
+        nameless: list[msgspec.Raw | bytes] = []
+        for item in items:
+            if name := text(item.id):
+                found[name] = item.raw
+            else:
+                nameless.append(item.raw)
         self.complete = not nameless
         if nameless:
             logger.warning("%s: items have no id", doing)

@@ -59,6 +59,16 @@ def test_a_stalled_download_ends_in_time(mounted: Mounted) -> None:
     assert eventually(lambda: readable(mounted.root / "big.bin")) == world.SEED["big.bin"]
 
 
+@pytest.mark.mount("connections=1")
+def test_the_tops_of_zones_are_listed_also_over_a_single_connection(mounted: Mounted) -> None:
+    """While nobody else wants it."""
+    zones = [each for each in mounted.path.iterdir() if each != mounted.root]
+    eventually(
+        lambda: {os.getxattr(each, "user.zonedrive.state") for each in zones} == {b"cached"},
+        what="every zone has been listed",
+    )
+
+
 def test_a_zone_that_nobody_looked_at_is_written_to_without_the_service(mounted: Mounted) -> None:
     """Its top is listed soon after the mount, so that saving there goes on, too."""
     trouble(mounted)

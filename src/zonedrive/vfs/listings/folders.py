@@ -158,7 +158,7 @@ class Folders:
         for zone in [*tree.inodes_in(ROOT)][:TOPS]:
             if zone.kind is not Kind.ZONE or zone.listed:
                 continue
-            while self._spare() <= 0:
+            while not self._is_calm():
                 if self._core.service.link.state != "online":
                     return
                 await trio.sleep(LOOK_S)
@@ -247,6 +247,14 @@ class Folders:
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
         return service.places - max(len(self._flights), service.underway) - RESERVED
+
+    def _is_calm(self) -> bool:
+        """Whether there is a place to spare or, where there never is one, nobody has any."""
+        service = self._core.service
+        if service.places > RESERVED or service.link.state != "online":
+            return self._spare() > 0
+        quiet = time.monotonic() >= self._quiet_until
+        return quiet and not max(len(self._flights), service.underway)
 
     async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
         core = self._core

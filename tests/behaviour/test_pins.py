@@ -1,6 +1,7 @@
 """What a person pins is kept on this machine, whatever happens to it on the service."""
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -115,6 +116,22 @@ def test_a_coworkers_version_of_a_pinned_file_is_fetched(mounted: Mounted) -> No
     with mounted.deployment.faulty(down=True):
         assert path.read_bytes() == b"newer"
     assert state(mounted.root / "docs/2026/q1.csv") == "remote"
+
+
+def test_what_came_while_nothing_was_mounted_is_fetched(mounted: Mounted) -> None:
+    """A new file, a new version, a new folder: without anybody looking into the pinned folder."""
+    mounted.machine.done("pin", mounted.root / "docs", mounted.root / "notes.txt")
+    mounted.unmount()
+    mounted.zone.write("docs/new.txt", b"new\n")
+    mounted.zone.make_folder("docs/more")
+    mounted.zone.write("docs/more/inside.txt", b"inside\n")
+    mounted.zone.write("notes.txt", b"another version\n")
+    before = downloads(mounted)
+    mounted.mount()
+    eventually(lambda: downloads(mounted) == before + 3, 30)
+    said = pinned(mounted)
+    assert re.search(r"docs +5 +5 ", said), said
+    assert re.search(r"notes.txt +1 +1 ", said), said
 
 
 def test_a_save_by_renaming_keeps_the_pin(mounted: Mounted) -> None:

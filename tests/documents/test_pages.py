@@ -22,7 +22,7 @@ from zonedrive.content import room, spool
 from zonedrive.outbox.dispatch import OVERDUE_NS
 from zonedrive.remote.calls import READ_SECONDS
 from zonedrive.remote.link import ASKED_SECONDS, PROBING
-from zonedrive.vfs.ahead.pins import PASS_S
+from zonedrive.vfs.ahead.rounds import PACE_S, PASS_S
 from zonedrive.vfs.core import NAMES_SETTLE_S
 
 SOURCES = ROOT / "src" / "zonedrive"
@@ -159,6 +159,9 @@ SENTENCES = (
     ("src/zonedrive/vfs/SEMANTICS.md", "looks for it every (\\d+) seconds at least", PROBING.cap),
     ("src/zonedrive/vfs/SEMANTICS.md", "within (\\d+) when a program asks", ASKED_SECONDS),
     ("src/zonedrive/vfs/SEMANTICS.md", "folder is listed every (\\d+) minutes", PASS_S / 60),
+    ("src/zonedrive/vfs/SEMANTICS.md", "Of more than (\\d+) such folders", PASS_S / PACE_S),
+    ("src/zonedrive/vfs/SEMANTICS.md", "such folders (\\d+) are listed a second", 1 / PACE_S),
+    ("README.md", "new versions, come by themselves, within (\\d+) minutes", PASS_S / 60),
     ("src/zonedrive/TROUBLESHOOTING.md", "service ends within (\\d+) seconds", READ_SECONDS),
     ("src/zonedrive/TROUBLESHOOTING.md", "is looked for every (\\d+) seconds", PROBING.cap),
 )

@@ -1,6 +1,6 @@
 """The commands about pins: keep something here, let go of it, say what is kept.
 
-Must not know what a pin does; that is `vfs.ahead.pins`.
+Must not know what a pin does; that is `vfs.ahead.keeping`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.vigil import logon_command
 from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.tree.inode import Inode
-from zonedrive.vfs.ahead.pins import Tally
+from zonedrive.vfs.ahead.keeping import Tally
 
 SAY_SECONDS = 0.5
 """How often a command that waits says how far it is."""
@@ -40,7 +40,7 @@ class Pinning:
         Lines on the way: how far all of them are.  A client that goes away leaves the pins, and
         the rest is done in the background.
         """
-        pins = self._parts.files.pins
+        pins, keeping = self._parts.files.pins, self._parts.files.keeping
         paths = _paths(request)
         inodes = [await self._find(path) for path in paths]
         for inode in inodes:
@@ -50,16 +50,16 @@ class Pinning:
             nursery.start_soon(_say_progress, tallies, say)
             try:
                 for inode, tally in zip(inodes, tallies, strict=True):
-                    await pins.bring(inode, tally)
+                    await keeping.bring(inode, tally)
             except BaseException:
-                pins.look()
+                keeping.look()
                 raise
             nursery.cancel_scope.cancel()
         away = next((tally.away for tally in tallies if tally.away), None)
         failed = [one for tally in tallies for one in tally.failed]
         code, remedy = 0, ""
         if away is not None:
-            pins.look()
+            keeping.look()
             code = 3 if isinstance(away, NotLoggedOn) else 4
             remedy = f"run '{logon_command(self._parts)}'" if code == 3 else ""
         return {
@@ -87,11 +87,11 @@ class Pinning:
 
     async def pins(self, request: Message, say: Say) -> Message:
         """What is pinned, and how much of it is here."""
-        pins, tree = self._parts.files.pins, self._parts.tree
+        keeping, tree = self._parts.files.keeping, self._parts.tree
         found = []
-        for inode in pins.roots():
+        for inode in self._parts.files.pins.roots():
             path = tree.path(inode.ino)
-            found.append({"path": path, **_object(await pins.count(inode))})
+            found.append({"path": path, **_object(await keeping.count(inode))})
         return {"pins": found}
 
 

@@ -13,7 +13,8 @@ Brings tree, content and outbox together, which do not know each other:
     walks        which listings are wanted ahead of programs that go from folder to folder
     siblings     small files ahead of programs that read one after the other
     callers      which program asks: those of `guard` cause no download
-    pins         what is kept on this machine, with all that appears in it
+    pins         what is kept on this machine, with all that appears in it; `keeping` fetches
+                 that, `rounds` lists the folders that nobody else does
     delivery     the outbox's carrier: content by `uploads`, names by `placement`,
                  two versions of one file by `conflicts`, requests without an answer by
                  `resolution`, which lets `comparison` look at the bytes

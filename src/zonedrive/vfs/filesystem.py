@@ -16,6 +16,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import NOWHERE, ROOT
 from zonedrive.vfs import xattrs
+from zonedrive.vfs.ahead.keeping import Keeping
 from zonedrive.vfs.ahead.pins import Pins
 from zonedrive.vfs.ahead.siblings import Siblings
 from zonedrive.vfs.attributes import MODE_BITS, Attr, allowed, permissions
@@ -65,8 +66,9 @@ class FileSystem:
         self._core = core
         self._folders = Folders(core)
         self._delivery = Delivery(core, self._folders)
-        core.cache.pinned = self.pins = Pins(core, self._folders)
-        core.listed = self.pins.listed
+        core.cache.pinned = self.pins = Pins(core)
+        self.keeping = Keeping(core, self._folders, self.pins)
+        core.listed = self.keeping.listed
         # Metadata and content have pools of their own; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
             core.journal,
@@ -102,7 +104,7 @@ class FileSystem:
             nursery.start_soon(self._core.service.link.run, self._core.service)
             nursery.start_soon(self._dispatcher.run)
             nursery.start_soon(self._watch_link)
-            for aside in (self._files.keep, self._look_once, self.pins.run, self._upkeep):
+            for aside in (self._files.keep, self._look_once, self.keeping.run, self._upkeep):
                 nursery.start_soon(self._without_harm, aside)
             task_status.started()
 
@@ -121,7 +123,6 @@ class FileSystem:
         self._expect_a_reader()
         with contextlib.suppress(ZonedriveError, OSError):
             await self._folders.refresh(self._core.tree.get(ROOT), time.monotonic_ns())
-        await self._folders.list_tops()
 
     def _expect_a_reader(self) -> None:
         """Have a connection for content ready, which takes as long as several answers."""

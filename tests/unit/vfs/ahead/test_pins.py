@@ -12,25 +12,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.unit.vfs.ahead.way import Way
 from tests.unit.vfs.disk import Disk, zone_of
 from zonedrive.content.source import Changed
-from zonedrive.errors import Unreachable
+from zonedrive.errors import Forbidden, Unreachable
 from zonedrive.model import Revision
 from zonedrive.tree.inode import Inode, Kind
 from zonedrive.tree.pins import Pin, PinStore
-from zonedrive.vfs.ahead.pins import NO_ROOM, PASS_S, Pins, Tally
+from zonedrive.vfs.ahead.keeping import NO_ROOM, Keeping, Tally
+from zonedrive.vfs.ahead.pins import Pins
+from zonedrive.vfs.ahead.rounds import PASS_S
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
-
-
-class Link:
-    """The way to the service."""
-
-    state = "online"
-    last_error = None
-
-    async def wait_change(self) -> None:
-        await trio.sleep_forever()
 
 
 class Shelf:
@@ -57,18 +50,22 @@ class Office:
     """Pins over a real tree; listings and downloads are only noted."""
 
     def __init__(self, core: Core) -> None:
-        core.service = cast(Any, SimpleNamespace(link=Link(), transfer=None, entry=None))
+        core.service = cast(Any, SimpleNamespace(link=Way(), transfer=None, entry=None))
         core.settings = msgspec.structs.replace(core.settings, refresh=0.0)
         core.cache = cast(Any, Shelf())
         self.core = core
         self.shelf = cast(Shelf, core.cache)
         self.listed: list[int] = []
         self.zone = zone_of(core)
-        self.pins = Pins(core, cast(Folders, self))
+        self.pins = Pins(core)
+        self.keeping = Keeping(core, cast(Folders, self), self.pins)
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """As `Folders.refresh`."""
         self.listed.append(folder.ino)
+        with self.core.transaction():
+            self.core.tree.update(folder, listed=True)
+        self.keeping.listed(folder.ino)
 
     def file(self, name: str, size: int = 5, parent: Inode | None = None) -> Inode:
         """A file of the service."""
@@ -105,7 +102,7 @@ async def test_pinned_folders_are_looked_at_gently(
     office.file("a")
     office.pins.add(office.zone)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.pins.run)
+        nursery.start_soon(office.keeping.run)
         await trio.sleep(PASS_S * 0.9)
         assert office.listed == [office.zone.ino]
         late = office.file("late")
@@ -116,12 +113,98 @@ async def test_pinned_folders_are_looked_at_gently(
         nursery.cancel_scope.cancel()
 
 
+async def test_what_is_pinned_later_is_looked_after_alike(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """An empty folder whose listing is known, and a single file: by nobody's doing, none listed."""
+    inode = office.file("a")
+    with office.core.transaction():
+        folder = office.core.tree.add(
+            office.zone.ino, "empty", Kind.FOLDER, zone="z", remote_id="e", listed=True
+        )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(2 * PASS_S)
+        for each in (inode, folder):
+            office.pins.add(each)
+            await office.keeping.bring(each, Tally())
+        late = office.file("late", parent=folder)
+        with office.core.transaction():
+            office.core.tree.update(inode, revision=Revision("2"))
+        await trio.sleep(PASS_S * 1.1)
+        assert office.shelf.asked[0] == (inode.ino, "1")
+        assert sorted(office.shelf.asked[1:]) == [(inode.ino, "2"), (late.ino, "1")]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_failure_left_out_is_fetched_at_the_next_round(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Also where nothing else has changed in its folder."""
+    inode = office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors = [Forbidden("not now")]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(PASS_S * 1.5)
+        assert office.shelf.asked == [(inode.ino, "1")] * 2
+        await trio.sleep(PASS_S)
+        assert office.shelf.asked == [(inode.ino, "1")] * 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_service_that_is_back_gives_what_was_missing(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """At once; until then nothing is asked for."""
+    for name in "abcd":
+        office.file(name)
+    office.pins.add(office.zone)
+    office.shelf.errors = [Unreachable("the cable is out")]
+    way = cast(Way, office.core.service.link)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(1)
+        way.become("offline")
+        office.shelf.asked.clear()
+        await trio.sleep(3 * PASS_S)
+        assert office.shelf.asked == []
+        way.become("online")
+        await trio.sleep(1)
+        assert len(office.shelf.asked) == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Moved into a pinned folder from elsewhere, its listing is known already."""
+    with office.core.transaction():
+        tree = office.core.tree
+        pinned, moved = (
+            tree.add(office.zone.ino, name, Kind.FOLDER, zone="z", remote_id=name, listed=True)
+            for name in ("pinned", "moved")
+        )
+    inside = office.file("inside", parent=moved)
+    office.pins.add(pinned)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(PASS_S / 2)
+        assert office.shelf.asked == []
+        with office.core.transaction():
+            tree.move(moved, pinned.ino, "moved")
+        office.keeping.listed(pinned.ino)
+        await trio.sleep(1)
+        assert office.shelf.asked == [(inside.ino, "1")]
+        nursery.cancel_scope.cancel()
+
+
 async def test_without_a_pin_nothing_is_asked(office: Office, autojump_clock: MockClock) -> None:
     """Nothing is listed, nothing fetched, nothing is protected from eviction."""
     inode = office.file("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.pins.run)
-        office.pins.listed(office.zone.ino)
+        nursery.start_soon(office.keeping.run)
+        office.keeping.listed(office.zone.ino)
         await trio.sleep(10 * PASS_S)
         assert (office.listed, office.shelf.asked) == ([], [])
         assert inode.ino not in office.pins
@@ -135,14 +218,14 @@ async def test_a_listing_that_brings_nothing_new_costs_nothing(
     office.file("a")
     office.pins.add(office.zone)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.pins.run)
+        nursery.start_soon(office.keeping.run)
         await trio.sleep(1)
         office.listed.clear()
-        office.pins.listed(office.zone.ino)
+        office.keeping.listed(office.zone.ino)
         await trio.sleep(1)
         assert office.listed == []
         new = office.file("b")
-        office.pins.listed(office.zone.ino)
+        office.keeping.listed(office.zone.ino)
         await trio.sleep(1)
         assert (new.ino, "1") in office.shelf.asked
         nursery.cancel_scope.cancel()
@@ -156,11 +239,11 @@ async def test_what_does_not_fit_is_not_tried_for_ever(
     office.pins.add(office.zone)
     office.shelf.errors = [OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full")]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.pins.run)
+        nursery.start_soon(office.keeping.run)
         await trio.sleep(3 * PASS_S)
         assert office.shelf.asked == [(inode.ino, "1")]
         tally = Tally()
-        await office.pins.bring(office.zone, tally)
+        await office.keeping.bring(office.zone, tally)
         assert [one.error for one in tally.failed] == [NO_ROOM]
         assert (tally.files, tally.here) == (1, 0)
         with office.core.transaction():
@@ -176,7 +259,7 @@ async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Of
     office.pins.add(inode)
     office.shelf.errors = [Changed("another one by now")]
     tally = Tally()
-    await office.pins.bring(inode, tally)
+    await office.keeping.bring(inode, tally)
     assert office.listed == [office.zone.ino]
     assert (tally.files, tally.here, tally.failed) == (1, 1, [])
 
@@ -188,7 +271,7 @@ async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None
     office.pins.add(office.zone)
     office.shelf.errors = [Unreachable("the cable is out") for _ in range(8)]
     tally = Tally()
-    await office.pins.bring(office.zone, tally)
+    await office.keeping.bring(office.zone, tally)
     assert str(tally.away) == "the cable is out"
     assert tally.failed == []
     assert len(office.shelf.asked) <= 4
@@ -202,7 +285,7 @@ async def test_a_pass_that_fails_does_not_end_the_mount(
     office.pins.add(office.zone)
     office.shelf.errors = [RuntimeError("a bug")]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.pins.run)
+        nursery.start_soon(office.keeping.run)
         await trio.sleep(PASS_S * 1.5)
         assert "could not be looked at" in caplog.text
         assert len(office.shelf.asked) == 2

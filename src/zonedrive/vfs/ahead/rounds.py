@@ -1,0 +1,143 @@
+"""Lists what is pinned, folder by folder, again and again: so what changes there is heard of.
+
+Must not know what becomes of the news: who is told of listings (`Core.listed`) sees to that.
+
+A round begins every PASS_S seconds; also at the start, when the service is back, and after a
+suspend: then the first AT_ONCE folders are listed without pauses.  Nothing is asked while nothing
+is pinned, while the service is away, or without a logon.
+
+INVARIANT: a round ends after PASS_S.  Where that is too short for all that is pinned, the next
+one begins with what was pinned itself and goes on below where this one stopped.
+INVARIANT: what is remembered of a round are numbers of folders whose turn comes.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+import trio
+
+from zonedrive.errors import NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.tree.inode import NOWHERE
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.listings.folders import Folders
+
+log = logging.getLogger(__name__)
+
+PASS_S = 300.0
+PACE_S = 0.2  # for each folder
+AT_ONCE = 200  # folders
+WIDTH = 4  # listings at the same time
+
+
+class Pinned(Protocol):
+    """What is pinned."""
+
+    def __contains__(self, ino: object) -> bool:
+        """Whether an inode is pinned, or lies in something pinned."""
+
+    def concerns(self, ino: int) -> bool:
+        """Whether what a folder holds tells something of what is pinned."""
+
+    def places(self) -> list[int]:
+        """The folders that were pinned, and those of pinned files."""
+
+    async def some(self) -> bool:
+        """Wait until anything is pinned; True where that was waited for."""
+
+
+class Rounds:
+    """Who goes round."""
+
+    def __init__(self, core: Core, folders: Folders, pinned: Pinned) -> None:
+        self._core = core
+        self._folders = folders
+        self._pinned = pinned
+        self._left: list[int] = []  # whose turn comes, the next one last
+        self._unhindered = AT_ONCE  # so many without a pause
+        self._width = max(1, min(WIDTH, core.settings.connections // 2))
+
+    async def run(self) -> None:
+        """Go round until cancelled."""
+        link = self._core.service.link
+        while True:
+            if (state := link.state) != "online":
+                await link.wait_other(state)
+                self._unhindered = AT_ONCE
+                continue
+            # Who pins lists everything by himself: then the first round is the next one.
+            waited = await self._pinned.some()
+            began, began_s = trio.current_time(), _since_boot()
+            if not waited:
+                await self._round(began + PASS_S)
+            self._unhindered = 0
+            with trio.move_on_at(began + PASS_S):
+                await self._back(began_s)
+                self._unhindered = AT_ONCE
+
+    async def _back(self, since_s: float) -> None:
+        """Return when the service is back, or the machine was suspended over the next round."""
+        link = self._core.service.link
+        while True:
+            before = link.state
+            state = await link.wait_change()
+            late = _since_boot() - since_s >= PASS_S
+            if state == "online" and (late or before != "online"):
+                return
+
+    async def _round(self, until: float) -> None:
+        asked_ns = time.monotonic_ns()
+        places = self._pinned.places()
+        if not self._left:
+            self._left = places
+        elif not await self._list(places, asked_ns, until - PASS_S / 2):
+            return
+        while self._left and trio.current_time() < until:
+            batch = self._left[-self._width :]
+            if not await self._list(batch, asked_ns, until):
+                return
+            del self._left[-self._width :]
+            for ino in batch:
+                if ino in self._pinned:
+                    self._left += self._core.tree.folders_in(ino)
+
+    async def _list(self, inos: list[int], asked_ns: int, until: float) -> bool:
+        """List folders anew, some at a time; False where the service cannot be asked now."""
+        wanted = [ino for ino in inos if self._pinned.concerns(ino)]
+        for start in range(0, len(wanted), self._width):
+            if trio.current_time() >= until:
+                break
+            batch = wanted[start : start + self._width]
+            if not await self._list_together(batch, asked_ns):
+                return False
+            if self._unhindered > 0:
+                self._unhindered -= len(batch)
+            else:
+                await trio.sleep(PACE_S * len(batch))
+        await trio.lowlevel.checkpoint()
+        return True
+
+    async def _list_together(self, inos: Iterable[int], asked_ns: int) -> bool:
+        away: list[Exception] = []
+
+        async def one(ino: int) -> None:
+            folder = self._core.tree.find(ino)
+            if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
+                return
+            try:
+                await self._folders.refresh(folder, asked_ns)
+            except (Unreachable, Unavailable, NotLoggedOn) as wrong:
+                away.append(wrong)
+            except (ZonedriveError, OSError) as wrong:
+                log.info("a pinned folder could not be listed: %s", type(wrong).__name__)
+
+        async with trio.open_nursery() as nursery:
+            for ino in inos:
+                nursery.start_soon(one, ino)
+        return not away
+
+
+def _since_boot() -> float:
+    """A clock that goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

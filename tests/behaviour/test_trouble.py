@@ -70,7 +70,7 @@ def test_the_tops_of_zones_are_listed_also_over_a_single_connection(mounted: Mou
 
 
 def test_a_zone_that_nobody_looked_at_is_written_to_without_the_service(mounted: Mounted) -> None:
-    """Its top is listed soon after the mount, so that saving there goes on, too."""
+    """Who has listed the zones has their tops listed soon after, so that saving goes on, too."""
     trouble(mounted)
     zones = [each for each in mounted.path.iterdir() if each != mounted.root]
     eventually(

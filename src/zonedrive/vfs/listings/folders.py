@@ -70,6 +70,7 @@ class Folders:
         self._unsure: dict[int, int] = {}  # by ino, as last told
         self._unshown: dict[int, int] = {}  # by ino, so many entries
         self._nursery: trio.Nursery | None = None
+        self._listing_tops = False
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
         self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
 
@@ -126,6 +127,9 @@ class Folders:
     def reading(self, ino: int) -> None:
         """A program begins to read the names of a folder."""
         self._walks.reading(ino)
+        if ino == ROOT and not self._listing_tops and self._nursery is not None:
+            self._listing_tops = True
+            self._nursery.start_soon(self._list_tops)
 
     def _holds_ours(self, folder: Inode) -> bool:
         """Whether something in it is only here: that stays in reach, whoever lost the right."""
@@ -148,22 +152,6 @@ class Folders:
                     return
             if flight.error is not None:
                 raise flight.error
-
-    async def list_tops(self) -> None:
-        """Have the top of every zone listed that never was, one after the other.
-
-        So that one can be written into when the service goes away.  Nobody waits for this.
-        """
-        tree = self._core.tree
-        for zone in [*tree.inodes_in(ROOT)][:TOPS]:
-            if zone.kind is not Kind.ZONE or zone.listed:
-                continue
-            while not self._is_calm():
-                if self._core.service.link.state != "online":
-                    return
-                await trio.sleep(LOOK_S)
-            if zone.parent != NOWHERE and not zone.listed:
-                await self._flight(zone).landed.wait()
 
     def known_empty(self, folder: Inode) -> None:
         """A folder that we have just made ourselves holds nothing on the service."""
@@ -247,6 +235,28 @@ class Folders:
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
         return service.places - max(len(self._flights), service.underway) - RESERVED
+
+    async def _list_tops(self) -> None:
+        """List the top of every zone that never was, one after the other, for whoever sees them.
+
+        So that the one that is chosen is there, and can be written into when the service goes
+        away.  Nobody waits for this.
+        """
+        try:
+            tree = self._core.tree
+            if (flight := self._flights.get(ROOT)) is not None:
+                await flight.landed.wait()
+            for zone in [*tree.inodes_in(ROOT)][:TOPS]:
+                if zone.kind is not Kind.ZONE or zone.listed:
+                    continue
+                while not self._is_calm():
+                    if self._core.service.link.state != "online":
+                        return
+                    await trio.sleep(LOOK_S)
+                if zone.parent != NOWHERE and not zone.listed:
+                    await self._flight(zone).landed.wait()
+        finally:
+            self._listing_tops = False
 
     def _is_calm(self) -> bool:
         """Whether there is a place to spare or, where there never is one, nobody has any."""

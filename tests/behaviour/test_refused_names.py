@@ -9,6 +9,7 @@ import pytest
 
 from tests.harness import world
 from tests.harness.machine import Mounted
+from tests.harness.meddler import Answer, Meddler
 from tests.harness.waiting import eventually
 
 NOTES = world.SEED["notes.txt"]
@@ -52,6 +53,26 @@ def test_a_file_whose_removal_is_refused_is_here_again(mounted: Mounted, status:
     path.unlink()
     mounted.sync()
     assert mounted.zone.find("notes.txt") is None
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "empty"])
+def test_a_removal_that_got_through_is_not_said_to_be_refused(
+    meddled: Mounted, meddler: Meddler, name: str
+) -> None:
+    """Its answer was lost, and to be asked again makes no sense to the service."""
+
+    def nonsense(answer: Answer) -> None:
+        answer.status = 400
+        answer.say({"error": "WRONG_STATE", "message": "it is deleted"})
+
+    meddler.about = lambda asked: asked.method == "DELETE"
+    meddler.mood = nonsense
+    path = meddled.root / name
+    (path.rmdir if path.is_dir() else path.unlink)()
+    meddled.sync()
+    assert "notice" not in meddled.status()
+    assert meddled.zone.find(name) is None
+    assert name not in {each.name for each in meddled.root.iterdir()}
 
 
 def test_a_tree_whose_removal_is_refused_is_here_again(mounted: Mounted) -> None:

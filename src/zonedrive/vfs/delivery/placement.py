@@ -213,7 +213,19 @@ class Placement:
         try:
             await self._delete(intent, inode)
         except FOR_GOOD as refused:
-            self._reversal.removal(intent, inode, refused)
+            if await self._is_there(inode):
+                self._reversal.removal(intent, inode, refused)
+            elif not self._core.overtaken(intent):  # an earlier try got through unanswered
+                await self._deleted(intent, inode)
+
+    async def _is_there(self, inode: Inode) -> bool:
+        """Whether the service has it still, for all that can be said."""
+        try:
+            return not (await self._core.service.entry(inode.zone, inode.remote_id or "")).deleted
+        except NotFound:
+            return False
+        except FOR_GOOD:
+            return True
 
     async def _delete(self, intent: Intent, inode: Inode) -> None:
         core = self._core
@@ -235,7 +247,11 @@ class Placement:
         with contextlib.suppress(NotFound):
             await core.service.delete(inode.zone, inode.remote_id or "", folder=inode.is_folder)
         reached(Place.DELETE_DONE)
-        deleted = inode.remote_id or ""
+        await self._deleted(intent, inode)
+
+    async def _deleted(self, intent: Intent, inode: Inode) -> None:
+        """The service has it no more: nor is there anything of it here."""
+        core, deleted = self._core, inode.remote_id or ""
         core.tree.settled.add(inode.zone, deleted)
         if inode.is_folder:
             await let_go(core, inode)

@@ -55,8 +55,8 @@ class Reversal:
             core.journal.drop(inode.ino)
         core.discard_bytes(inode, intent)
         core.reap(inode)
-        if above is None or above.parent == NOWHERE:
-            self._folders.forget_all()
+        if inode.is_folder or above is None or above.parent == NOWHERE:
+            self._folders.forget_all()  # also what is in it may be new
         else:
             self._folders.forget(above.ino)
 

@@ -5,6 +5,7 @@ edit began from; so somebody else's version is never sent over.
 INVARIANT: what is about to be sent is noted as in doubt first; see `resolution`.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -26,7 +27,10 @@ from zonedrive.tree.names import may_show, safe
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
 from zonedrive.vfs.delivery.resolution import Resolution
+from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
+
+log = logging.getLogger(__name__)
 
 SMALL = 128 << 10  # bytes that are sent without a thread: handing over costs more than sending
 # The age at which a listing no longer tells which names are free, in seconds, and in times of what
@@ -101,7 +105,7 @@ class Uploads:
             folder_id, name, found = await self._look_for_name(intent, inode)
             verdict = on_new_name(intent.size, found)
         else:
-            found = await self._look_at(inode)
+            found = await self._look_at(inode) or await self._under_another_id(intent, inode)
             verdict = on_version(intent.base, intent.size, found)
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = (found.name or inode.remote_name or "") if found else ""
@@ -265,6 +269,27 @@ class Uploads:
         except NotFound:
             return None
         return None if entry.deleted else entry
+
+    async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
+        """The version that the edit began from, where an answer told us a wrong id of it.
+
+        Nobody else made one of that time, size and author under its name.
+        """
+        core, folder, name = self._core, inode.remote_parent or "", inode.remote_name
+        if not intent.base or not folder:
+            return None
+        try:
+            entries = await core.service.listing(inode.zone, folder)
+        except NotFound:
+            return None
+        found = [one for one in entries if one.name == name and one.revision == intent.base]
+        if len(found) != 1 or found[0].folder or self._decided_anew(intent):
+            return None
+        log.warning("inode %d: the service has it under another id than it said", inode.ino)
+        with core.transaction():
+            identity.claim(core, inode, found[0].id)
+            core.tree.update(inode, remote_id=found[0].id)
+        return found[0]
 
     async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
         """(folder id, name, what the service has there) for a new file.

@@ -83,8 +83,8 @@ class Conflicts:
             self._database.execute("UPDATE conflicts SET told = 1 WHERE ino = ?", (ino,))
 
     def pass_on(self, ino: int, heir: int) -> None:
-        """Another inode takes over the copy's identity."""
-        self._database.execute("UPDATE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
+        """Another inode takes over the copy's identity; it may have been a copy itself."""
+        self._database.execute("UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
 
     def drop(self, ino: int) -> None:
         """The copy is gone."""

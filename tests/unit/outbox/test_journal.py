@@ -123,3 +123,12 @@ def test_conflicts_are_listed_until_their_copy_goes(journal: Journal) -> None:
     with journal.transaction():
         journal.conflicts.drop(8)
     assert journal.conflicts.all() == []
+
+
+def test_a_copy_that_takes_the_place_of_another_copy_stands_for_that_one(journal: Journal) -> None:
+    """As when one is renamed over the other."""
+    with journal.transaction():
+        journal.conflicts.add(Conflict(8, 5, "bob", 42))
+        journal.conflicts.add(Conflict(9, 6, "carol", 43))
+        journal.conflicts.pass_on(8, 9)
+    assert journal.conflicts.all() == [Conflict(9, 5, "bob", 42)]

@@ -81,6 +81,10 @@ def test_a_damaged_page_costs_only_what_was_on_it(dying: Mortal) -> None:
     assert "lost+found" in str(dying.status()["notice"])
     (aside,) = dying.machine.state.glob("tree.db.damaged-*")
     assert aside.name in dying.log()
+    answer = dying.ask("sync", 40, paths=[], timeout=30)
+    assert (answer["exit"], answer["lost"], answer["left"]["files"]) == (1, len(found), 0)
+    for each in found:
+        each.unlink()
     dying.sync()
     assert named == {
         path.removeprefix("page/"): data for path, data in dying.zone.tree("page").items()

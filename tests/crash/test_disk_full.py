@@ -22,10 +22,16 @@ class Filler:
 
     def leave(self, pages: int) -> None:
         """Let so many pages be free."""
-        self.go()
-        found = os.statvfs(self._path.parent)
-        with self._path.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, found.f_bavail - pages) * PAGE)
+        while True:  # until nobody has taken some of the room in between
+            self.go()
+            found = os.statvfs(self._path.parent)
+            try:
+                with self._path.open("wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, max(1, found.f_bavail - pages) * PAGE)
+                return
+            except OSError as wrong:
+                if wrong.errno != errno.ENOSPC:
+                    raise
 
     def go(self) -> None:
         """Give all room back."""

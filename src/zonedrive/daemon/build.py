@@ -4,6 +4,7 @@ Must not know the kernel side, the control socket or the command line.  Nothing 
 service anything, so that a mount comes up offline as well.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.daemon.backlog import needs_key
 from zonedrive.db import Database
-from zonedrive.errors import Damaged, StoreError
+from zonedrive.errors import Damaged, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
@@ -82,6 +83,8 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
     service = connect(account, settings, auth)
     box, key = _patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
+    with contextlib.suppress(ZonedriveError):  # who has none finds out at the first request
+        auth.find()  # while the keyring is open: it may be locked later
     try:
         database = open_database(paths, box)
     except WrongKey as wrong:

@@ -1,5 +1,6 @@
 """The cache folder is somebody else's, too: filled, read-only or damaged, reads go on rightly."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -116,3 +117,26 @@ def test_a_cache_whose_disk_somebody_else_fills(mounted: Mounted) -> None:
         assert (mounted.root / "big.bin").read_bytes() == BIG
         eventually(lambda: mounted.status()["state"] == "online", what="the daemon goes on")
         mounted.unmount()
+
+
+def test_status_tells_the_limit_in_force(mounted: Mounted) -> None:
+    """Less than `cache_size` where the disk is smaller, mounted or not; else that."""
+
+    def told() -> int:
+        return int(json.loads(mounted.machine.done("status", "--json"))["cache"]["limit"])
+
+    assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+    mounted.unmount()
+    settings = mounted.machine.folders["CONFIG_HOME"] / "zonedrive/config.toml"
+    settings.parent.mkdir(exist_ok=True)
+    disk = os.statvfs(mounted.machine.cache)
+    whole = disk.f_blocks * disk.f_frsize
+    settings.write_text(f"cache_size = {1 << 50}\n")
+    assert 0 < told() <= 0.95 * whole
+    mounted.mount()
+    assert 0 < told() <= 0.95 * whole
+    mounted.unmount()
+    settings.write_text("cache_size = 1000000\n")
+    assert told() == 1000000
+    mounted.mount()
+    assert told() == 1000000

@@ -76,6 +76,11 @@ class Cache:
         self._shelf.trim()
 
     @property
+    def ceiling(self) -> int:
+        """The limit in force: less, where the disk does not leave that much."""
+        return self._shelf.room.ceiling
+
+    @property
     def pinned(self) -> Container[int]:
         """Inodes that are never evicted; the caller's to know and to remember."""
         return self._shelf.room.pinned

@@ -7,6 +7,7 @@ RESERVE of its size; files that make room are removed before the new bytes are w
 INVARIANT: an entry in use, and a pinned inode, is never evicted.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -26,6 +27,23 @@ SAID_S = 3600.0
 _BATCH = 64
 
 
+def most(directory: Path, limit: int, used: int, promised: int = 0) -> int:
+    """Up to how many bytes may be used there, as full as the disk is.
+
+    Negative where others took so much that all of them have to go.  `promised` bytes are counted
+    as used and are not written yet.
+    """
+    disk = None
+    for folder in (directory, *directory.parents):  # it may not be made yet
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(folder)
+            break
+    if disk is None:
+        return limit
+    free = disk.f_bavail * disk.f_frsize - int(disk.f_blocks * disk.f_frsize * RESERVE)
+    return min(limit, used + free - promised)
+
+
 class Room:
     """Keeps count of the cache's bytes on the disk."""
 
@@ -39,6 +57,11 @@ class Room:
         self._directory = directory
         self._index = index
         self._said_s = -SAID_S  # when it was last said that there is no room
+
+    @property
+    def ceiling(self) -> int:
+        """Bytes that may be taken as the disk is now: `limit`, or what the disk leaves of it."""
+        return max(0, self._most())
 
     def usage(self) -> int:
         """Bytes on the disk, and bytes allowed to be written there."""
@@ -91,14 +114,11 @@ class Room:
 
     def _free(self) -> int:
         """Bytes that may still be allowed; negative where there are too many already."""
-        free = self.limit - self.usage()
-        try:
-            disk = os.statvfs(self._directory)
-        except OSError:  # the folder is gone; whoever makes it anew asks again
-            return free
-        reserve = int(disk.f_blocks * disk.f_frsize * RESERVE)
+        return self._most() - self.usage()
+
+    def _most(self) -> int:
         promised = sum(entry.unused for entry in self.entries)
-        return min(free, disk.f_bavail * disk.f_frsize - reserve - promised)
+        return most(self._directory, self.limit, self.usage(), promised)
 
     def _candidates(self) -> Iterable[Row]:
         """Rows to evict, longest unused first; each one is out of the index when it comes."""

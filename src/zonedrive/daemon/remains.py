@@ -10,6 +10,7 @@ from typing import Any
 from zonedrive import paths as places
 from zonedrive.cipher import Box, Clear
 from zonedrive.config import Settings
+from zonedrive.content import room
 from zonedrive.daemon.backlog import needs_key
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
@@ -48,8 +49,11 @@ def read_only(folder: Path) -> str:
     return ""
 
 
-def status(paths: AccountPaths, settings: Settings) -> dict[str, Any]:
-    """Outbox, uploads, cache and tree of the contract's object.  Raises StoreError."""
+def status(paths: AccountPaths, settings: Settings, *, people: bool = False) -> dict[str, Any]:
+    """Outbox, uploads, cache and tree of the contract's object.  Raises StoreError.
+
+    For `people` also what else `vfs.report` tells them: which of it are files.
+    """
     box = _box(open_store(paths), paths, settings)
     database = Database(paths.database, SCHEMAS, copied=True)
     try:
@@ -57,7 +61,11 @@ def status(paths: AccountPaths, settings: Settings) -> dict[str, Any]:
         intents = journal.pending()
         copies = {conflict.ino for conflict in journal.conflicts.all()}
         entries, folders = tree.counts()
-        uploads = [_upload(tree, intent, intent.ino in copies) for intent in intents]
+        uploads = [
+            _upload(tree, one, one.ino in copies)
+            | ({"change": _change(tree, one)} if people else {})
+            for one in intents
+        ]
     finally:
         database.close()
     failed = sum(intent.failed for intent in intents)
@@ -68,9 +76,10 @@ def status(paths: AccountPaths, settings: Settings) -> dict[str, Any]:
             "failed": failed,
             "conflicts": len(copies),
             "bytes": sum(intent.size for intent in intents),
+            **({"files": sum(bool(one.generation) for one in intents)} if people else {}),
         },
         "uploads": uploads,
-        "cache": {"bytes": _size(paths), "limit": settings.cache_size},
+        "cache": _cache(paths, settings),
         "tree": {"entries": entries, "folders": folders},
         **({"notice": said} if (said := hindrance(paths)) else {}),
     }
@@ -102,6 +111,16 @@ def _upload(tree: Tree, intent: Intent, copy: bool) -> dict[str, Any]:
     }
 
 
+def _change(tree: Tree, intent: Intent) -> str:
+    """What the service is to hear: content, folder (a new one), moved or removed."""
+    if intent.gone:
+        return "removed"
+    if intent.generation:
+        return "content"
+    inode = tree.find(intent.ino)
+    return "folder" if inode is not None and inode.is_new else "moved"
+
+
 def _path(tree: Tree, ino: int) -> str:
     """Where it is, or, removed here, where the service still has it."""
     parts = []
@@ -114,6 +133,7 @@ def _path(tree: Tree, ino: int) -> str:
     return "/".join(reversed(parts))
 
 
-def _size(paths: AccountPaths) -> int:
+def _cache(paths: AccountPaths, settings: Settings) -> dict[str, int]:
     files = paths.content.rglob("*") if paths.content.exists() else ()
-    return sum(file.stat().st_blocks * 512 for file in files if file.is_file())
+    used = sum(file.stat().st_blocks * 512 for file in files if file.is_file())
+    return {"bytes": used, "limit": max(0, room.most(paths.cache, settings.cache_size, used))}

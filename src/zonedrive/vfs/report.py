@@ -79,7 +79,7 @@ class Report:
                 | ({} if most is None else {"change": self._change(intent)})
                 for intent in shown
             ],
-            "cache": {"bytes": core.cache.usage(), "limit": core.cache.limit},
+            "cache": {"bytes": core.cache.usage(), "limit": core.cache.ceiling},
             "tree": {"entries": entries, "folders": folders},
             **({"notice": said} if (said := self._notice()) else {}),
             **({} if most is None else {"lost": self.lost(under)}),

@@ -257,6 +257,24 @@ async def test_the_last_of_the_disk_is_left_free(tmp_path: Path) -> None:
                 assert space.f_bavail >= space.f_blocks * 0.05 - 64
 
 
+async def test_the_limit_in_force_is_what_the_disk_leaves(tmp_path: Path) -> None:
+    """With what is stored counted in; never below nothing, and never above the one that is set."""
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        async with running(disk / "cache") as cache:
+            await fetched(cache, 3, Script(content(MIB, 3)))
+            before = cache.ceiling
+            assert 0.9 * 16 * MIB < before <= 0.95 * 16 * MIB
+            (disk / "somebody").write_bytes(bytes(4 * MIB))
+            assert abs(before - cache.ceiling - 4 * MIB) <= MIB / 8
+            cache.limit = 3 * MIB
+            assert cache.ceiling == 3 * MIB
+            rest = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+            (disk / "more").write_bytes(bytes(rest))
+            cache.limit = MIB // 2
+            assert cache.ceiling <= MIB // 2
+            assert cache.ceiling >= 0
+
+
 async def test_enospc_in_the_middle_of_a_file(
     tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zonedrive.amounts import amount
-from zonedrive.content.room import RESERVE
+from zonedrive.content import room
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import protocol
 from zonedrive.daemon.checkup.finding import Finding
@@ -169,14 +169,11 @@ def cache(patient: Patient) -> Finding | None:
         return None
     if wrong := _unfit(folder):
         return wrong
-    disk = os.statvfs(folder)
-    total, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
     limit = patient.settings.cache_size
     used = sum(each.st_blocks * 512 for each in _files(patient.paths.content))
-    room = min(limit - used, free - int(total * RESERVE))
+    fits = max(0, room.most(folder, limit, used))
     detail = f"{amount(used)} of at most {amount(limit)} used"
-    if used + room < limit:
-        fits = max(0, used + room)
+    if fits < limit:
         detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"
         if fits == 0 and limit:
             return Finding(False, detail, "make room on that disk, or set XDG_CACHE_HOME",

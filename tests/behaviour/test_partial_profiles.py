@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.machine import Mounted
+from tests.harness.meddler import Answer, Asked, Meddler
 
 ENTRIES = "/api/sandbox/zones/{zone}/entries/{entry}"
 MKDIR = """
@@ -113,6 +114,38 @@ def test_each_missing_operation_degrades_alone(mounted: Mounted, profile: str) -
         expected = (expected - gone) | come
     assert after == expected
     assert set(os.listdir(root)) == {path for path in expected if "/" not in path}
+
+
+@pytest.mark.parametrize("unanswered", [False, True])
+def test_of_two_requests_for_a_new_place_the_second_is_refused(
+    meddled: Mounted, meddler: Meddler, unanswered: bool
+) -> None:
+    """Here the file is where the service has it then, unless it got through nevertheless."""
+    file = meddled.machine.folder / "ours.toml"
+    file.write_text(RENAME + MOVE, "utf-8")
+    meddled.restart(f"profile={file}")
+    before = set(meddled.zone.tree())
+
+    def forbid(answer: Answer) -> None:
+        answer.status = 403
+        answer.say({"error": "NOT_ALLOWED", "message": "no"})
+
+    def hinder(asked: Asked) -> None:
+        if not unanswered and meddler.about(asked):
+            asked.path = "/nowhere"
+
+    meddler.about = lambda asked: asked.method == "PUT" and b"parentId" in asked.body
+    meddler.twist, meddler.mood = hinder, forbid
+    meddled.allow("refused")
+    (meddled.root / "big.bin").rename(meddled.root / "docs/large.bin")
+    ended = meddled.machine.run("sync", "--timeout", "30")
+    where = "docs/large.bin" if unanswered else "large.bin"
+    assert set(meddled.zone.tree()) == (before - {"big.bin"}) | {where}
+    assert (meddled.root / where).exists()
+    assert (ended.returncode, f"{meddled.root.name}/large.bin: " in ended.stderr) == (
+        (0, False) if unanswered else (1, True)
+    )
+    meddler.twist = lambda asked: None
 
 
 def test_commands_say_what_the_profile_lacks(mounted: Mounted) -> None:

@@ -5,7 +5,7 @@ import logging
 
 import msgspec
 
-from zonedrive.errors import AlreadyExists, NotFound, StoreError, Unavailable
+from zonedrive.errors import AlreadyExists, NotFound, StoreError, Unavailable, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
@@ -102,6 +102,7 @@ class Placement:
         try:
             await self._move(intent, inode)
         except FOR_GOOD as refused:
+            await self._locate(intent, inode)
             if not self._reversal.move(intent, inode, refused):
                 raise
 
@@ -142,6 +143,19 @@ class Placement:
         core.refusals.over(inode.zone, entry.id)
         reached(Place.MOVE_NOTED)
 
+    async def _locate(self, intent: Intent, inode: Inode) -> None:
+        """Note where it is after a refusal: of two requests the first may have got through."""
+        core = self._core
+        try:
+            entry = await core.service.entry(inode.zone, inode.remote_id or "")
+        except ZonedriveError:
+            return
+        above = entry.parent_id or inode.remote_parent or ""
+        as_noted = (above, entry.name) == (inode.remote_parent, inode.remote_name)
+        if not (entry.deleted or as_noted or core.overtaken(intent)):
+            with core.transaction():
+                self._moved(inode, above, entry, unchanged=False)
+
     async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[Doubt, Entry]:
         """Have an entry moved; what came of it is in doubt until the answer is noted."""
         resolution, remote_id = self._resolution, inode.remote_id or ""
@@ -172,6 +186,7 @@ class Placement:
         try:
             await self._step_aside(intent, inode)
         except FOR_GOOD as refused:
+            await self._locate(intent, inode)
             if not self._reversal.move(intent, inode, refused):
                 raise
 

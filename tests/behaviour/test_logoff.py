@@ -8,6 +8,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 from zonedrive.cli import logoff
@@ -31,6 +32,51 @@ def test_a_logoff_says_what_was_on_this_machine_alone(mounted: Mounted) -> None:
     """By a name of `local_only`: it goes with the account, and not without a word."""
     (mounted.root / "notes.txt~").write_bytes(b"never sent")
     said = mounted.machine.done("logoff")
+    assert said.endswith("; dropped 1 file of local_only\n")
+
+
+@pytest.mark.mount("local_only=*.private:*~")
+def test_a_logoff_keeps_what_a_person_has_on_this_machine_alone(mounted: Mounted) -> None:
+    """By names in `local_only` that they chose, or in a folder with such a name; as a takeover."""
+    machine, root = mounted.machine, mounted.root
+    (root / "a.private").write_bytes(b"mine")
+    (root / "notes.txt~").write_bytes(b"a backup")
+    (root / "x~").mkdir()
+    (root / "x~" / "work.txt").write_bytes(b"work")
+    (root / "x~" / ".work.txt.swp").write_bytes(b"swap")
+    mounted.sync()
+    for turn in ("mounted", "not mounted"):
+        ended = machine.run("logoff")
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert ended.stderr == (
+            "zonedrive: 2 files of local_only are only on this machine, among them"
+            f" {root.name}/a.private; mount and move what you need elsewhere, or drop it with"
+            " --discard\n"
+        )
+        assert mounted.is_mounted() == (turn == "mounted")
+        if turn == "mounted":
+            mounted.unmount()
+    mounted.mount()
+    assert (root / "a.private").read_bytes() == b"mine"
+    (root / "a.private").rename(root / "a.txt")
+    mounted.sync()
+    mounted.unmount()
+    wish = ["logon", mounted.deployment.base_url, "--username", f"bob@{world.DOMAIN}"]
+    wish += ["--password-stdin", "--ca-file", str(mounted.deployment.ca_file)]
+    ended = machine.run(*wish, text=f"{world.PASSWORDS['bob']}\n")
+    assert ended.returncode == 1
+    assert "account default holds 1 file of local_only of alice@" in ended.stderr
+    mounted.mount()
+    (root / "x~" / "work.txt").rename(root / "work.txt")
+    assert machine.done("logoff").endswith("; dropped 2 files of local_only\n")
+    assert (mounted.zone.read("a.txt"), mounted.zone.read("work.txt")) == (b"mine", b"work")
+
+
+@pytest.mark.mount("local_only=*.private")
+def test_a_logoff_drops_it_on_purpose(mounted: Mounted) -> None:
+    """And says how much it was."""
+    (mounted.root / "a.private").write_bytes(b"mine")
+    said = mounted.machine.done("logoff", "--discard")
     assert said.endswith("; dropped 1 file of local_only\n")
 
 

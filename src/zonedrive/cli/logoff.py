@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zonedrive.amounts import saved
+from zonedrive.amounts import saved, verb
 from zonedrive.cli import control, sending, show
 from zonedrive.cli.exits import NOT_LOGGED_ON
 from zonedrive.cli.options import account_option, timeout_option
@@ -61,10 +61,11 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
         raise _refusal(left, remedy, mounted=mounted)
     if not discard:
         _require_none_lost(backlog.lost(paths))
+        _require_none_wanted(paths, store)
         store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said
     _stop_daemon(paths)
     with backlog.held(paths):
-        dropped = _dropped(paths, discard)
+        dropped = _dropped(paths, store, discard)
         trio.run(_end_at_service, found, store)
         if wrong := local.destroy(paths, store, lost=discard):
             show.complain(
@@ -82,7 +83,20 @@ def _require_none_lost(lost: int) -> None:
         )
 
 
-def _dropped(paths: AccountPaths, discard: bool) -> str:
+def _require_none_wanted(paths: AccountPaths, store: "SecretStore") -> None:
+    """Raise ZonedriveError where a person's own files are to stay on this machine."""
+    from zonedrive.daemon import backlog
+
+    if number := backlog.wanted(paths):
+        some = backlog.wanted_place(paths, store)
+        some = f", {'' if number == 1 else 'among them '}{show.word(some)}" if some else ""
+        raise ZonedriveError(
+            f"{show.count(number, 'file')} of local_only {verb(number)} only on this machine{some}",
+            remedy="mount and move what you need elsewhere, or drop it with --discard",
+        )
+
+
+def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
     """What goes with the account, now that nobody adds to it, as the end of a sentence.
 
     Raises ZonedriveError where something is to be kept, which may have been saved since it was
@@ -100,6 +114,7 @@ def _dropped(paths: AccountPaths, discard: bool) -> str:
         if left.files:
             raise _refusal(left, "", mounted=False)
         _require_none_lost(lost)
+        _require_none_wanted(paths, store)
     dropped = [str(left)] if left.files else []
     dropped += [f"{show.count(lost, 'file')} in lost+found"] if lost else []
     dropped += [f"{show.count(kept, 'file')} of local_only"] if kept else []

@@ -31,6 +31,7 @@ class Premises:
     backlog: FindBacklog
     lost: Callable[[AccountPaths], int]  # files in lost+found
     local: Callable[[AccountPaths], int]  # files with names of local_only
+    wanted: Callable[[AccountPaths], int]  # those of them that are a person's own
     running: Callable[[AccountPaths], bool]  # whether a daemon has the stores
     needs_key: Callable[[AccountPaths], bool]  # whether something in them is encrypted
     hold: Callable[[AccountPaths], AbstractContextManager[None]]  # keep daemons from beginning
@@ -63,9 +64,10 @@ class Former:
     def refuse_takeover(self) -> None:
         """Raise ConfigError where what is here is in use, or not uploaded yet."""
         waiting, lost = self._here.backlog(self._paths), self._here.lost(self._paths)
-        running = self._here.running(self._paths)
-        what = str(waiting) if waiting.files else f"{count(lost, 'file')} in lost+found"
-        if (waiting.files or lost) and self.account is None:
+        running, wanted = self._here.running(self._paths), self._here.wanted(self._paths)
+        kept = "in lost+found" if lost else "of local_only"
+        what = str(waiting) if waiting.files else f"{count(lost or wanted, 'file')} {kept}"
+        if (waiting.files or lost or wanted) and self.account is None:
             raise ConfigError(
                 f"{self._paths.account_file} cannot be read, so nobody knows whose the {what} are"
                 " that only this machine has",
@@ -80,7 +82,7 @@ class Former:
                 remedy=f"{first} 'zonedrive sync{self._paths.option}' first, or keep both apart"
                 " with --account NAME",
             )
-        if lost:
+        if lost or wanted:
             raise ConfigError(
                 f"account {self._paths.account} holds {what} of {self.whose}",
                 remedy="mount it and copy what you need from there, or keep both apart with"
@@ -97,8 +99,10 @@ class Former:
 
         Raises ConfigError where that would lose something.
         """
-        waiting, lost = self._here.backlog(self._paths), self._here.lost(self._paths)
-        if waiting.files or lost:  # saved since it was refused for the first time
+        here, paths = self._here, self._paths
+        if (
+            here.backlog(paths).files or here.lost(paths) or here.wanted(paths)
+        ):  # saved since it was refused for the first time
             self.refuse_takeover()
         local = self._here.local(self._paths)
         forget_data(self._paths, store)

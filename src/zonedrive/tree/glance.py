@@ -7,14 +7,19 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
+import msgspec
+
 from zonedrive.cipher import Box, Clear
 from zonedrive.db import at_rest
-from zonedrive.errors import StoreError
+from zonedrive.errors import Damaged, StoreError
 from zonedrive.tree.inode import ROOT, Kind
-from zonedrive.tree.store import is_whole
+from zonedrive.tree.names import WANTED
+from zonedrive.tree.store import Name, is_whole
 
 _FOLDER = int(Kind.FOLDER)
 _LOST_FOUND = f"(SELECT ino FROM inodes WHERE parent = {ROOT} AND kind = {_FOLDER} AND local)"  # noqa: S608
+_LOCAL = f"local AND generation > 0 AND parent != 0 AND parent NOT IN {_LOST_FOUND}"
+_WANTED = f"{_LOCAL} AND local = {WANTED}"
 
 
 def is_sealed(path: Path) -> bool | None:
@@ -57,7 +62,29 @@ def local_files(path: Path) -> int:
 
     Raises StoreError.
     """
-    return _count(path, f"local AND generation > 0 AND parent != 0 AND parent NOT IN {_LOST_FOUND}")
+    return _count(path, _LOCAL)
+
+
+def wanted_files(path: Path) -> int:
+    """How many of these a person means to have, see `names.stays`.  Raises StoreError."""
+    return _count(path, _WANTED)
+
+
+def wanted_path(path: Path, box: Box) -> str:
+    """Where one of those is, below the mount; "" where names cannot be read with that box."""
+    parts: list[str] = []
+    wanted = f"SELECT ino, parent, sealed FROM inodes WHERE {_WANTED} ORDER BY ino"  # noqa: S608
+    with contextlib.suppress(sqlite3.Error, OSError, Damaged, msgspec.MsgspecError):
+        with at_rest(path) as database:
+            row = database.execute(wanted).fetchone()
+            while row is not None and row[0] != ROOT:
+                ino, parent, sealed = row
+                named = box.open(bytes(sealed), b"inode %d" % ino)
+                parts.append(msgspec.msgpack.decode(named, type=Name).name)
+                above = "SELECT ino, parent, sealed FROM inodes WHERE ino = ?"
+                row = database.execute(above, (parent,)).fetchone()
+        return "/".join(reversed(parts))
+    return ""
 
 
 def _count(path: Path, condition: str) -> int:

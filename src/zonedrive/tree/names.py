@@ -10,8 +10,12 @@ a version or a move of `a/b` never turns it into its look-alike.  A name that a 
 sent as typed, so a look-alike that is really meant stays what it is.
 """
 
+import fnmatch
 import hashlib
+import re
 from collections.abc import Callable, Container
+
+from zonedrive.config import LOCAL_ONLY
 
 MAX_BYTES = 255
 
@@ -20,6 +24,18 @@ _SHOWN |= {0x7F: "\u2421", ord("/"): "\uff0f"}
 _SHOWN |= dict.fromkeys(range(0x80, 0xA0), "\u241b")  # the rare C1 controls
 _SHOWN |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # half of a pair: no valid UTF-8
 _WHOLE = {"": "\u2205", ".": "\uff0e", "..": "\uff0e\uff0e"}
+
+_BESIDE = re.compile("|".join(map(fnmatch.translate, LOCAL_ONLY)))
+WANTED, BESIDE = 1, 2
+
+
+def stays(name: str) -> int:
+    """How a row marks what never leaves this machine.
+
+    WANTED: a person's own file, by a name of theirs in `local_only`, or by its folder's.  BESIDE:
+    what programs keep beside a file while they work on it, by any name of the defaults.
+    """
+    return BESIDE if _BESIDE.match(name) else WANTED
 
 
 def safe(name: str) -> str:

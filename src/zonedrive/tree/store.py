@@ -22,6 +22,7 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.model import Attributes, Revision
 from zonedrive.tree.inode import Inode, Kind
+from zonedrive.tree.names import stays
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class _Sealed(msgspec.Struct, array_like=True):
     revision: str | None = None  # None in rows of the second schema
 
 
-class _Name(msgspec.Struct, array_like=True):
+class Name(msgspec.Struct, array_like=True):
     """The beginning of a `_Sealed`."""
 
     name: str
@@ -76,7 +77,7 @@ def create_table(connection: sqlite3.Connection) -> None:
             remote_id TEXT,               -- the service's id, NULL for what it has not seen
             revision TEXT NOT NULL,       -- model.Revision last heard of; since schema 3 sealed
             generation INTEGER NOT NULL,  -- of the bytes in the spool, 0: none
-            local INTEGER NOT NULL,       -- 1: never leaves this machine
+            local INTEGER NOT NULL,       -- > 0: never leaves this machine, see names.stays
             listed INTEGER NOT NULL,      -- 1: the children below are the folder's whole listing
             sealed BLOB NOT NULL          -- _Sealed as MessagePack, encrypted
         )
@@ -145,7 +146,7 @@ class InodeStore:
         self._box = box
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(_Sealed).decode
-        self._decode_name = msgspec.msgpack.Decoder(_Name).decode
+        self._decode_name = msgspec.msgpack.Decoder(Name).decode
 
     def next_ino(self) -> int:
         """The first number that no inode has had."""
@@ -334,7 +335,7 @@ class InodeStore:
             inode.zone,
             inode.remote_id,
             inode.generation,
-            inode.local,
+            stays(inode.name) if inode.local else 0,
             inode.listed,
             self._box.seal(self._encode(sealed), b"inode %d" % ino),
             self._mark(parent, inode.name),

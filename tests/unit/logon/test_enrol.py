@@ -41,7 +41,7 @@ class Office:
         self.store: SecretStore = FileStore(paths.secrets_file)
         self.backlog = Backlog()
         self.running = self.sealed = False
-        self.lost = 0
+        self.lost = self.wanted = 0
         self.meanwhile = Backlog()  # saved by another daemon while this one logs on
         self.told: list[str] = []
         self.opened: list[tuple[str, str | None]] = []
@@ -69,6 +69,7 @@ class Office:
                 backlog=lambda paths: self.backlog,
                 lost=lambda paths: self.lost,
                 local=lambda paths: 0,
+                wanted=lambda paths: self.wanted,
                 running=lambda paths: self.running,
                 needs_key=lambda paths: self.sealed,
                 hold=self._hold,
@@ -348,6 +349,9 @@ async def test_files_without_names_are_not_left_to_another_user(office: Office) 
     office.lost = 2
     office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
     with pytest.raises(errors.ConfigError, match=r"2 files in lost\+found"):
+        await office.log_on(username="bob")
+    office.lost, office.wanted = 0, 1
+    with pytest.raises(errors.ConfigError, match="1 file of local_only"):
         await office.log_on(username="bob")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
-from zonedrive.tree.glance import local_files, lost_files
+from zonedrive.tree.glance import local_files, lost_files, wanted_files
 from zonedrive.vfs.schema import SCHEMAS
 
 
@@ -24,6 +24,6 @@ def test_what_cannot_be_counted_is_not_taken_for_nothing(tmp_path: Path) -> None
         (size,) = database.execute("PRAGMA page_size").fetchone()
     whole = path.read_bytes()
     path.write_bytes(whole[:size] + b"\xff" * (len(whole) - size))  # the schema is left
-    for count in (lost_files, local_files):
+    for count in (lost_files, local_files, wanted_files):
         with pytest.raises(StoreError, match="cannot be read"):
             count(path)

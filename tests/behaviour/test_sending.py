@@ -204,6 +204,21 @@ def test_sync_says_why_a_failing_service_has_nothing(
     assert f"HTTP {status}" in line
 
 
+@pytest.mark.mount("refresh=60")
+@pytest.mark.parametrize("size", [5, 3_000_000], ids=["small", "big"])
+def test_sync_says_that_the_service_gave_no_answer(mounted: Mounted, size: int) -> None:
+    """4 within its time, also before it is sure that the service is away."""
+    mounted.allow(r"WARNING (?![^\n]*\n.)")
+    assert os.listdir(mounted.root)
+    with mounted.deployment.faulty(stall=60):
+        (mounted.root / "new.bin").write_bytes(b"x" * size)
+        eventually(lambda: mounted.status()["outbox"]["uploading"], what="it is asked")
+        ended = mounted.machine.run("sync", "--timeout", "2")
+    assert (ended.returncode, ended.stderr.count("\n")) == (4, 1), ended.stderr
+    mounted.sync()
+    assert mounted.zone.read("new.bin") == b"x" * size
+
+
 def test_what_waits_is_told_by_its_place_and_kind(mounted: Mounted) -> None:
     """A conflict copy that waits is one, and what was removed here has the path it had."""
     mounted.allow("in between")

@@ -31,6 +31,11 @@ SAY_SECONDS = 0.5
 AWAY_SECONDS = 60.0
 """How long `sync` without a timeout waits for a service that cannot be reached."""
 
+SILENT_SECONDS = 1.0
+"""From how long a `timeout` of `sync` on it tells something that the service is silent for it."""
+
+AWAY = "it is sent by itself when the service is back"
+
 HELD = 20
 """So many of the files that programs have open are told by their paths."""
 
@@ -197,6 +202,7 @@ class Commands:
     async def _sync(self, roots: list[int], timeout: float | None, say: Say) -> Message:
         report, link = self._parts.files.report, self._parts.service.link
         result: dict[str, Any] = {}
+        before = self._heard(roots)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._say_progress, roots, say)
             if timeout is None:
@@ -211,8 +217,12 @@ class Commands:
         if result["left"]["files"]:
             code = 1
             reason = next((one["error"] for one in waiting if one["error"]), "")
+            silent = (timeout or 0) >= SILENT_SECONDS and before == self._heard(roots)
+            silent = silent and any(one["state"] == "uploading" for one in waiting)
+            if silent and link.state == "online":  # it takes longer to be sure of that
+                code, reason, remedy = 4, "the service gave no answer in that time", AWAY
             if waiting and link.state != "online":
-                code, remedy = 4, "it is sent by itself when the service is back"
+                code, remedy = 4, AWAY
                 if link.state == "logon-required":
                     code, remedy = 3, f"run '{logon_command(self._parts)}'"
                 reason = str(link.last_error or f"the service is {link.state}")
@@ -227,6 +237,10 @@ class Commands:
             ],
             "anew": [one["path"] for one in result["conflicts"] if one["path"] == one["original"]],
         }
+
+    def _heard(self, roots: list[int]) -> tuple[int, int]:
+        """Grows with all that shows that the service is there: answers, and bytes on their way."""
+        return self._parts.service.link.answers, self._parts.files.report.work(roots)["sent"]
 
     async def _say_progress(self, roots: list[int], say: Say) -> None:
         while True:

@@ -67,6 +67,7 @@ class Link:
         self._waiting: list[tuple[trio.lowlevel.TrioToken, trio.Event]] = []
         self._probing = False
         self.last_error: ZonedriveError | None = None
+        self.answers = 0  # of the service so far, refusals included
 
     @property
     def state(self) -> State:
@@ -76,12 +77,14 @@ class Link:
     def note_answer(self) -> None:
         """The service served us.  From any thread."""
         with self._lock:
+            self.answers += 1
             self._strain = 0.0
             self._become("online")
 
     def note_failure(self, error: ZonedriveError) -> None:
         """A request ended in `error`.  From any thread."""
         with self._lock:
+            self.answers += isinstance(error, RemoteError) and not isinstance(error, Unreachable)
             if isinstance(error, NotLoggedOn):
                 self._strain = 0.0
                 self.last_error = error

@@ -29,6 +29,7 @@ class Link:
 
     def __init__(self) -> None:
         self.state = "online"
+        self.answers = 0
         self.last_error: Exception | None = None
         self._changed = trio.Event()
 
@@ -267,6 +268,34 @@ async def test_sync_that_runs_out_of_time_says_what_was_in_the_way(
     assert answer["exit"] == code
     assert ("it is away" in answer["reason"]) == (state != "online")
     assert daemon.said and daemon.said[0]["left"] == {"files": 1, "changes": 0, "bytes": 4}
+
+
+@pytest.mark.parametrize(
+    ("state", "sent", "timeout", "code"),
+    [
+        ("uploading", 0, 3, 4),
+        ("uploading", 0, 0.5, 1),
+        ("uploading", 5, 3, 1),
+        ("pending", 0, 3, 1),
+    ],
+    ids=["silent", "hardly waited", "bytes move", "nothing asked"],
+)
+async def test_sync_says_that_a_service_was_silent(
+    daemon: Daemon, autojump_clock: trio.abc.Clock, state: str, sent: int, timeout: float, code: int
+) -> None:
+    """4 where it was asked and gave no answer all the time, though nobody calls it away yet."""
+    upload = _upload(state) | {"sent": 0}
+    daemon.report.uploads = [upload]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_later, upload, sent)
+        answer = await daemon.ask("sync", timeout=timeout)
+    assert answer["exit"] == code
+    assert ("gave no answer" in answer["reason"]) == (code == 4)
+
+
+async def _later(upload: dict[str, Any], sent: int) -> None:
+    await trio.sleep(0.1)
+    upload["sent"] = sent
 
 
 async def test_sync_without_a_timeout_does_not_wait_for_ever_for_a_service_that_is_away(

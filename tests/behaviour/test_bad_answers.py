@@ -136,6 +136,36 @@ def test_an_upload_that_is_answered_oddly_is_one_version(
     assert meddled.status()["outbox"]["conflicts"] == 0
 
 
+FOREIGN: dict[str, dict[str, str]] = {
+    "an id that nothing has": {"id": "ffff"},
+    "something in another folder": {"id": "ffff", "parentId": "eeee", "name": "other.txt"},
+    "something in another zone": {"id": "ffff", "zoneId": "dddd"},
+}
+
+
+def test_an_upload_that_is_answered_with_a_foreign_id_is_nobodys_conflict(
+    meddled: Mounted, meddler: Meddler
+) -> None:
+    """The next save is its next version: what has the name there is looked for."""
+    meddled.allow("unknown", "under another id", "another folder")
+    meddler.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
+    lies: list[dict[str, str]] = []
+    meddler.mood = lambda answer: answer.say(json.loads(answer.body) | lies[-1])
+    for number, lie in enumerate(FOREIGN.values(), 1):
+        lies.append(lie)
+        path = meddled.root / f"{number}.txt"
+        path.write_bytes(b"first\n")
+        meddled.sync()
+        lies.append({})
+        path.write_bytes(b"second one\n")
+        meddled.sync()
+        assert path.read_bytes() == b"second one\n"
+        assert meddled.zone.read(path.name) == b"second one\n"
+        assert len(meddled.zone.versions(path.name)) == 2
+    assert meddled.status()["outbox"]["conflicts"] == 0
+    assert len(meddled.zone.listing()) == 4 + len(FOREIGN)
+
+
 @pytest.fixture
 def trap() -> Iterator[socket.socket]:
     """Another host, over which nothing should ever come."""

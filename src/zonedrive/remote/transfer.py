@@ -289,6 +289,8 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
         )
         if not (entry.modified_ns and entry.modified_by):  # listings would tell another version
             raise BadAnswer(f"{doing}: the answer does not say when or by whom")
+        if (entry.zone_id, entry.parent_id) != (zone_id, folder_id):  # its id is not ours
+            raise BadAnswer(f"{doing}: the answer is about something in another folder")
         return entry
     except BadAnswer as wrong:
         raise ReplyLost(f"{wrong.message}, so what became of it is unknown") from wrong

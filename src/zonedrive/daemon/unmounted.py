@@ -42,7 +42,7 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
         if not is_unwritable(wrong):
             _raise_with_backlog(paths, wrong)
             raise
-        found = remains.status(paths, settings)
+        found = remains.status(paths, settings, people=most is not None)
         if most is not None:
             found["lost"] = lost(paths)
     return {

@@ -179,7 +179,7 @@ class Merge:
                 self._seen.add(inode.ino)
             if entry is None or tree.settled.since(folder.zone, entry.id, self._asked_ns):
                 continue
-            if answer.unsure(number):
+            if entry.unsure:
                 self.result.unsure += 1
                 if inode is None:
                     self._hide(entry)

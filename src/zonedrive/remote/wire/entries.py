@@ -223,14 +223,14 @@ def one_entry(
     Raises BadAnswer where it is none, or one that does not say what it is.
     """
     wire = msgspec.convert(value, WireEntry) if isinstance(value, dict) else WireEntry()
-    found = entry(wire, zone_id=zone_id, parent_id=parent_id, name=name)
-    if found is None:
-        raise BadAnswer(f"{doing}: the answer is not an entry with an id")
     if name and not isinstance(wire.name, str):
         wire.name = name
     if is_file and not isinstance(wire.folder, bool):
         wire.folder = False
-    if not is_whole(wire):
+    found = entry(wire, zone_id=zone_id, parent_id=parent_id, name=name)
+    if found is None:
+        raise BadAnswer(f"{doing}: the answer is not an entry with an id")
+    if found.unsure:
         raise BadAnswer(f"{doing}: the answer lacks an entry's name, kind or size")
     return found
 

@@ -85,9 +85,13 @@ def test_a_tree_whose_removal_is_refused_is_here_again(mounted: Mounted) -> None
             (path.rmdir if path.is_dir() else path.unlink)()
         folder.rmdir()
         assert not folder.exists()
-        ended = mounted.machine.run("sync", "--timeout", "30")
+        mounted.machine.run("sync", mounted.root / "empty", "--timeout", "30")
+        eventually(lambda: not mounted.status()["uploads"], what="all is taken back")
+        assert mounted.machine.run("sync", mounted.root / "empty").returncode == 0
+        ended = mounted.machine.run("sync", mounted.root / "docs/2026", "--timeout", "30")
         assert ended.returncode == 1
-        assert "docs" in ended.stderr
+        assert f"{mounted.root.name}/docs/2026/q1.csv: it could not be removed" in ended.stderr
+        assert mounted.machine.run("sync", mounted.root).returncode == 1
         eventually(lambda: mounted.machine.run("sync").returncode == 0, what="it was said once")
     assert {
         f"docs/{path.relative_to(folder)}": None if path.is_dir() else path.read_bytes()

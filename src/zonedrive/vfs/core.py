@@ -20,7 +20,7 @@ from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
 from zonedrive.tree.answer import Local, Merged
-from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.tree.names import MAX_BYTES, shows
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Attr, Owner, attr_of
@@ -181,6 +181,21 @@ class Core:
         if known is not None and shows(inode.name, known, inode.remote_id or ""):
             return known
         return inode.name
+
+    def path(self, ino: int) -> str:
+        """Where an inode is, or, removed here, where the service still has it."""
+        parts = list[str]()
+        inode: Inode | None = self.tree.get(ino)
+        while inode is not None and inode.ino != ROOT:
+            if inode.parent != NOWHERE:
+                parts.append(inode.name)
+                inode = self.tree.find(inode.parent)
+                continue
+            doubt = self.doubts.get(inode.ino)
+            above = inode.remote_parent or (doubt.folder if doubt else "")
+            parts.append(inode.remote_name or (doubt.name if doubt else "") or inode.name)
+            inode = self.tree.by_remote(inode.zone, above)
+        return "/".join(reversed(parts))
 
     def checked_name(self, name: bytes) -> str:
         """A name from a program.  Raises OSError (ENAMETOOLONG, EILSEQ)."""

@@ -20,8 +20,7 @@ class Refusal(msgspec.Struct, frozen=True):
     number: int
     zone: str
     remote_id: str
-    folder: int  # inode of the one it is in
-    path: str  # where it is now
+    path: str  # where it is now, or is again soon
     said: str  # what became of it, and why
 
 
@@ -32,11 +31,11 @@ class Refusals:
         self._untold: deque[Refusal] = deque(maxlen=MOST)
         self._number = 0
 
-    def add(self, zone: str, remote_id: str, folder: int, path: str, said: str) -> None:
+    def add(self, zone: str, remote_id: str, path: str, said: str) -> None:
         """Another one; of an entry only the last one is of interest."""
         self.over(zone, remote_id)
         self._number += 1
-        self._untold.append(Refusal(self._number, zone, remote_id, folder, path, said))
+        self._untold.append(Refusal(self._number, zone, remote_id, path, said))
 
     def over(self, zone: str, remote_id: str) -> None:
         """A change of that entry was not refused."""

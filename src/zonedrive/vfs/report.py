@@ -259,13 +259,13 @@ class Report:
         """
         below = self._core.refusals.untold()
         if below and ROOT not in roots:
-            asked = self._core.tree.get_all(roots)
+            asked = [*self._core.tree.get_all(roots)]
             entries = {(each.zone, each.remote_id) for each in asked}
+            inside = tuple(f"{self.path(each.ino)}/" for each in asked)
             below = [
                 each
                 for each in below
-                if not {*roots}.isdisjoint(self._ancestors(each.folder))
-                or (each.zone, each.remote_id) in entries
+                if each.path.startswith(inside) or (each.zone, each.remote_id) in entries
             ]
         self._core.refusals.told(below)
         return [{"path": one.path, "error": one.said} for one in below]
@@ -346,22 +346,11 @@ class Report:
         return "folder" if self._core.tree.get(intent.ino).is_new else "moved"
 
     def path(self, ino: int) -> str:
-        """Where an inode is, or, removed here, where the service still has it."""
-        core, parts = self._core, list[str]()
-        for each in core.refusals.untold() if ino < 0 else ():
+        """As `Core.path`; also of what was taken back, by its number."""
+        for each in self._core.refusals.untold() if ino < 0 else ():
             if each.number == -ino:
                 return each.path
-        inode: Inode | None = core.tree.get(ino)
-        while inode is not None and inode.ino != ROOT:
-            if inode.parent != NOWHERE:
-                parts.append(inode.name)
-                inode = core.tree.find(inode.parent)
-                continue
-            doubt = core.doubts.get(inode.ino)
-            above = inode.remote_parent or (doubt.folder if doubt else "")
-            parts.append(inode.remote_name or (doubt.name if doubt else "") or inode.name)
-            inode = core.tree.by_remote(inode.zone, above)
-        return "/".join(reversed(parts))
+        return self._core.path(ino)
 
     async def versions(self, inode: Inode) -> list[Any]:
         """The versions of a file, newest first.  Raises NotSupported."""

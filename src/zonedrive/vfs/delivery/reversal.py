@@ -66,13 +66,10 @@ class Reversal:
         if core.overtaken(intent):
             return
         log.warning("inode %d: a removal was refused and is taken back: %s", inode.ino, refused)
-        zone, remote_id, above = inode.zone, inode.remote_id or "", inode.remote_parent or ""
-        name = inode.remote_name or inode.name
+        which = inode.zone, inode.remote_id or "", core.path(inode.ino)
         self.keep(inode, intent)
-        folder = core.tree.by_remote(zone, above)
-        path = f"{core.tree.path(folder.ino)}/{name}" if folder is not None else name
         said = f"it could not be removed, and is here again: {refused.line()}"
-        core.refusals.add(zone, remote_id, folder.ino if folder is not None else 0, path, said)
+        core.refusals.add(*which, said)
         core.journal.changed()
 
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
@@ -109,7 +106,7 @@ class Reversal:
                 again = "is here"
             said = f"{former!r} {again} again: {refused.line()}"
             path = core.tree.path(ino)
-            core.refusals.add(each.zone, each.remote_id or "", folder.ino, path, said)
+            core.refusals.add(each.zone, each.remote_id or "", path, said)
         core.journal.changed()
         return True
 

@@ -16,7 +16,7 @@ import msgspec
 
 from zonedrive import document
 from zonedrive.errors import ConfigError
-from zonedrive.paths import expanded
+from zonedrive.paths import expanded, no_folder, obstacle
 
 GIB = 1 << 30
 LONGEST = 1 << 20  # bytes of a settings file
@@ -131,6 +131,8 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
     Raises ConfigError, naming file and setting.
     """
     values: dict[str, object] = {}
+    if blocked := obstacle(path.parent):
+        raise no_folder(blocked)
     try:
         found = document.parse(_text(path))
     except FileNotFoundError:

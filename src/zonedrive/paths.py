@@ -183,6 +183,53 @@ class AccountPaths:
         return runtime_dir() / f"{self.account}.sock"
 
 
+def obstacle(folder: Path) -> Path | None:
+    """What is no folder where this one, or one above it, belongs; None where nothing is.
+
+    A link that leads nowhere is one: no folder can be made in its place.
+    """
+    for each in (*reversed(folder.parents), folder):
+        try:
+            if not stat.S_ISDIR(each.stat().st_mode):
+                return each
+        except OSError as wrong:  # one that may not be looked at is another matter
+            nowhere = wrong.errno in (errno.ENOENT, errno.ELOOP) and each.is_symlink()
+            return each if nowhere else None
+    return None
+
+
+def no_folder(found: Path) -> ConfigError:
+    """What to say of an `obstacle`."""
+    kind = "a file" if found.is_file() else "no folder" if found.exists() else "a link to nothing"
+    return ConfigError(f"{found} is {kind}, where a folder is needed", remedy=way_around(found))
+
+
+def way_around(found: Path) -> str:
+    """What to do about an `obstacle`."""
+    with contextlib.suppress(Homeless):
+        if home().is_relative_to(found):
+            return "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders of yours"
+    bases = {
+        "XDG_STATE_HOME": state_dir,
+        "XDG_CACHE_HOME": cache_dir,
+        "XDG_CONFIG_HOME": lambda: config_file().parent,
+        "XDG_RUNTIME_DIR": runtime_dir,
+    }
+    for variable, base in bases.items():
+        with contextlib.suppress(Homeless):
+            if found.is_relative_to(base().parent) or base().is_relative_to(found):
+                return f"move it away, or set {variable} to a folder of yours"
+    return "move it away"
+
+
+def require_folders(paths: AccountPaths) -> None:
+    """Raise ConfigError where something else is in the place of a folder that zonedrive needs."""
+    with contextlib.suppress(Homeless):  # where it matters, whoever needs one says so
+        for folder in (config_file().parent, paths.outgoing, paths.content, runtime_dir()):
+            if found := obstacle(folder):
+                raise no_folder(found)
+
+
 def require_file(path: Path) -> None:
     """Raise ConfigError where a pipe or a device is: it may never end, and is read only once.
 

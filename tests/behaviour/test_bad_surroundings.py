@@ -99,9 +99,9 @@ def test_a_home_that_is_no_folder(stranger: Person, deployment: Deployment) -> N
     none = XDG | {"HOME": "/dev/null"}
     words = logon(deployment, stranger.machine)
     said = refused(stranger, *words, environment=none, text=PASSWORD)
-    assert "Not a directory; set HOME" in said
+    assert "/dev/null is no folder, where a folder is needed; set HOME" in said
     said = stranger.run("doctor", environment=none).stdout
-    assert "BAD  state folder: it cannot be made: what is above it is no folder" in said
+    assert "BAD  state folder: it cannot be made: what is in its place, or above it" in said
     assert "make /dev/null writable" not in said
 
 

@@ -18,7 +18,7 @@ from zonedrive.daemon import lock, process, protocol
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted, state_dir
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted, require_folders, state_dir
 
 LISTEN_SECONDS = 5.0
 """How long a daemon may take to make its socket anew."""
@@ -160,6 +160,8 @@ def _pid(paths: AccountPaths) -> int | None:
 
 
 def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
+    """What to say of it.  Raises ConfigError where nothing can be kept, a logon neither."""
+    require_folders(paths)
     return NotLoggedOn(
         f"the account {paths.account!r} is not logged on",
         remedy=f"run zonedrive logon URL{paths.option}",

@@ -17,7 +17,7 @@ from zonedrive.cli import control, show
 from zonedrive.cli.browser import Seat
 from zonedrive.cli.options import Text, account_option, timeout_option
 from zonedrive.errors import CredentialsRefused, ZonedriveError
-from zonedrive.paths import AccountPaths
+from zonedrive.paths import AccountPaths, require_folders
 
 if TYPE_CHECKING:
     from zonedrive.logon.enrol import Wish
@@ -174,6 +174,7 @@ def logon(**options: Any) -> None:
 
     given = Given(**options).checked()
     paths, seat = AccountPaths(given.account), given.seat()
+    require_folders(paths)
     terminal = Terminal(given.password_stdin, given.code)
     enrolment = Enrolment(
         paths,

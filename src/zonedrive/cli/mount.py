@@ -19,7 +19,7 @@ from zonedrive.daemon import process, ready
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint, options
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, require_folders
 
 UNMOUNT_SECONDS = 60.0
 
@@ -75,6 +75,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
     from zonedrive.logon.account import Account
 
     if not foreground:
+        require_folders(paths)
         Account.load(paths)  # before a lock or a log makes folders for an account that is none
         found = options.parse(texts)  # a mistyped word need not wait for a process to start
         if given := found.settings.get("profile"):  # the daemon has another working directory
@@ -86,6 +87,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
     from zonedrive.daemon.notify import Notifier
 
     try:
+        require_folders(paths)
         Account.load(paths)
         serve.run(serve.Start(paths, folder, texts, foreground=True), ready.Pipe(None))
     except (ZonedriveError, OSError) as wrong:

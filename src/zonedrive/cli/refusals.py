@@ -33,14 +33,15 @@ def _refused(wrong: OSError) -> str:
         return unwritten(wrong)
     if wrong.filename is None and wrong.errno == errno.ENOENT and not _has_folder():
         return f"{paths.NO_FOLDER}; {paths.GO_ELSEWHERE}"
+    blocked = wrong.errno in (errno.ENOTDIR, errno.EEXIST) and _is_of_ours(wrong.filename)
+    if blocked and (found := paths.obstacle(Path(os.fsdecode(wrong.filename)))):
+        return paths.no_folder(found).line()
     name = f"{wrong.filename}: " if wrong.filename else ""
     remedy = ""
     if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
         remedy = "; make room on the disk of your home folder, or where XDG_STATE_HOME is"
     elif wrong.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
         remedy = "; set XDG_STATE_HOME to a folder on a disk of this machine"
-    elif wrong.errno == errno.ENOTDIR and _is_of_ours(wrong.filename):
-        remedy = "; set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders of yours"
     elif wrong.errno == errno.EROFS and _is_of_ours(wrong.filename) and paths.is_any_account():
         from zonedrive.daemon.remains import READ_ONLY
 

@@ -20,7 +20,7 @@ from zonedrive.cli.show import NARROW, Progress, complain, put, when, words
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import AccountPaths, quoted
+from zonedrive.paths import AccountPaths, quoted, require_folders
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -121,6 +121,7 @@ class Look:
                 pass
             from zonedrive.daemon import unmounted
 
+            require_folders(self._paths)
             try:
                 return unmounted.status(self._paths, self._request.get("most"))
             except AlreadyRunning:  # a daemon is just coming up, or going

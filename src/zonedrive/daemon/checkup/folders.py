@@ -23,7 +23,7 @@ from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import Homeless
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import config_file, quoted, runtime_dir
+from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_dir
 
 FIT = 256 << 20  # bytes that should be free for what is saved
 PROBE = 4 << 20
@@ -45,17 +45,13 @@ def home(patient: Patient) -> Finding | None:
 def state(patient: Patient) -> Finding | None:
     """Where what must not be lost is, or will be."""
     folder = patient.paths.state
+    if wrong := _blocked(patient.paths.outgoing, "XDG_STATE_HOME"):
+        return wrong
     if folder.exists():
         if wrong := _unfit(folder):
             return wrong
     else:
         folder = next(each for each in folder.parents if each.exists())
-        if not folder.is_dir():
-            return Finding(
-                False, "it cannot be made: what is above it is no folder",
-                "set HOME, or XDG_STATE_HOME, to a folder of yours",
-                here=f"{folder} is no folder; set HOME, or XDG_STATE_HOME, to a folder of yours",
-            )  # fmt: skip
         if not _is_writable(folder):
             return Finding(
                 False, "it cannot be made: the folder above it is read-only or not yours",
@@ -88,6 +84,18 @@ def state(patient: Patient) -> Finding | None:
     return Finding(True, f"private{where}; there is room for {amount(free)} of what you save")
 
 
+def _blocked(folder: Path, variable: str) -> Finding | None:
+    """Whether something else is where the folder, or one above it, belongs."""
+    if not (found := obstacle(folder)):
+        return None
+    return Finding(
+        False,
+        "it cannot be made: what is in its place, or above it, is no folder",
+        f"move that away, or set HOME or {variable} to a folder of yours",
+        here=no_folder(found).line(),
+    )
+
+
 def _locks(folder: Path) -> Finding | None:
     """Whether a file there can be locked: without, two daemons could serve one account."""
     try:
@@ -105,6 +113,8 @@ def runtime(patient: Patient) -> Finding | None:
     """Where the control socket is."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = runtime_dir()
+    if wrong := _blocked(folder, "XDG_RUNTIME_DIR"):
+        return wrong
     above = next(each for each in (folder, *folder.parents) if each.exists())
     if wrong := _sockets(above) or _foreign(folder, patient.paths.control):
         return wrong
@@ -165,6 +175,8 @@ def _is_foreign(path: Path) -> bool:
 def cache(patient: Patient) -> Finding | None:
     """Where content is kept that can be fetched again."""
     folder = patient.paths.cache
+    if wrong := _blocked(patient.paths.content, "XDG_CACHE_HOME"):
+        return wrong
     if not folder.exists():
         return None
     if wrong := _unfit(folder):

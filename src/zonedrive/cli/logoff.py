@@ -30,7 +30,7 @@ STOP_SECONDS = 60.0
 def logoff(account: str, timeout: float, discard: bool) -> None:
     """End the logon; destroy the account's key, cache and settings on this machine.
 
-    What is not uploaded yet is waited for first.
+    What is not uploaded yet is waited for first.  What would be lost makes it refuse.
     """
     import trio
 

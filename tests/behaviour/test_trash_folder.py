@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
@@ -209,6 +210,30 @@ def test_what_a_coworker_put_in_meanwhile_keeps_the_folder(mounted: Mounted) -> 
         eventually(there.exists, what="it is back")
         assert there.read_bytes() == b"new\n"
         assert (deleted(mounted), os.listdir(files(mounted))) == ({}, [])
+
+
+def test_in_a_folder_that_was_put_in_nothing_is_written_any_more(mounted: Mounted) -> None:
+    """A shell that is still in it is told, and nothing is taken that would go with the folder."""
+    inner = os.open(mounted.root / "docs/2026", os.O_RDONLY)
+    known = os.open("q1.csv", os.O_RDONLY, dir_fd=inner)
+    try:
+        with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE", method="DELETE"):
+            trash(mounted, "docs")
+            for call in (
+                lambda: os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=inner),
+                lambda: os.open("q1.csv", os.O_WRONLY, dir_fd=inner),
+                lambda: os.mkdir("new", dir_fd=inner),
+                lambda: os.rename(mounted.root / "notes.txt", "notes.txt", dst_dir_fd=inner),
+                lambda: os.truncate(f"/proc/self/fd/{known}", 0),
+            ):
+                refused(errno.ENOENT, call)
+            assert os.read(known, 100) == world.SEED["docs/2026/q1.csv"]
+        mounted.sync()
+    finally:
+        os.close(known)
+        os.close(inner)
+    assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+    assert not {path for path in mounted.zone.tree() if path.startswith("docs")}
 
 
 def test_notes_are_short_files_in_memory(mounted: Mounted) -> None:

@@ -197,6 +197,16 @@ class Core:
             inode = self.tree.by_remote(inode.zone, above)
         return "/".join(reversed(parts))
 
+    def require_folders(self, inode: Inode) -> None:
+        """Raises FileNotFoundError where a folder that it is in was removed with all in it.
+
+        What is written there goes with it as soon as the service has heard of the removal.
+        """
+        while inode.ino != ROOT and (above := self.tree.find(inode.parent)) is not None:
+            if above.parent == NOWHERE and above.ino != ROOT:
+                raise FileNotFoundError(errno.ENOENT, "its folder has been removed")
+            inode = above
+
     def checked_name(self, name: bytes) -> str:
         """A name from a program.  Raises OSError (ENAMETOOLONG, EILSEQ)."""
         if len(name) > MAX_BYTES:

@@ -58,6 +58,8 @@ class Files:
         writable = bool(flags & access.WRITE_FLAGS)
         access.require_reachable(self._core, inode)
         access.require_permitted(inode, flags)
+        if writable:
+            self._core.require_folders(inode)
         state = (inode.revision, inode.generation)
         keep = self._paged.get(inode.ino) == state
         before = self._core.opened.get(inode.ino)
@@ -219,6 +221,7 @@ class Files:
         """Make the file `size` bytes long, with zeros where it grows."""
         access.require_reachable(self._core, inode)
         access.require_permitted(inode, os.O_WRONLY)
+        self._core.require_folders(inode)
         opened = self._core.opened.get(inode.ino)
         before = inode.size if opened is None or opened.session is None else opened.session.size
         access.require_fitting(size)

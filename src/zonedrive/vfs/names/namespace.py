@@ -328,6 +328,7 @@ class Namespace:
         if core.tree.child(folder.ino, wanted) is not None:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         require_writable(folder)
+        core.require_folders(folder)
         return folder, wanted
 
     def require_removable(self, inode: Inode) -> None:

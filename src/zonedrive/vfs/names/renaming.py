@@ -38,6 +38,7 @@ class Renaming:
         source, wanted = core.checked_name(old_name), core.checked_name(new_name)
         old_folder = await self._names.folder(old_parent)
         new_folder = await self._names.folder(new_parent)
+        core.require_folders(new_folder)
         inode = self._names.named(old_folder, source)
         target = core.tree.child(new_folder.ino, wanted)
         if flags & NOREPLACE and target is not None:

@@ -327,10 +327,10 @@ async def _obey(files: Memory) -> None:
 
 async def _serve(files: Memory, session: Session) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(session.run)
-        print("mounted", flush=True)
-        nursery.start_soon(_obey, files)
         with trio.open_signal_receiver(15) as signals:
+            await nursery.start(session.run)
+            print("mounted", flush=True)
+            nursery.start_soon(_obey, files)
             nursery.start_soon(_stop_at, signals, session)
             await session.ended.wait()
         nursery.cancel_scope.cancel()

@@ -40,7 +40,7 @@ def told_once(mounted: Mounted, *words: str) -> None:
     assert (found["uploads"], found["outbox"]["failed"]) == ([], 0)
 
 
-@pytest.mark.parametrize("status", [400, 403])
+@pytest.mark.parametrize("status", [400, 403, 404])
 def test_a_file_whose_removal_is_refused_is_here_again(mounted: Mounted, status: int) -> None:
     """With its bytes and its history; and a removal that is not refused goes through later."""
     path, entry = mounted.root / "notes.txt", mounted.zone.entry_id("notes.txt")
@@ -116,15 +116,19 @@ def test_a_new_file_in_the_place_of_one_that_stays_is_kept_beside_it(mounted: Mo
     assert mounted.zone.read(copy.name) == b"another\n"
 
 
-def test_a_refused_rename_goes_back(mounted: Mounted) -> None:
-    """What was written to it meanwhile is a version under its former name; nothing is lost."""
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_refused_rename_goes_back(mounted: Mounted, status: int) -> None:
+    """What was written to it meanwhile is a version under its former name; nothing is lost.
+
+    A 404 about what is there is a refusal, too: the profile may have a path that is wrong.
+    """
     path, new = mounted.root / "notes.txt", mounted.root / "renamed.txt"
     entry = mounted.zone.entry_id("notes.txt")
-    with refusing(mounted, 403, "PUT"):
+    with refusing(mounted, status, "PUT"):
         path.rename(new)
         with new.open("ab") as file:
             file.write(b"more\n")
-        told_once(mounted, "notes.txt: 'renamed.txt' has its former name again", "HTTP 403")
+        told_once(mounted, "notes.txt: 'renamed.txt' has its former name again", f"HTTP {status}")
         assert not new.exists()
         assert path.read_bytes() == NOTES + b"more\n"
     assert mounted.zone.read("notes.txt") == NOTES + b"more\n"

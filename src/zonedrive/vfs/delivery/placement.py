@@ -1,11 +1,17 @@
 """Names on their way: folders made, entries moved and deleted on the service."""
 
-import contextlib
 import logging
 
 import msgspec
 
-from zonedrive.errors import AlreadyExists, NotFound, StoreError, Unavailable, ZonedriveError
+from zonedrive.errors import (
+    AlreadyExists,
+    NotFound,
+    Rejected,
+    StoreError,
+    Unavailable,
+    ZonedriveError,
+)
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
@@ -160,11 +166,23 @@ class Placement:
         """Have an entry moved; what came of it is in doubt until the answer is noted."""
         resolution, remote_id = self._resolution, inode.remote_id or ""
         doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
-        with resolution.sending(doubt), resolution.asking(doubt):
-            entry = await self._core.service.move(
-                inode.zone, remote_id, folder, name, folder=inode.is_folder
-            )
+        try:
+            with resolution.sending(doubt), resolution.asking(doubt):
+                entry = await self._core.service.move(
+                    inode.zone, remote_id, folder, name, folder=inode.is_folder
+                )
+        except NotFound as unknown:
+            if await self._is_there(inode) and await self._is_folder_there(inode.zone, folder):
+                raise _senseless(unknown) from unknown
+            raise
         return doubt, msgspec.structs.replace(entry, name=entry.name or name)
+
+    async def _is_folder_there(self, zone: str, folder: str) -> bool:
+        try:
+            await self._core.service.listed(zone, folder)
+        except NotFound:
+            return False
+        return True
 
     def _whose(self, sent: Doubt | None) -> Inode | None:
         """Who stands for the moved entry now; the doubt is over.  In a transaction."""
@@ -259,8 +277,11 @@ class Placement:
             self._reversal.keep(inode, intent)
             return
         reached(Place.DELETE_ASKED)
-        with contextlib.suppress(NotFound):
+        try:
             await core.service.delete(inode.zone, inode.remote_id or "", folder=inode.is_folder)
+        except NotFound as unknown:
+            if await self._is_there(inode):
+                raise _senseless(unknown) from unknown
         reached(Place.DELETE_DONE)
         await self._deleted(intent, inode)
 
@@ -328,3 +349,11 @@ class Placement:
             and (said[inode.ino].modified_by != core.user or said[inode.ino].size != inode.size)
             for inode in core.tree.get_all(said)
         )
+
+
+def _senseless(unknown: NotFound) -> Rejected:
+    """What a 404 about things that are there means: a path that the service does not know."""
+    return Rejected(
+        f"{unknown.message}, but has what this is about",
+        remedy="'zonedrive doctor --profile PROFILE' tells whether the service has such a request",
+    )

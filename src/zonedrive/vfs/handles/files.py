@@ -3,6 +3,7 @@
 See `sessions` for the way of a write.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -113,15 +114,8 @@ class Files:
         if which.writable:
             opened.writers -= 1
         try:
-            if opened.writers == 0 and opened.session is not None:
-                if opened.session.refused:  # room that came back since changes nothing about that
-                    self._abandon(opened)
-                else:
-                    self._sessions.end(opened)
-        except Exception as wrong:
-            log.error("what was written last to inode %d is not kept: %s", opened.ino, wrong)
-            self._abandon(opened)
-            raise
+            if opened.writers == 0:
+                self._end(opened)
         finally:
             opened.handles -= 1
             opened.by_handle.remove(which)
@@ -288,13 +282,27 @@ class Files:
         """The mount ends: keep what is being written."""
         reached(Place.CLOSING)
         for opened in list(self._core.opened.values()):
-            if opened.session is not None:
-                self._sessions.end(opened)
+            with contextlib.suppress(Exception):  # which is logged, and must not cost the others
+                self._end(opened)
             opened.close()
         self._core.opened.clear()
         self._handles.clear()
 
     # ---- inside ----
+
+    def _end(self, opened: OpenFile) -> None:
+        """Nobody writes any more: keep what was written or, where that was refused, the former."""
+        if opened.session is None:
+            return
+        try:
+            if opened.session.refused:  # room that came back since changes nothing about that
+                self._abandon(opened)
+            else:
+                self._sessions.end(opened)
+        except Exception as wrong:
+            log.error("what was written last to inode %d is not kept: %s", opened.ino, wrong)
+            self._abandon(opened)
+            raise
 
     def _abandon(self, opened: OpenFile) -> None:
         self._paged.pop(opened.ino, None)  # the kernel may have pages of what was refused

@@ -16,6 +16,7 @@ from zonedrive.vfs.handles import access
 from zonedrive.vfs.handles.files import Files
 from zonedrive.vfs.handles.sessions import Sessions
 from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.open_file import OpenFile
 
 
 class Awake:
@@ -143,4 +144,49 @@ async def test_where_nothing_can_be_noted_the_name_goes(
     assert await save(files, handle) == errno.EIO
     assert core.tree.child(parent, "a") is None
     assert core.spool.stored() == []
+    disk.close()
+
+
+async def test_what_cannot_be_kept_as_the_mount_ends_costs_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of files that programs still write to at an unmount, each is kept that can be."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    files, zone, commit = files_of(core), zone_of(core), Sessions.commit
+    with core.transaction():
+        inodes = [core.tree.add(zone.ino, name, Kind.FILE, zone="z") for name in "abc"]
+    for inode in inodes:
+        await files.write(files.create(inode, os.O_WRONLY).handle, 0, b"bytes")
+
+    def refuse(self: Sessions, opened: OpenFile, *, held: bool) -> None:
+        if opened.ino == inodes[0].ino:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        commit(self, opened, held=held)
+
+    monkeypatch.setattr(Sessions, "commit", refuse)
+    files.close_all()
+    kept = [intent.size if (intent := core.journal.get(each.ino)) else None for each in inodes]
+    assert kept == [None, 5, 5]
+    assert all(not intent.held for intent in core.journal.pending())
+    disk.close()
+
+
+async def test_half_of_a_save_is_no_version_where_the_mount_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program that heard of it had no time to close: the former content stays as well."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    inode, files = a_file(core, content=b"former content"), files_of(core)
+    former = inode.generation
+    handle = (await files.open(inode, os.O_WRONLY | os.O_TRUNC)).handle
+    await files.write(handle, 0, b"half")
+    refusing(monkeypatch, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        await files.write(handle, 4, b"rest")
+    files.close_all()
+    assert (inode.generation, inode.size) == (former, 14)
+    assert core.journal.get(inode.ino) is None
+    assert core.spool.stored() == [(inode.ino, former)]
     disk.close()

@@ -6,6 +6,9 @@ A round begins every PASS_S seconds; also at the start, when the service is back
 suspend: then the first AT_ONCE folders are listed without pauses.  Nothing is asked while nothing
 is pinned, while the service is away, or without a logon.
 
+A folder that cannot be listed hinders no other: only where the service is away, or TROUBLE of them
+failed in a row, the rest is left to the next round.
+
 INVARIANT: a round ends after PASS_S.  Where that is too short for all that is pinned, the next
 one begins with what was pinned itself and goes on below where this one stopped.
 INVARIANT: what is remembered of a round are numbers of folders whose turn comes.
@@ -18,7 +21,7 @@ from typing import Protocol
 
 import trio
 
-from zonedrive.errors import NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.errors import Unavailable, Unreachable
 from zonedrive.tree.inode import NOWHERE
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
@@ -29,6 +32,7 @@ PASS_S = 300.0
 PACE_S = 0.2  # for each folder
 AT_ONCE = 200  # folders
 WIDTH = 4  # listings at the same time
+TROUBLE = 5  # failures in a row that are no matter of single folders
 
 
 class Pinned(Protocol):
@@ -56,6 +60,7 @@ class Rounds:
         self._pinned = pinned
         self._left: list[int] = []  # whose turn comes, the next one last
         self._unhindered = AT_ONCE  # so many without a pause
+        self._failures = 0  # in a row
         self._width = max(1, min(WIDTH, core.settings.connections // 2))
 
     async def run(self) -> None:
@@ -70,7 +75,7 @@ class Rounds:
             waited = await self._pinned.some()
             began, began_s = trio.current_time(), _since_boot()
             if not waited:
-                await self._round(began + PASS_S)
+                await self._safe_round(began + PASS_S)
             self._unhindered = 0
             with trio.move_on_at(began + PASS_S):
                 await self._back(began_s)
@@ -86,7 +91,15 @@ class Rounds:
             if state == "online" and (late or before != "online"):
                 return
 
+    async def _safe_round(self, until: float) -> None:
+        try:
+            await self._round(until)
+        except Exception:  # the mount goes on, and so does the next round
+            log.warning("pinned folders could not be gone through", exc_info=True)
+            self._left.clear()
+
     async def _round(self, until: float) -> None:
+        self._failures = 0
         asked_ns = time.monotonic_ns()
         places = self._pinned.places()
         if not self._left:
@@ -95,12 +108,15 @@ class Rounds:
             return
         while self._left and trio.current_time() < until:
             batch = self._left[-self._width :]
-            if not await self._list(batch, asked_ns, until):
+            goes_on = await self._list(batch, asked_ns, until)
+            if not goes_on and self._core.service.link.state != "online":
                 return
             del self._left[-self._width :]
             for ino in batch:
                 if ino in self._pinned:
                     self._left += self._core.tree.folders_in(ino)
+            if not goes_on:
+                return
 
     async def _list(self, inos: list[int], asked_ns: int, until: float) -> bool:
         """List folders anew, some at a time; False where the service cannot be asked now."""
@@ -119,23 +135,23 @@ class Rounds:
         return True
 
     async def _list_together(self, inos: Iterable[int], asked_ns: int) -> bool:
-        away: list[Exception] = []
-
-        async def one(ino: int) -> None:
-            folder = self._core.tree.find(ino)
-            if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
-                return
-            try:
-                await self._folders.refresh(folder, asked_ns)
-            except (Unreachable, Unavailable, NotLoggedOn) as wrong:
-                away.append(wrong)
-            except (ZonedriveError, OSError) as wrong:
-                log.info("a pinned folder could not be listed: %s", type(wrong).__name__)
-
         async with trio.open_nursery() as nursery:
             for ino in inos:
-                nursery.start_soon(one, ino)
-        return not away
+                nursery.start_soon(self._list_one, ino, asked_ns)
+        return self._failures < TROUBLE and self._core.service.link.state == "online"
+
+    async def _list_one(self, ino: int, asked_ns: int) -> None:
+        folder = self._core.tree.find(ino)
+        if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
+            return
+        try:
+            await self._folders.refresh(folder, asked_ns)
+        except (Unreachable, Unavailable):
+            self._failures += 1
+        except Exception as wrong:
+            log.info("a pinned folder could not be listed: %s", type(wrong).__name__)
+        else:
+            self._failures = 0
 
 
 def _since_boot() -> float:

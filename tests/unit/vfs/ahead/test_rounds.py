@@ -1,5 +1,6 @@
 """Pinned folders are listed by nobody's doing, at a gentle pace."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,10 @@ from trio.testing import MockClock
 
 from tests.unit.vfs.ahead.way import Way
 from tests.unit.vfs.disk import Disk, zone_of
-from zonedrive.errors import Forbidden, Unavailable
+from zonedrive.errors import Forbidden, TimedOut, Unavailable
 from zonedrive.tree.inode import Inode, Kind
 from zonedrive.vfs.ahead.pins import Pins
-from zonedrive.vfs.ahead.rounds import AT_ONCE, PACE_S, PASS_S, WIDTH, Rounds
+from zonedrive.vfs.ahead.rounds import AT_ONCE, PACE_S, PASS_S, TROUBLE, WIDTH, Rounds
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
 
@@ -31,6 +32,7 @@ class Floor:
         self.rounds = Rounds(core, cast(Folders, self), self.pins)
         self.listed: list[int] = []
         self.errors: list[Exception] = []
+        self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
         self.most = self._now = 0
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
@@ -42,6 +44,8 @@ class Floor:
         self.listed.append(folder.ino)
         if self.errors:
             raise self.errors.pop(0)
+        if folder.ino in self.bad:
+            raise self.bad[folder.ino]
 
     def folders(self, count: int, parent: Inode) -> list[Inode]:
         """Folders of the service."""
@@ -131,16 +135,59 @@ async def test_nothing_is_asked_of_a_service_that_is_away(
 
 
 async def test_a_service_in_trouble_is_left_alone(floor: Floor, autojump_clock: MockClock) -> None:
-    """The first failure ends the round; the next one goes on where it stood."""
+    """Some failures in a row end the round; the next one goes on where it stood."""
+    floor.pins.add(floor.zone)
+    inos = {each.ino for each in floor.folders(40, floor.zone)}
+    async with trio.open_nursery() as nursery:
+        floor.errors = [Unavailable("busy") for _ in range(TROUBLE)]
+        nursery.start_soon(floor.rounds.run)
+        await trio.sleep(PASS_S / 2)
+        seen = floor.taken()
+        assert TROUBLE <= len(seen) < TROUBLE + WIDTH
+        await trio.sleep(PASS_S)
+        rest = floor.taken()
+        assert rest[0] == floor.zone.ino
+        assert not set(rest[1:]) & set(seen)
+        assert {*seen, *rest} == {floor.zone.ino, *inos}
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("error", [Unavailable("busy"), TimedOut("late"), RuntimeError("a bug")])
+async def test_a_folder_that_always_fails_hinders_no_other(
+    floor: Floor, autojump_clock: MockClock, error: Exception
+) -> None:
+    """One too large for the service, or one that we stumble over: the others have their turns."""
     floor.pins.add(floor.zone)
     inos = {each.ino for each in floor.folders(20, floor.zone)}
     async with trio.open_nursery() as nursery:
-        floor.errors = [Unavailable("busy")]
         nursery.start_soon(floor.rounds.run)
-        await trio.sleep(PASS_S / 2)
-        assert floor.taken() == [floor.zone.ino]
+        for bad in (floor.zone.ino, min(inos), max(inos)):
+            floor.bad = {bad: error}
+            await trio.sleep(PASS_S)
+            assert {floor.zone.ino, *inos} <= set(floor.taken())
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_round_that_fails_is_not_the_last_one(
+    floor: Floor,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is said, and the next one begins in time."""
+    floor.pins.add(floor.zone)
+
+    def full() -> list[int]:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    async with trio.open_nursery() as nursery:
+        with monkeypatch.context() as patch:
+            patch.setattr(floor.pins, "places", full)
+            nursery.start_soon(floor.rounds.run)
+            await trio.sleep(PASS_S / 2)
+        assert "could not be gone through" in caplog.text
         await trio.sleep(PASS_S)
-        assert set(floor.taken()) == {floor.zone.ino, *inos}
+        assert floor.taken() == [floor.zone.ino]
         nursery.cancel_scope.cancel()
 
 

@@ -71,6 +71,7 @@ class Folders:
         self._unshown: dict[int, int] = {}  # by ino, so many entries
         self._nursery: trio.Nursery | None = None
         self._listing_tops = False
+        self._closed: set[int] = set()  # zones that are not listed ahead again: it was refused
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
         self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
 
@@ -243,18 +244,22 @@ class Folders:
         away.  Nobody waits for this.
         """
         try:
-            tree = self._core.tree
             if (flight := self._flights.get(ROOT)) is not None:
                 await flight.landed.wait()
-            for zone in [*tree.inodes_in(ROOT)][:TOPS]:
-                if zone.kind is not Kind.ZONE or zone.listed:
+            for zone in [*self._core.tree.inodes_in(ROOT)][:TOPS]:
+                if zone.kind is not Kind.ZONE or zone.listed or zone.ino in self._closed:
                     continue
                 while not self._is_calm():
                     if self._core.service.link.state != "online":
                         return
                     await trio.sleep(LOOK_S)
                 if zone.parent != NOWHERE and not zone.listed:
-                    await self._flight(zone).landed.wait()
+                    flight = self._flight(zone)
+                    await flight.landed.wait()
+                    if isinstance(flight.error, Forbidden | NotFound):
+                        self._closed.add(zone.ino)
+        except Exception:  # whoever wants to know asks, and is told
+            log.warning("zones could not be listed ahead", exc_info=True)
         finally:
             self._listing_tops = False
 

@@ -6,6 +6,9 @@ Who looks after them: the command that pins, as long as its person waits; beside
 start, when a listing of a pinned folder brought something new, and when the service is back.
 Pinned folders count as folders in use: `rounds` has them listed, whoever else does not.
 
+A file or folder that the service always fails at hinders no other: the rest is put off only where
+the service is away, or TROUBLE of them failed in a row; and the next pass comes to these last.
+
 INVARIANT: fetching for pins takes at most half of the connections: people wait for the others.
 """
 
@@ -23,7 +26,7 @@ from zonedrive.content.source import Changed
 from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.ahead.pins import Pins
-from zonedrive.vfs.ahead.rounds import PASS_S, Rounds
+from zonedrive.vfs.ahead.rounds import PASS_S, TROUBLE, Rounds
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
 
@@ -54,6 +57,22 @@ class Tally(msgspec.Struct):
     here_bytes: int = 0
     failed: list[Failed] = []
     away: ZonedriveError | None = None  # why the rest cannot be asked for now
+    answered: bool = False  # whether the service gave anything
+    vain: dict[str, ZonedriveError] = {}  # by path, the last failures in a row: is it away?
+
+    def gave(self) -> None:
+        """The service is there: what failed did so by itself."""
+        self.answered = True
+        self.failed += [Failed(path, str(wrong)) for path, wrong in self.vain.items()]
+        self.vain.clear()
+
+    def end(self) -> None:
+        """Nothing more is tried."""
+        if self.away is None and self.answered:
+            self.gave()
+        elif self.away is None and self.vain:
+            self.away = [*self.vain.values()][-1]
+        self.vain.clear()
 
 
 class Keeping:
@@ -67,9 +86,12 @@ class Keeping:
         self._whole = bool(pins)  # whether everything is to be looked at
         self._changed: set[int] = set()  # folders with something new
         self._seen: dict[int, int] = {}  # the count of changes that a folder had when looked at
-        self._hopeless: dict[int, str] = {}  # by ino, the revision there was no room for
-        self._width = trio.CapacityLimiter(max(1, core.settings.connections // 2))
-        self._rounds = Rounds(core, folders, pins)
+        # By ino: the revision there was no room for, and the ceiling at which there may be.
+        self._hopeless: dict[int, tuple[str, int]] = {}
+        self._late: set[int] = set()  # files that the service failed at
+        half = max(1, core.settings.connections // 2)
+        self._width, self._asking = trio.CapacityLimiter(half), trio.CapacityLimiter(half)
+        self._rounds = Rounds(core, folders, pins, self._asking)
         pins.changed = self._reconsider
 
     def listed(self, ino: int) -> None:
@@ -90,6 +112,7 @@ class Keeping:
     def _reconsider(self) -> None:
         """There may be room, or need, for what there was not."""
         self._hopeless.clear()
+        self._late.clear()
         self._seen.clear()
 
     def _news(self, ino: int) -> bool:
@@ -161,18 +184,20 @@ class Keeping:
         return tally
 
     async def _bring(self, inos: Iterable[int], tally: Tally, *, deep: bool, ask: Asked) -> None:
-        missing = array("q")  # there may be millions
+        missing, late = array("q"), array("q")  # there may be millions
 
         def found(ino: int) -> None:
             if not self._is_here(ino, tally):
-                missing.append(ino)
+                (late if ino in self._late else missing).append(ino)
 
         await self._walk(inos, tally, found, deep=deep, ask=ask)
+        missing.extend(late)
 
         async def fetch(ino: int) -> None:
             await self._fetch(ino, tally)
 
         await self._each(fetch, missing)
+        tally.end()
 
     async def _walk(
         self,
@@ -222,7 +247,9 @@ class Keeping:
         if tally.away is not None:
             return
         try:
-            await self._folders.refresh(folder, newer_than_ns)
+            async with self._asking:
+                await self._folders.refresh(folder, newer_than_ns)
+            tally.gave()
         except NotFound:
             return  # gone meanwhile
         except (ZonedriveError, OSError) as wrong:
@@ -258,7 +285,7 @@ class Keeping:
             if tally.away is not None:
                 return
             revision, size = inode.revision, inode.size
-            if self._hopeless.get(ino) == revision:
+            if self._is_hopeless(inode):
                 self._give_up(inode, NO_ROOM, tally)
                 return
             try:
@@ -274,17 +301,31 @@ class Keeping:
                 return
             tally.here += 1
             tally.here_bytes += size
+            tally.gave()
+            self._late.discard(ino)
             return
         if inode is not None:
             self._give_up(inode, "it changes all the time", tally)
 
+    def _is_hopeless(self, inode: Inode) -> bool:
+        """Whether there is as little room as when this version did not fit."""
+        revision, needed = self._hopeless.get(inode.ino, ("", 0))
+        return revision == inode.revision and self._core.cache.ceiling < needed
+
     def _failed(self, inode: Inode, wrong: Exception, tally: Tally) -> None:
-        if isinstance(wrong, Unreachable | Unavailable | NotLoggedOn):
+        if isinstance(wrong, NotLoggedOn):
             tally.away = wrong
+            return
+        if isinstance(wrong, Unreachable | Unavailable):
+            self._late.add(inode.ino)
+            self._seen.pop(inode.parent, None)
+            tally.vain[self._core.tree.path(inode.ino)] = wrong
+            if len(tally.vain) >= TROUBLE or self._core.service.link.state != "online":
+                tally.away = tally.away or wrong
             return
         said = str(wrong)
         if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
-            self._hopeless[inode.ino] = inode.revision
+            self._hopeless[inode.ino] = inode.revision, self._core.cache.ceiling + inode.size
             said = NO_ROOM
         self._give_up(inode, said, tally)
 

@@ -54,13 +54,17 @@ class Pinned(Protocol):
 class Rounds:
     """Who goes round."""
 
-    def __init__(self, core: Core, folders: Folders, pinned: Pinned) -> None:
+    def __init__(
+        self, core: Core, folders: Folders, pinned: Pinned, asking: trio.CapacityLimiter
+    ) -> None:
+        """`asking` is shared with all who have folders listed for pins."""
         self._core = core
         self._folders = folders
         self._pinned = pinned
         self._left: list[int] = []  # whose turn comes, the next one last
         self._unhindered = AT_ONCE  # so many without a pause
         self._failures = 0  # in a row
+        self._asking = asking
         self._width = max(1, min(WIDTH, core.settings.connections // 2))
 
     async def run(self) -> None:
@@ -145,7 +149,8 @@ class Rounds:
         if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
             return
         try:
-            await self._folders.refresh(folder, asked_ns)
+            async with self._asking:
+                await self._folders.refresh(folder, asked_ns)
         except (Unreachable, Unavailable):
             self._failures += 1
         except Exception as wrong:

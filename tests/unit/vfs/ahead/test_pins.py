@@ -15,13 +15,13 @@ from trio.testing import MockClock
 from tests.unit.vfs.ahead.way import Way
 from tests.unit.vfs.disk import Disk, zone_of
 from zonedrive.content.source import Changed
-from zonedrive.errors import Forbidden, Unreachable
+from zonedrive.errors import Forbidden, TimedOut, Unavailable, Unreachable
 from zonedrive.model import Revision
 from zonedrive.tree.inode import Inode, Kind
 from zonedrive.tree.pins import Pin, PinStore
 from zonedrive.vfs.ahead.keeping import NO_ROOM, Keeping, Tally
 from zonedrive.vfs.ahead.pins import Pins
-from zonedrive.vfs.ahead.rounds import PASS_S
+from zonedrive.vfs.ahead.rounds import PASS_S, TROUBLE
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
 
@@ -32,6 +32,8 @@ class Shelf:
     limit = 1 << 20
 
     def __init__(self) -> None:
+        self.ceiling = self.limit
+        self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
         self.asked: list[tuple[int, str]] = []
         self.errors: list[Exception] = []
         self.complete_now: set[tuple[int, str]] = set()
@@ -43,6 +45,8 @@ class Shelf:
         self.asked.append((ino, revision))
         if self.errors:
             raise self.errors.pop(0)
+        if ino in self.bad:
+            raise self.bad[ino]
         self.complete_now.add((ino, revision))
 
 
@@ -56,6 +60,7 @@ class Office:
         self.core = core
         self.shelf = cast(Shelf, core.cache)
         self.listed: list[int] = []
+        self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
         self.zone = zone_of(core)
         self.pins = Pins(core)
         self.keeping = Keeping(core, cast(Folders, self), self.pins)
@@ -63,6 +68,9 @@ class Office:
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """As `Folders.refresh`."""
         self.listed.append(folder.ino)
+        await trio.lowlevel.checkpoint()
+        if folder.ino in self.bad:
+            raise self.bad[folder.ino]
         with self.core.transaction():
             self.core.tree.update(folder, listed=True)
         self.keeping.listed(folder.ino)
@@ -157,10 +165,9 @@ async def test_a_service_that_is_back_gives_what_was_missing(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """At once; until then nothing is asked for."""
-    for name in "abcd":
-        office.file(name)
+    inodes = [office.file(name) for name in "abcd"]
     office.pins.add(office.zone)
-    office.shelf.errors = [Unreachable("the cable is out")]
+    office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
     way = cast(Way, office.core.service.link)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
@@ -169,6 +176,7 @@ async def test_a_service_that_is_back_gives_what_was_missing(
         office.shelf.asked.clear()
         await trio.sleep(3 * PASS_S)
         assert office.shelf.asked == []
+        office.shelf.bad.clear()
         way.become("online")
         await trio.sleep(1)
         assert len(office.shelf.asked) == 4
@@ -253,6 +261,69 @@ async def test_what_does_not_fit_is_not_tried_for_ever(
         nursery.cancel_scope.cancel()
 
 
+async def test_what_does_not_fit_comes_once_there_is_room(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Somebody has cleared the disk: nobody has to pin it again."""
+    inode = office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors, office.shelf.ceiling = [OSError(errno.ENOSPC, "full")], 2
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        for ceiling, tries in ((2, 1), (6, 1), (7, 2)):  # it has 5 bytes
+            office.shelf.ceiling = ceiling
+            await trio.sleep(2 * PASS_S)
+            assert office.shelf.asked == [(inode.ino, "1")] * tries
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("error", [Unavailable("busy"), TimedOut("late")])
+async def test_files_that_the_service_always_fails_at_hinder_no_other(
+    office: Office, autojump_clock: MockClock, error: Exception
+) -> None:
+    """More of them than are borne in a row, and first of all."""
+    inodes = [office.file(f"{number}") for number in range(40)]
+    bad = inodes[: 2 * TROUBLE]
+    office.shelf.bad = {each.ino: error for each in bad}
+    office.pins.add(office.zone)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(5 * PASS_S)
+        assert len(office.shelf.complete_now) == len(inodes) - len(bad)
+        office.shelf.bad.clear()
+        await trio.sleep(1.5 * PASS_S)
+        assert len(office.shelf.complete_now) == len(inodes)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_folder_that_the_service_always_fails_at_hinders_no_file(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """One too large for it, for instance; who pins is told which, and that it is no outage."""
+    with office.core.transaction():
+        folder = office.core.tree.add(
+            office.zone.ino, "bad", Kind.FOLDER, zone="z", remote_id="bad"
+        )
+    inode = office.file("a")
+    office.bad = {folder.ino: TimedOut("late")}
+    office.pins.add(office.zone)
+    tally = Tally()
+    await office.keeping.bring(office.zone, tally)
+    assert office.shelf.asked == [(inode.ino, "1")]
+    assert [one.path for one in tally.failed] == ["Zone/bad"]
+    assert (tally.away, tally.here) == (None, 1)
+
+
+async def test_a_service_that_gives_nothing_is_away(office: Office) -> None:
+    """Also where there is one file only, and nobody has said so yet."""
+    inode = office.file("a")
+    office.pins.add(inode)
+    office.shelf.bad = {inode.ino: TimedOut("late")}
+    tally = Tally()
+    await office.keeping.bring(inode, tally)
+    assert (str(tally.away), tally.failed) == ("late", [])
+
+
 async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Office) -> None:
     """The folder is listed once more, and the new version counts."""
     inode = office.file("a")
@@ -265,16 +336,17 @@ async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Of
 
 
 async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None:
-    """The first failure says why; the others are not even tried."""
-    for name in "abcdefgh":
-        office.file(name)
+    """Some failures in a row say why; the others are not even tried."""
+    with office.core.transaction():
+        office.core.tree.update(office.zone, listed=True)
+    inodes = [office.file(f"{number}") for number in range(40)]
     office.pins.add(office.zone)
-    office.shelf.errors = [Unreachable("the cable is out") for _ in range(8)]
+    office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
     tally = Tally()
     await office.keeping.bring(office.zone, tally)
     assert str(tally.away) == "the cable is out"
     assert tally.failed == []
-    assert len(office.shelf.asked) <= 4
+    assert len(office.shelf.asked) < 2 * TROUBLE
 
 
 async def test_a_pass_that_fails_does_not_end_the_mount(

@@ -29,7 +29,7 @@ class Floor:
         self.core = core
         self.zone = zone_of(core)
         self.pins = Pins(core)
-        self.rounds = Rounds(core, cast(Folders, self), self.pins)
+        self.rounds = Rounds(core, cast(Folders, self), self.pins, trio.CapacityLimiter(WIDTH))
         self.listed: list[int] = []
         self.errors: list[Exception] = []
         self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it

@@ -22,7 +22,7 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.model import Attributes, Revision
 from zonedrive.tree.inode import Inode, Kind
-from zonedrive.tree.names import stays
+from zonedrive.tree.names import WANTED, stays
 
 log = logging.getLogger(__name__)
 
@@ -258,6 +258,11 @@ class InodeStore:
             (BATCH,),
         )
         return [ino for (ino,) in rows]
+
+    def wanted(self) -> list[int]:
+        """Of what is marked as WANTED and has bytes, see `names.stays`."""
+        found = "SELECT ino FROM inodes WHERE generation > 0 AND local = ?"
+        return [ino for (ino,) in self._database.execute(found, (WANTED,))]
 
     # ---- the whole table ----
 

@@ -20,6 +20,7 @@ from zonedrive.tree.dirents import Dirents
 from zonedrive.tree.held import Held
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.lookups import Lookups
+from zonedrive.tree.names import WANTED, stays
 from zonedrive.tree.settled import Settled
 from zonedrive.tree.store import BATCH, InodeStore, unreadable
 
@@ -289,6 +290,12 @@ class Tree:
                 for inode in self.get_all(numbers):
                     self._store.write(inode)
             yield
+        # Zonedrive once marked all that is local alike: a logoff would refuse to drop it.
+        for inode in self.get_all(self._store.wanted()):
+            if stays(inode.name) != WANTED:
+                with self.transaction():
+                    self._store.write(inode)
+                yield
 
     # ---- lookup counts ----
 

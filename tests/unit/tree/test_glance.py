@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from zonedrive.cipher import Clear
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
-from zonedrive.tree.glance import local_files, lost_files, wanted_files
+from zonedrive.tree.glance import local_files, lost_files, wanted_files, wanted_path
+from zonedrive.tree.inode import ROOT, Kind
+from zonedrive.tree.tree import Tree
 from zonedrive.vfs.schema import SCHEMAS
 
 
@@ -27,3 +30,21 @@ def test_what_cannot_be_counted_is_not_taken_for_nothing(tmp_path: Path) -> None
     for count in (lost_files, local_files, wanted_files):
         with pytest.raises(StoreError, match="cannot be read"):
             count(path)
+
+
+def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_path: Path) -> None:
+    """Former versions marked all that is local alike; once mounted, a logoff can tell it apart."""
+    path = tmp_path / "tree.db"
+    database = Database(path, SCHEMAS)
+    tree = Tree(database, Clear())
+    with tree.transaction():
+        for name in ("notes.txt~", "a.private", ".a.swp"):
+            tree.add(ROOT, name, Kind.FILE, local=True, generation=1)
+        tree.add(ROOT, "a.txt", Kind.FILE, generation=1)
+        database.execute("UPDATE inodes SET local = 1 WHERE local")
+    assert (local_files(path), wanted_files(path)) == (3, 3)
+    assert len(list(tree.renewing())) == 2
+    assert list(tree.renewing()) == []
+    assert (local_files(path), wanted_files(path)) == (3, 1)
+    assert wanted_path(path, Clear()) == "a.private"
+    database.close()

@@ -59,6 +59,18 @@ def test_a_stalled_download_ends_in_time(mounted: Mounted) -> None:
     assert eventually(lambda: readable(mounted.root / "big.bin")) == world.SEED["big.bin"]
 
 
+@pytest.mark.mount("refresh=60")
+def test_a_zone_that_was_listed_ahead_is_looked_at_anew(mounted: Mounted) -> None:
+    """Whoever comes there first sees what a coworker saved since, whatever `refresh` says."""
+    assert mounted.root in mounted.path.iterdir()
+    eventually(
+        lambda: os.getxattr(mounted.root, "user.zonedrive.state") == b"cached",
+        what="the zone has been listed",
+    )
+    mounted.zone.write("new.txt", NEW)
+    assert (mounted.root / "new.txt").read_bytes() == NEW
+
+
 @pytest.mark.mount("connections=1")
 def test_the_tops_of_zones_are_listed_also_over_a_single_connection(mounted: Mounted) -> None:
     """While nobody else wants it."""

@@ -55,6 +55,7 @@ class _Flight:
         self.aged_from_ns = _since_boot_ns()
         self.landed = trio.Event()
         self.error: Exception | None = None
+        self.awaited = False  # by a program that has nothing else to go by
 
 
 class Folders:
@@ -108,6 +109,7 @@ class Folders:
             return
         if not folder.listed:
             flight = self._flight(folder)
+            flight.awaited = True
             self._walks.used(folder, listed=False)
             await flight.landed.wait()
             if flight.error is not None:
@@ -240,8 +242,8 @@ class Folders:
     async def _list_tops(self) -> None:
         """List the top of every zone that never was, one after the other, for whoever sees them.
 
-        So that the one that is chosen is there, and can be written into when the service goes
-        away.  Nobody waits for this.
+        So that the one that is chosen can be written into when the service goes away.  Nobody
+        waits for this, and whoever comes with the service there sees what is new since.
         """
         try:
             if (flight := self._flights.get(ROOT)) is not None:
@@ -256,6 +258,8 @@ class Folders:
                 if zone.parent != NOWHERE and not zone.listed:
                     flight = self._flight(zone)
                     await flight.landed.wait()
+                    if not flight.awaited:
+                        self.forget(zone.ino)
                     if isinstance(flight.error, Forbidden | NotFound):
                         self._closed.add(zone.ino)
         except Exception:  # whoever wants to know asks, and is told

@@ -129,7 +129,9 @@ class Keeping:
         while True:
             if not (self._whole or self._changed):
                 await self._woken()
-            elif link.state != "online" or not await self._pass():
+            elif (state := link.state) != "online":
+                await link.wait_other(state)
+            elif not await self._pass() and link.state == "online":  # it is in trouble
                 with trio.move_on_after(PASS_S):
                     await link.wait_change()
 

@@ -164,7 +164,7 @@ async def test_what_a_failure_left_out_is_fetched_at_the_next_round(
 async def test_a_service_that_is_back_gives_what_was_missing(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """At once; until then nothing is asked for."""
+    """At once; until then nothing is asked for, and nobody even looks."""
     inodes = [office.file(name) for name in "abcd"]
     office.pins.add(office.zone)
     office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
@@ -173,9 +173,12 @@ async def test_a_service_that_is_back_gives_what_was_missing(
         nursery.start_soon(office.keeping.run)
         await trio.sleep(1)
         way.become("offline")
+        await trio.testing.wait_all_tasks_blocked()
         office.shelf.asked.clear()
+        way.waits = 0
         await trio.sleep(3 * PASS_S)
         assert office.shelf.asked == []
+        assert way.waits <= 1  # the next round was due
         office.shelf.bad.clear()
         way.become("online")
         await trio.sleep(1)

@@ -9,6 +9,7 @@ class Way:
     def __init__(self) -> None:
         self.state = "online"
         self.last_error = None
+        self.waits = 0  # how often somebody began to wait for another state
         self._changed = trio.Event()
 
     def become(self, state: str) -> None:
@@ -19,11 +20,13 @@ class Way:
 
     async def wait_change(self) -> str:
         """Wait for the next one."""
+        self.waits += 1
         await self._changed.wait()
         return self.state
 
     async def wait_other(self, state: str) -> str:
         """Wait for another one than that."""
+        self.waits += 1
         while self.state == state:
             await self._changed.wait()
         return self.state

@@ -137,7 +137,7 @@ class Sessions:
             return
         try:
             self.commit(opened, held=True)
-        except OSError as wrong:
+        except (OSError, StoreError) as wrong:
             log.warning("what is being appended to inode %d is not safe yet: %s", opened.ino, wrong)
 
     def cut(self, opened: OpenFile, size: int) -> None:
@@ -181,8 +181,8 @@ class Sessions:
             raise OSError(session.refused, os.strerror(session.refused))
         try:
             self.commit(opened, held=True)
-        except OSError as wrong:
-            session.refused = wrong.errno or errno.EIO
+        except (OSError, StoreError) as wrong:
+            session.refused = getattr(wrong, "errno", 0) or errno.EIO
             raise
 
     def commit(self, opened: OpenFile, *, held: bool) -> None:

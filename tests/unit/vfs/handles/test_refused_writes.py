@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.vfs.disk import Disk, zone_of
 from zonedrive.content.plain import PlainFile
+from zonedrive.errors import StoreError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import Inode, Kind
 from zonedrive.vfs.core import Core
@@ -144,6 +145,30 @@ async def test_where_nothing_can_be_noted_the_name_goes(
     assert await save(files, handle) == errno.EIO
     assert core.tree.child(parent, "a") is None
     assert core.spool.stored() == []
+    disk.close()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), StoreError("damaged")])
+async def test_what_close_refused_is_no_version_also_where_it_could_be_noted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A program that heard an error does not expect its bytes on the service."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    inode, files = a_file(core, content=b"former"), files_of(core)
+    former = inode.generation
+    handle = (await files.open(inode, os.O_WRONLY)).handle
+    await files.write(handle, 0, b"new")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sessions, "commit", refuse)
+        with pytest.raises(type(error)):
+            await files.flush(handle)
+    await files.release(handle)
+    assert (inode.generation, core.journal.get(inode.ino)) == (former, None)
     disk.close()
 
 

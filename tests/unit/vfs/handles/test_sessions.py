@@ -1,5 +1,6 @@
 """Writing for a long time without a close."""
 
+import errno
 from pathlib import Path
 from typing import cast
 
@@ -7,6 +8,7 @@ import pytest
 import trio
 
 from tests.unit.vfs.disk import Disk, zone_of
+from zonedrive.errors import StoreError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import Inode, Kind
 from zonedrive.vfs.core import Core
@@ -54,4 +56,37 @@ async def test_what_is_appended_for_hours_survives_without_a_close(
     found.close()
     intent = core.journal.get(inode.ino)
     assert (intent is not None and intent.held) == (kept == b"oldnew")
+    disk.close()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), StoreError("damaged")])
+async def test_what_could_not_be_noted_once_is_tried_again(
+    tmp_path: Path,
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    """One failure of the disk does not mean that no log is safe for the rest of the mount."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    inode = a_file(core, b"old")
+    sessions = Sessions(core, Folders(core), cast(Dispatcher, None))
+    opened = core.opened[inode.ino] = OpenFile(inode.ino)
+    errors, commit = [error], Sessions.commit
+
+    def failing(self: Sessions, opened: OpenFile, *, held: bool) -> None:
+        if errors:
+            raise errors.pop()
+        commit(self, opened, held=held)
+
+    monkeypatch.setattr(Sessions, "commit", failing)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sessions.keep)
+        await sessions.begin(opened, truncate=False)
+        assert opened.session is not None
+        opened.session.changed(3)
+        opened.session.file.pwrite(3, b"new")
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    assert (inode.generation, inode.size) == (opened.session.generation, 6)
     disk.close()

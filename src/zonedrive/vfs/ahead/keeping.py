@@ -14,6 +14,7 @@ INVARIANT: fetching for pins takes at most half of the connections: people wait 
 
 import errno
 import logging
+import math
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterable
@@ -86,6 +87,7 @@ class Keeping:
         self._whole = bool(pins)  # whether everything is to be looked at
         self._changed: set[int] = set()  # folders with something new
         self._seen: dict[int, int] = {}  # the count of changes that a folder had when looked at
+        self._again: dict[int, float] = {}  # folders with failures, and when to try once more
         # By ino: the revision there was no room for, and the ceiling at which there may be.
         self._hopeless: dict[int, tuple[str, int]] = {}
         self._late: set[int] = set()  # files that the service failed at
@@ -100,6 +102,7 @@ class Keeping:
             return
         if not self._pins.concerns(ino):
             self._seen.pop(ino, None)
+            self._again.pop(ino, None)
         elif self._news(ino):
             self._changed.add(ino)
             self._wake.set()
@@ -113,10 +116,19 @@ class Keeping:
         """There may be room, or need, for what there was not."""
         self._hopeless.clear()
         self._late.clear()
-        self._seen.clear()
+        self._forget()
 
     def _news(self, ino: int) -> bool:
-        return self._seen.get(ino) != self._core.tree.changes(ino)
+        due = trio.current_time() >= self._again.get(ino, math.inf)
+        return due or self._seen.get(ino) != self._core.tree.changes(ino)
+
+    def _look_into(self, folder: int) -> None:
+        self._seen[folder] = self._core.tree.changes(folder)
+        self._again.pop(folder, None)
+
+    def _forget(self) -> None:
+        self._seen.clear()
+        self._again.clear()
 
     async def run(self) -> None:
         """Keep what is pinned complete, until cancelled."""
@@ -157,7 +169,7 @@ class Keeping:
                 await self._bring(self._pinned_in(changed), tally, deep=False, ask="unlisted")
         except Exception:  # one of several tasks may have failed: the mount goes on
             log.warning("pinned files could not be looked at", exc_info=True)
-            self._seen.clear()
+            self._forget()
         if tally.failed:
             log.info("%d pinned files could not be brought here", len(tally.failed))
         self._whole = self._whole or tally.away is not None
@@ -167,7 +179,7 @@ class Keeping:
         """What is pinned of folders that have changed: all of it, or single files."""
         pinned = {ino for ino in folders if ino in self._pins}
         for inode in self._pins.single(folders):
-            self._seen[inode.parent] = self._core.tree.changes(inode.parent)
+            self._look_into(inode.parent)
             pinned.add(inode.ino)
         return pinned
 
@@ -231,7 +243,7 @@ class Keeping:
             if ask != "none":
                 await self._each(refresh, folders)
             for folder in folders:
-                self._seen[folder] = tree.changes(folder)
+                self._look_into(folder)
                 numbers = tree.numbers_in(folder)
                 for start in range(0, len(numbers), YIELD):
                     for child in tree.get_all(numbers[start : start + YIELD]):
@@ -320,7 +332,7 @@ class Keeping:
             return
         if isinstance(wrong, Unreachable | Unavailable):
             self._late.add(inode.ino)
-            self._seen.pop(inode.parent, None)
+            self._try_again(inode)
             tally.vain[self._core.tree.path(inode.ino)] = wrong
             if len(tally.vain) >= TROUBLE or self._core.service.link.state != "online":
                 tally.away = tally.away or wrong
@@ -332,9 +344,12 @@ class Keeping:
         self._give_up(inode, said, tally)
 
     def _give_up(self, inode: Inode, why: str, tally: Tally) -> None:
-        """Until the next listing of its folder."""
-        self._seen.pop(inode.parent, None)
+        self._try_again(inode)
         tally.failed.append(Failed(self._core.tree.path(inode.ino), why))
+
+    def _try_again(self, inode: Inode) -> None:
+        """At the next round: a folder that is in use is listed far more often."""
+        self._again[inode.parent] = trio.current_time() + PASS_S / 2
 
     def _away(self) -> ZonedriveError | None:
         """Why nothing can be asked of the service now."""

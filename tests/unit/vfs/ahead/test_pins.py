@@ -2,91 +2,29 @@
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
-import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.unit.vfs.ahead.office import Office
 from tests.unit.vfs.ahead.way import Way
-from tests.unit.vfs.disk import Disk, zone_of
+from tests.unit.vfs.disk import Disk
 from zonedrive.content.source import Changed
 from zonedrive.errors import Forbidden, TimedOut, Unavailable, Unreachable
 from zonedrive.model import Revision
-from zonedrive.tree.inode import Inode, Kind
+from zonedrive.tree.inode import Kind
 from zonedrive.tree.pins import Pin, PinStore
-from zonedrive.vfs.ahead.keeping import NO_ROOM, Keeping, Tally
-from zonedrive.vfs.ahead.pins import Pins
+from zonedrive.vfs.ahead.keeping import NO_ROOM, Tally
 from zonedrive.vfs.ahead.rounds import PASS_S, TROUBLE
-from zonedrive.vfs.core import Core
-from zonedrive.vfs.listings.folders import Folders
 
 
-class Shelf:
-    """A cache that notes what it is asked for."""
-
-    limit = 1 << 20
-
-    def __init__(self) -> None:
-        self.ceiling = self.limit
-        self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
-        self.asked: list[tuple[int, str]] = []
-        self.errors: list[Exception] = []
-        self.complete_now: set[tuple[int, str]] = set()
-
-    def is_complete(self, ino: int, revision: str) -> bool:
-        return (ino, revision) in self.complete_now
-
-    async def complete(self, ino: int, revision: str, size: int, source: object) -> None:
-        self.asked.append((ino, revision))
-        if self.errors:
-            raise self.errors.pop(0)
-        if ino in self.bad:
-            raise self.bad[ino]
-        self.complete_now.add((ino, revision))
-
-
-class Office:
-    """Pins over a real tree; listings and downloads are only noted."""
-
-    def __init__(self, core: Core) -> None:
-        core.service = cast(Any, SimpleNamespace(link=Way(), transfer=None, entry=None))
-        core.settings = msgspec.structs.replace(core.settings, refresh=0.0)
-        core.cache = cast(Any, Shelf())
-        self.core = core
-        self.shelf = cast(Shelf, core.cache)
-        self.listed: list[int] = []
-        self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
-        self.zone = zone_of(core)
-        self.pins = Pins(core)
-        self.keeping = Keeping(core, cast(Folders, self), self.pins)
-
-    async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
-        """As `Folders.refresh`."""
-        self.listed.append(folder.ino)
-        await trio.lowlevel.checkpoint()
-        if folder.ino in self.bad:
-            raise self.bad[folder.ino]
-        with self.core.transaction():
-            self.core.tree.update(folder, listed=True)
-        self.keeping.listed(folder.ino)
-
-    def file(self, name: str, size: int = 5, parent: Inode | None = None) -> Inode:
-        """A file of the service."""
-        with self.core.transaction():
-            return self.core.tree.add(
-                (parent or self.zone).ino, name, Kind.FILE,
-                zone="z", remote_id=name, size=size, revision=Revision("1"),
-            )  # fmt: skip
-
-
-@contextmanager
-def _office(path: Path) -> Iterator[Office]:
-    disk = Disk(path)
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    """An account with one zone."""
+    disk = Disk(tmp_path)
     core = disk.start()
     cache = core.cache
     try:
@@ -94,13 +32,6 @@ def _office(path: Path) -> Iterator[Office]:
     finally:
         core.cache = cache
         disk.close()
-
-
-@pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    """An account with one zone."""
-    with _office(tmp_path) as found:
-        yield found
 
 
 async def test_pinned_folders_are_looked_at_gently(
@@ -158,6 +89,24 @@ async def test_what_a_failure_left_out_is_fetched_at_the_next_round(
         assert office.shelf.asked == [(inode.ino, "1")] * 2
         await trio.sleep(PASS_S)
         assert office.shelf.asked == [(inode.ino, "1")] * 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_failed_is_not_tried_with_every_listing(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """A folder in use is listed every ten seconds: what fails there waits for the next round."""
+    inode = office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.bad = {inode.ino: Forbidden("never")}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        for _ in range(int(PASS_S / 10) - 1):
+            await trio.sleep(10)
+            office.keeping.listed(office.zone.ino)
+        assert len(office.shelf.asked) <= 2
+        await trio.sleep(PASS_S)
+        assert 2 <= len(office.shelf.asked) <= 3
         nursery.cancel_scope.cancel()
 
 

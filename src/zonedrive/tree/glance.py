@@ -72,18 +72,20 @@ def wanted_files(path: Path) -> int:
 
 def wanted_path(path: Path, box: Box) -> str:
     """Where one of those is, below the mount; "" where names cannot be read with that box."""
-    parts: list[str] = []
+    parts: dict[int, str] = {}
     wanted = f"SELECT ino, parent, sealed FROM inodes WHERE {_WANTED} ORDER BY ino"  # noqa: S608
     with contextlib.suppress(sqlite3.Error, OSError, Damaged, msgspec.MsgspecError):
         with at_rest(path) as database:
             row = database.execute(wanted).fetchone()
             while row is not None and row[0] != ROOT:
                 ino, parent, sealed = row
+                if ino in parts:
+                    return ""  # a damaged row leads in a circle
                 named = box.open(bytes(sealed), b"inode %d" % ino)
-                parts.append(msgspec.msgpack.decode(named, type=Name).name)
+                parts[ino] = msgspec.msgpack.decode(named, type=Name).name
                 above = "SELECT ino, parent, sealed FROM inodes WHERE ino = ?"
                 row = database.execute(above, (parent,)).fetchone()
-        return "/".join(reversed(parts))
+        return "/".join(reversed(parts.values()))
     return ""
 
 

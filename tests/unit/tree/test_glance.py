@@ -48,3 +48,20 @@ def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_p
     assert (local_files(path), wanted_files(path)) == (3, 1)
     assert wanted_path(path, Clear()) == "a.private"
     database.close()
+
+
+def test_rows_in_a_circle_hold_nobody_up(tmp_path: Path) -> None:
+    """A damaged database costs a logoff the name of a file, not its end."""
+    path = tmp_path / "tree.db"
+    database = Database(path, SCHEMAS)
+    tree = Tree(database, Clear())
+    with tree.transaction():
+        zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="z")
+        folder = tree.add(zone.ino, "folder", Kind.FOLDER, local=True)
+        tree.add(folder.ino, "a.private", Kind.FILE, local=True, generation=1)
+    assert wanted_path(path, Clear()) == "Zone/folder/a.private"
+    with tree.transaction():
+        database.execute("UPDATE inodes SET parent = ino WHERE ino = ?", (folder.ino,))
+    assert wanted_path(path, Clear()) == ""
+    assert wanted_files(path) == 1
+    database.close()

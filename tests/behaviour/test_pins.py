@@ -1,6 +1,7 @@
 """What a person pins is kept on this machine, whatever happens to it on the service."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -242,6 +243,27 @@ def test_a_removed_entry_that_comes_back_is_pinned_again(mounted: Mounted) -> No
     mounted.machine.done("restore", "report.md", "--zone", mounted.root.name)
     eventually((mounted.root / "docs/report.md").exists, 20)
     assert f"{mounted.root.name}/docs/report.md" in pinned(mounted)
+
+
+@pytest.mark.mount("refresh=1")
+def test_what_a_coworker_restores_is_fetched_again(mounted: Mounted) -> None:
+    """It is here once its folder has been listed, without another look at it or below it."""
+    names = ("notes.txt", "docs")
+    mounted.machine.done("pin", *(mounted.root / name for name in names))
+    ids = [mounted.zone.entry_id(name) for name in names]
+    for name in names:
+        mounted.zone.delete(name)
+    eventually(lambda: not {*names} & {*os.listdir(mounted.root)}, 20, what="they are gone")
+    assert "nothing is pinned" in pinned(mounted)
+    for each in ids:
+        mounted.zone.restore(each)
+
+    def here() -> bool:
+        present = set(os.listdir(mounted.root)) >= {*names}
+        return present and state(mounted.root / "notes.txt") == "cached"
+
+    eventually(here, 20)
+    eventually(lambda: state(mounted.root / "docs/2026/q1.csv") == "cached", 20)
 
 
 def test_a_logoff_forgets_the_pins(mounted: Mounted) -> None:

@@ -260,6 +260,10 @@ class RemoteZone:
         """Put into the trash."""
         self._json("DELETE", self._entry(path))
 
+    def restore(self, entry_id: str) -> None:
+        """Out of the trash."""
+        self._json("POST", f"/api/sandbox/zones/{self.id}/entries/{entry_id}/restore")
+
     def versions(self, path: str) -> list[dict[str, Any]]:
         """The versions of a file, newest first."""
         where = f"/api/sandbox/zones/{self.id}/files/{self.entry_id(path)}/versions"

@@ -100,6 +100,8 @@ class Keeping:
         """A listing of that folder has been merged."""
         if not self._pins:
             return
+        if self._pins.woken():
+            self.look()
         if not self._pins.concerns(ino):
             self._seen.pop(ino, None)
             self._again.pop(ino, None)

@@ -26,6 +26,7 @@ class Pins:
         self._store = PinStore(core.database)
         self._roots: set[int] = set()
         self._beside: set[int] = set()  # folders of pinned files
+        self._asleep = False  # whether an entry that was pinned is gone
         self._added = trio.Event()
         self.changed: Callable[[], None] = lambda: None
         """Called when something was pinned, or let go of."""
@@ -54,6 +55,14 @@ class Pins:
     def concerns(self, ino: int) -> bool:
         """Whether what a folder holds tells something of what is pinned."""
         return ino in self or ino in self._beside
+
+    def woken(self) -> bool:
+        """Whether something pinned that was gone is back."""
+        if not self._asleep:
+            return False
+        before = self._roots
+        self.follow()
+        return not self._roots <= before
 
     def places(self) -> list[int]:
         """The folders that were pinned and lie in no other such one, and those of pinned files."""
@@ -126,7 +135,7 @@ class Pins:
 
         One whose entry is gone sleeps: the entry may be restored.  Without an id it can not.
         """
-        roots = set()
+        roots, asleep = set(), False
         for pin in self._store.all():
             inode = self._inode_of(pin)
             if inode is not None and inode.parent != NOWHERE:
@@ -134,7 +143,9 @@ class Pins:
                 self._note(pin, Pin(inode.ino, inode.zone, inode.remote_id or pin.remote_id))
             elif inode is None and pin.remote_id is None:
                 self._note(pin, None)
-        self._roots = roots
+            else:
+                asleep = True
+        self._roots, self._asleep = roots, asleep
         self._beside = {
             inode.parent for inode in self._core.tree.get_all(roots) if not inode.is_folder
         }

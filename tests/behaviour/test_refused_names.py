@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -98,6 +99,27 @@ def test_a_tree_whose_removal_is_refused_is_here_again(mounted: Mounted) -> None
         for path in folder.rglob("*")
     } == before
     assert mounted.zone.tree("docs") == before
+
+
+def test_what_was_moved_out_of_a_removed_folder_is_back_in_it(mounted: Mounted) -> None:
+    """The folder cannot be removed while it cannot be left: all is as it was, and said once."""
+    before = mounted.zone.tree()
+    mounted.allow("refused", "a folder that was removed here holds something")
+    folder = mounted.root / "docs"
+    with mounted.deployment.faulty(status=403, path=ENTRIES):
+        (folder / "2026/q1.csv").rename(mounted.root / "q1.csv")
+        shutil.rmtree(folder)
+        ended = mounted.machine.run("sync", "--timeout", "30")
+        assert ended.returncode == 1
+        eventually(lambda: mounted.machine.run("sync").returncode == 0, what="it was said once")
+    found = mounted.status()
+    assert (found["uploads"], found["outbox"]["failed"]) == ([], 0)
+    assert not (mounted.root / "q1.csv").exists()
+    assert {
+        str(path.relative_to(mounted.root)): None if path.is_dir() else path.read_bytes()
+        for path in mounted.root.rglob("*")
+    } == before
+    assert mounted.zone.tree() == before
 
 
 def test_a_new_file_in_the_place_of_one_that_stays_is_kept_beside_it(mounted: Mounted) -> None:

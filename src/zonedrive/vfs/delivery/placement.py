@@ -1,6 +1,7 @@
 """Names on their way: folders made, entries moved and deleted on the service."""
 
 import logging
+import time
 
 import msgspec
 
@@ -16,7 +17,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent
-from zonedrive.tree.inode import ROOT, Inode
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
 from zonedrive.vfs.delivery.resolution import Resolution
@@ -108,8 +109,7 @@ class Placement:
         try:
             await self._move(intent, inode)
         except FOR_GOOD as refused:
-            await self._locate(intent, inode)
-            if not self._reversal.move(intent, inode, refused):
+            if not await self._take_back(intent, inode, refused):
                 raise
 
     async def _move(self, intent: Intent, inode: Inode) -> None:
@@ -148,6 +148,22 @@ class Placement:
             core.journal.done(intent, place=True)
         core.refusals.over(inode.zone, entry.id)
         reached(Place.MOVE_NOTED)
+
+    async def _take_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
+        """Whether it is in its former place again, for which folders may have to come back."""
+        core = self._core
+        await self._locate(intent, inode)
+        if self._reversal.move(intent, inode, refused):
+            return True
+        for each in (way := self._reversal.reopen(inode, refused)):
+            folder = core.tree.by_remote(inode.zone, each)
+            if folder is None or folder.parent == NOWHERE:
+                return False
+            try:
+                await self._folders.refresh(folder, time.monotonic_ns())
+            except ZonedriveError:
+                return False  # the next try finds the folders there
+        return bool(way) and self._reversal.move(intent, inode, refused)
 
     async def _locate(self, intent: Intent, inode: Inode) -> None:
         """Note where it is after a refusal: of two requests the first may have got through."""
@@ -204,8 +220,7 @@ class Placement:
         try:
             await self._step_aside(intent, inode)
         except FOR_GOOD as refused:
-            await self._locate(intent, inode)
-            if not self._reversal.move(intent, inode, refused):
+            if not await self._take_back(intent, inode, refused):
                 raise
 
     async def _step_aside(self, intent: Intent, inode: Inode) -> None:

@@ -110,6 +110,30 @@ class Reversal:
         core.journal.changed()
         return True
 
+    def reopen(self, inode: Inode, refused: ZonedriveError) -> list[str]:
+        """Take back the removals of the folders that it was moved out of: it cannot leave them.
+
+        The remote ids of the folders on the way to its former place, from above: once they are
+        listed, `move` may take it there.  None where no such folder was removed.
+        """
+        core = self._core
+        removed: list[tuple[Inode, Intent]] = []
+        above = inode.remote_parent or ""
+        while (folder := core.tree.by_remote(inode.zone, above)) is not None:
+            intent = core.journal.get(folder.ino)
+            if intent is None or not intent.gone or core.in_flight(folder.ino):
+                break
+            removed.append((folder, intent))
+            above = folder.remote_parent or ""
+        if not removed:
+            return []
+        way = [above, *(folder.remote_id or "" for folder, _ in reversed(removed))]
+        for folder, intent in removed[:-1]:
+            self.keep(folder, intent)
+        topmost, intent = removed[-1]
+        self.removal(intent, topmost, refused)
+        return way
+
     def _way(self, inode: Inode) -> Way | None:
         """How it goes back, with others that have its place and wait for the same.
 

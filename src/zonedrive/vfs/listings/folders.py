@@ -20,6 +20,7 @@ import time
 import trio
 
 from zonedrive import memory
+from zonedrive.amounts import count, verb
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.tree.answer import Merged
@@ -177,17 +178,18 @@ class Folders:
         """One line about entries that are there and cannot be shown, "" where there are none."""
         tree = self._core.tree
         unshown = {
-            ino: count
-            for ino, count in self._unshown.items()
+            ino: number
+            for ino, number in self._unshown.items()
             if (folder := tree.find(ino)) is not None and folder.parent != NOWHERE
         }
         if not unshown:
             return ""
-        first, more = min(unshown), len(unshown) - 1
+        first, more, number = min(unshown), len(unshown) - 1, sum(unshown.values())
+        elsewhere = f" and {count(more, 'more folder')}" if more else ""
         return (
-            f"{sum(unshown.values())} entries in {tree.path(first)}"
-            f"{f' and {more} more folder(s)' if more else ''} are not shown: the service does not"
-            " say what they are; what is saved here under their names is kept beside them"
+            f"{count(number, 'entry', 'entries')} in {tree.path(first)}{elsewhere} {verb(number)}"
+            " not shown: the service does not say what is there; what is saved here under such a"
+            " name is kept beside it"
         )
 
     def _age(self, ino: int) -> float:

@@ -63,7 +63,7 @@ def status(paths: AccountPaths, settings: Settings, *, people: bool = False) -> 
         entries, folders = tree.counts()
         uploads = [
             _upload(tree, one, one.ino in copies)
-            | ({"change": _change(tree, one)} if people else {})
+            | ({"change": one.change(is_new=_is_new(tree, one))} if people else {})
             for one in intents
         ]
     finally:
@@ -101,6 +101,11 @@ def _box(secrets: SecretStore, paths: AccountPaths, settings: Settings) -> Box:
     return data_box(secrets, settings.encrypt, make=False)[0]
 
 
+def _is_new(tree: Tree, intent: Intent) -> bool:
+    inode = tree.find(intent.ino)
+    return inode is not None and inode.is_new
+
+
 def _upload(tree: Tree, intent: Intent, copy: bool) -> dict[str, Any]:
     return {
         "path": _path(tree, intent.ino),
@@ -109,16 +114,6 @@ def _upload(tree: Tree, intent: Intent, copy: bool) -> dict[str, Any]:
         "sent": 0,
         "error": intent.error or None,
     }
-
-
-def _change(tree: Tree, intent: Intent) -> str:
-    """What the service is to hear: content, folder (a new one), moved or removed."""
-    if intent.gone:
-        return "removed"
-    if intent.generation:
-        return "content"
-    inode = tree.find(intent.ino)
-    return "folder" if inode is not None and inode.is_new else "moved"
 
 
 def _path(tree: Tree, ino: int) -> str:

@@ -57,6 +57,17 @@ class Intent(msgspec.Struct, frozen=True):
         """Whether it is deleted as what it is, also where something new is at its place."""
         return self.gone and self.place
 
+    def change(self, *, is_new: bool) -> str:
+        """What the service is to hear: content, folder (a new one), moved or removed.
+
+        `is_new`: whether it has nothing of this inode yet.
+        """
+        if self.gone:
+            return "removed"
+        if self.generation:
+            return "content"
+        return "folder" if is_new else "moved"
+
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """The first schema."""

@@ -338,12 +338,7 @@ class Report:
         }
 
     def _change(self, intent: Intent) -> str:
-        """What the service is to hear: content, folder (a new one), moved or removed."""
-        if intent.gone:
-            return "removed"
-        if intent.generation:
-            return "content"
-        return "folder" if self._core.tree.get(intent.ino).is_new else "moved"
+        return intent.change(is_new=self._core.tree.get(intent.ino).is_new)
 
     def path(self, ino: int) -> str:
         """As `Core.path`; also of what was taken back, by its number."""

@@ -63,7 +63,12 @@ def test_the_pages_of_a_package_lead_to_each_other(tmp_path: Path) -> None:
     subprocess.run([sys.executable, DEBIAN / "documents.py", tmp_path], check=True)
     pages = list(tmp_path.rglob("*.md"))
     names = {str(page.relative_to(tmp_path)) for page in pages}
-    assert names >= {"README.md", "packaging/CHANGELOG.md", "src/zonedrive/TROUBLESHOOTING.md"}
+    assert names >= {
+        "README.md",
+        "packaging/CHANGELOG.md",
+        "src/zonedrive/TROUBLESHOOTING.md",
+        "src/zonedrive/docs/SECURITY.md",
+    }
     for page in pages:
         for link in re.findall(r"\]\(([^)#:]+)[)#]", page.read_text("utf-8")):
             source = (ROOT / page.relative_to(tmp_path)).parent / link

@@ -294,4 +294,39 @@ def cycles(sources: list[Module]) -> Iterator[str]:
         yield "these modules import each other in a circle: " + " -> ".join(wrong.args[1])
 
 
-RULES: tuple[Rule, ...] = (direction, rooms, homes, sql, atomic, names, length, cycles)
+def identity(sources: list[Module]) -> Iterator[str]:
+    """An object that changes is compared by identity.
+
+    By value, two handles that one program has on a file would be equal, and `list.remove` would
+    take the wrong one.
+    """
+    for module in sources:
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            is_struct = any(_ends(base, "Struct") for base in node.bases)
+            options = [{k.arg: k.value for k in node.keywords}] if is_struct else []
+            for decorator in node.decorator_list:
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if _ends(called, "dataclass"):
+                    options.append(_options(decorator))
+            for each in options:
+                if not _is(each.get("frozen"), True) and not _is(each.get("eq"), False):
+                    yield module.at(node.lineno, f"{node.name} can change: say frozen or eq=False")
+
+
+def _ends(node: ast.expr, name: str) -> bool:
+    """Whether an expression is that name, or an attribute of that name."""
+    return getattr(node, "id", None) == name or getattr(node, "attr", None) == name
+
+
+def _options(node: ast.expr) -> dict[str | None, ast.expr]:
+    """The keyword arguments, where the expression is a call."""
+    return {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
+
+
+def _is(node: ast.expr | None, value: bool) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+RULES: tuple[Rule, ...] = (direction, rooms, homes, sql, atomic, names, length, cycles, identity)

@@ -47,6 +47,17 @@ def test_two_processes_append_to_one_file(mounted: Mounted) -> None:
     assert mounted.zone.read("log.txt") == path.read_bytes()
 
 
+def test_one_process_opens_a_file_twice(mounted: Mounted) -> None:
+    """Two descriptors of one process with the same flags are two: each can be read and closed,
+    whichever is closed first."""
+    path = mounted.root / "big.bin"
+    one, two = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
+    os.close(two)
+    assert os.pread(one, 1000, 1_000_000) == BIG[1_000_000:1_001_000]
+    os.close(one)
+    eventually(lambda: path.read_bytes() == BIG, what="both were let go of")
+
+
 def test_an_append_goes_to_the_end_that_others_have_moved(mounted: Mounted) -> None:
     """A coworker's longer version is what an append that begins afterwards continues."""
     mounted.restart("refresh=0.1")

@@ -50,6 +50,15 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
         (layers.atomic, "tree/a.py", "async def f(): ...\n", 1, "synchronous"),
         (layers.atomic, "outbox/journal.py", "import trio\n", 1, "trio"),
         (layers.names, "vfs/utils.py", "", 1, "noun"),
+        (
+            layers.identity,
+            "vfs/a.py",
+            "class A(msgspec.Struct, frozen=True): ...\nclass B(msgspec.Struct, gc=False): ...\n",
+            2,
+            "B can change",
+        ),
+        (layers.identity, "vfs/a.py", "@dataclass\nclass A: ...\n", 2, "A can change"),
+        (layers.identity, "sandbox/a.py", "@dataclass(slots=True)\nclass A: ...\n", 2, "A can"),
         (layers.length, "vfs/a.py", "x = 1\n" * 401, 401, "401 lines"),
     ],
 )

@@ -24,7 +24,7 @@ from zonedrive.paths import private_dir
 log = logging.getLogger(__name__)
 
 
-class Row(msgspec.Struct):
+class Row(msgspec.Struct, eq=False):
     """One cached content that lies on the disk."""
 
     ino: int

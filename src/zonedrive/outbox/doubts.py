@@ -38,7 +38,7 @@ class Doubt(msgspec.Struct, frozen=True):
         return self.remote_id is not None and not self.generation
 
 
-class _Sealed(msgspec.Struct, array_like=True):
+class _Sealed(msgspec.Struct, eq=False, array_like=True):
     """What is encrypted of a row."""
 
     zone: str

@@ -33,7 +33,7 @@ class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     times: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Fault:
     """One effect on the requests that match, `left` times (None: always)."""
 

@@ -13,7 +13,7 @@ from zonedrive.sandbox.database import Row
 from zonedrive.sandbox.deployment import Deployment
 
 
-class Plant(msgspec.Struct, forbid_unknown_fields=True):
+class Plant(msgspec.Struct, eq=False, forbid_unknown_fields=True):
     """An entry to put in; `parent` is a path of names from the zone's root, '' the root itself."""
 
     zone: str
@@ -24,7 +24,9 @@ class Plant(msgspec.Struct, forbid_unknown_fields=True):
     by: str = ""
 
 
-class Protection(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+class Protection(
+    msgspec.Struct, eq=False, forbid_unknown_fields=True, rename="camel", omit_defaults=True
+):
     """Attributes to set on the entry at a path of names."""
 
     zone: str

@@ -68,7 +68,7 @@ class Read:
         return False
 
 
-class Merged(msgspec.Struct):
+class Merged(msgspec.Struct, eq=False):
     """What a listing changed, for those who cache."""
 
     gone: list[tuple[int, str, int]] = []  # parent, name, ino

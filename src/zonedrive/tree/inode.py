@@ -20,7 +20,7 @@ class Kind(IntEnum):
     FILE = 3
 
 
-class Inode(msgspec.Struct, weakref=True):
+class Inode(msgspec.Struct, eq=False, weakref=True):
     """One file or folder.  Changed only through `Tree`, inside a transaction.
 
     `remote_id`, `remote_parent`, `remote_name` and `revision` are the service's, as last heard;

@@ -42,7 +42,7 @@ _KINDS = {int(kind): kind for kind in Kind}
 _ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
 
 
-class _Sealed(msgspec.Struct, array_like=True):
+class _Sealed(msgspec.Struct, eq=False, array_like=True):
     """What is encrypted of a row."""
 
     name: str
@@ -59,7 +59,7 @@ class _Sealed(msgspec.Struct, array_like=True):
     revision: str | None = None  # None in rows of the second schema
 
 
-class Name(msgspec.Struct, array_like=True):
+class Name(msgspec.Struct, eq=False, array_like=True):
     """The beginning of a `_Sealed`."""
 
     name: str

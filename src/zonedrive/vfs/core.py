@@ -43,7 +43,7 @@ async def _nothing(ino: int) -> None:
     """Nothing is ever under way before there is a dispatcher."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Core:
     """The shared ground; made once by the daemon."""
 

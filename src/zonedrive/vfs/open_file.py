@@ -108,7 +108,7 @@ class OpenFile:
             self.local = None
 
 
-class Handle(msgspec.Struct):
+class Handle(msgspec.Struct, eq=False):
     """One open(2)."""
 
     file: OpenFile

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from zonedrive.cipher import Box, Clear, Sealed, new_key
@@ -62,7 +63,8 @@ def test_inode_numbers_stay_over_a_restart(database: Database, reopened: Opener)
     zone, file = planted(Tree(database, box))
     tree = reopened(box)
     assert tree.children(ROOT) == {"Zone": zone.ino}
-    assert tree.child(zone.ino, "a.txt") == file
+    assert msgspec.structs.asdict(tree.get(file.ino)) == msgspec.structs.asdict(file)
+    assert tree.child(zone.ino, "a.txt") is tree.get(file.ino)
     assert tree.path(file.ino) == "Zone/a.txt"
 
 

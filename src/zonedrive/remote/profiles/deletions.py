@@ -14,7 +14,7 @@ from zonedrive.remote.wire.members import moment
 DOING = "listing deleted entries"
 
 
-class WireDeleted(msgspec.Struct):
+class WireDeleted(msgspec.Struct, eq=False):
     """A deleted entry as it comes."""
 
     entry: wire.WireEntry

@@ -134,7 +134,7 @@ _REFINED = frozenset({400, 409, 422, 500})
 _LOCKABLE = _REFINED | {403}
 
 
-class _ErrorBody(msgspec.Struct):
+class _ErrorBody(msgspec.Struct, eq=False):
     error: object = None
     message: object = None
     data: object = None

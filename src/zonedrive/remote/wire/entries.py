@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 # Members are `object`: an odd value in one of them must not cost the whole listing.
-class WireEntry(msgspec.Struct):
+class WireEntry(msgspec.Struct, eq=False):
     """A file or folder entry as it comes."""
 
     id: object = None
@@ -48,7 +48,7 @@ class WireEntry(msgspec.Struct):
     attributes: object = None
 
 
-class WireZone(msgspec.Struct):
+class WireZone(msgspec.Struct, eq=False):
     """A zone as it comes."""
 
     id: object = None
@@ -61,7 +61,7 @@ class WireZone(msgspec.Struct):
     createdAt: object = None  # noqa: N815
 
 
-class WireVersion(msgspec.Struct):
+class WireVersion(msgspec.Struct, eq=False):
     """A version of a file as it comes."""
 
     id: object = None
@@ -71,7 +71,7 @@ class WireVersion(msgspec.Struct):
     lastModifiedBy: object = None  # noqa: N815
 
 
-class WireMessage(msgspec.Struct):
+class WireMessage(msgspec.Struct, eq=False):
     """A message of a zone log as it comes: which members it has is not published."""
 
     id: object

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 OBJECT = ord("{")  # what one begins with
 
 
-class RawEntry(msgspec.Struct, gc=False):
+class RawEntry(msgspec.Struct, eq=False, gc=False):
     """A file or folder entry as it comes, unread but for its id; see `Listed`."""
 
     id: object = None
@@ -100,7 +100,7 @@ class Listed:
         return [each for each in found if each is not None]
 
 
-class _Id(msgspec.Struct, gc=False):
+class _Id(msgspec.Struct, eq=False, gc=False):
     id: object = None
 
 

@@ -32,7 +32,7 @@ MOST_VALUES = 2_000_000  # in one page; the fields of a hundred thousand users
 _DEEPEST = 64  # values in each other; what hands them on goes down by recursion
 
 
-class Record(msgspec.Struct):
+class Record(msgspec.Struct, eq=False):
     """One item of a list as it came, without secrets."""
 
     id: str  # the same whenever the same item comes again, in another request

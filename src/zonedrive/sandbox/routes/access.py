@@ -24,7 +24,7 @@ from zonedrive.sandbox.verification import Blocked
 FORGET_COOKIE = f"{COOKIE}=; Path=/; HttpOnly; Secure; Max-Age=0"
 
 
-class UserId(msgspec.Struct):
+class UserId(msgspec.Struct, eq=False):
     """A user by name, as newcredentials takes it."""
 
     name: str

@@ -12,14 +12,14 @@ from zonedrive.sandbox.identity import Caller
 from zonedrive.sandbox.routes.access import deployment
 
 
-class Member(msgspec.Struct, rename="camel"):
+class Member(msgspec.Struct, eq=False, rename="camel"):
     """A member entry of a request."""
 
     access_level: str
     member_id: str
 
 
-class NewGroup(msgspec.Struct):
+class NewGroup(msgspec.Struct, eq=False):
     """The body of a request for a group."""
 
     name: str
@@ -27,7 +27,7 @@ class NewGroup(msgspec.Struct):
     members: list[Member] = []
 
 
-class Members(msgspec.Struct):
+class Members(msgspec.Struct, eq=False):
     """The body of a change to a group."""
 
     members: list[Member]

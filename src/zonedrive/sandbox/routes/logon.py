@@ -24,7 +24,7 @@ from zonedrive.sandbox.verification import Blocked
 SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
 
 
-class LogonRequest(msgspec.Struct, rename="camel"):
+class LogonRequest(msgspec.Struct, eq=False, rename="camel"):
     """The body of a logon; fields that change nothing here are only checked for their type."""
 
     username: str | None = None

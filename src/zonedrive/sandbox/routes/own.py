@@ -21,21 +21,21 @@ from zonedrive.sandbox.routes.zones import content_of, enter, refuse_read
 from zonedrive.sandbox.zones import Level
 
 
-class NewFolder(msgspec.Struct, rename="camel"):
+class NewFolder(msgspec.Struct, eq=False, rename="camel"):
     """The body that makes a folder."""
 
     parent_id: str
     name: str
 
 
-class Place(msgspec.Struct, rename="camel"):
+class Place(msgspec.Struct, eq=False, rename="camel"):
     """The body that renames or moves an entry."""
 
     name: str | None = None
     parent_id: str | None = None
 
 
-class Attributes(msgspec.Struct, rename="camel"):
+class Attributes(msgspec.Struct, eq=False, rename="camel"):
     """The body that sets attributes; what is not named stays."""
 
     executable: bool | None = None
@@ -44,7 +44,7 @@ class Attributes(msgspec.Struct, rename="camel"):
     write_protected: bool | None = None
 
 
-class NewPassword(msgspec.Struct, rename="camel"):
+class NewPassword(msgspec.Struct, eq=False, rename="camel"):
     """The body that changes the caller's password."""
 
     password: list[str]

@@ -14,7 +14,7 @@ from zonedrive.sandbox.sessions import Scope
 LONGEST_SECONDS = 100 * 365 * 24 * 3600
 
 
-class TokenRequest(msgspec.Struct, rename="camel"):
+class TokenRequest(msgspec.Struct, eq=False, rename="camel"):
     """The body of a request for a token."""
 
     token_name: str

@@ -49,7 +49,7 @@ class Failed(msgspec.Struct, frozen=True):
     error: str
 
 
-class Tally(msgspec.Struct):
+class Tally(msgspec.Struct, eq=False):
     """How far a pass over pins is."""
 
     files: int = 0

@@ -37,7 +37,7 @@ def require_writable(*inodes: Inode) -> None:
         raise PermissionError(errno.EACCES, "write-protected on the service")
 
 
-class Listing(msgspec.Struct):
+class Listing(msgspec.Struct, eq=False):
     """A folder open for reading."""
 
     folder: int

@@ -140,6 +140,32 @@ def test_nothing_jumps_after_a_save(either: Mounted) -> None:
     assert path.stat().st_ctime_ns > before[0][3]
 
 
+def test_a_folder_has_one_size(mounted: Mounted) -> None:
+    """st_size and st_blocks of a folder are the same however they are asked for: of the root, of
+    a zone, of folders that are empty, listed, new or renamed, and after names were made in them."""
+    root = mounted.root
+    (root / "made").mkdir()
+    folders = [mounted.path, root, root / "docs", root / "docs/2026", root / "made"]
+    sizes = set()
+    for folder in folders:
+        sizes.add((folder.stat().st_size, folder.stat().st_blocks))
+        if folder != mounted.path:
+            (folder / "new").write_bytes(b"x")
+        os.listdir(folder)
+        descriptor = os.open(folder, os.O_RDONLY)
+        sizes.add((os.fstat(descriptor).st_size, os.fstat(descriptor).st_blocks))
+        os.close(descriptor)
+        for entry in os.scandir(folder):
+            if entry.is_dir():
+                sizes.add((entry.stat().st_size, entry.stat().st_blocks))
+    (root / "made").rename(root / "renamed")
+    mounted.restart()
+    sizes |= {(each.stat().st_size, each.stat().st_blocks) for each in folders[:-1]}
+    versions = root / "docs" / ".versions"
+    sizes.add((versions.stat().st_size, versions.stat().st_blocks))
+    assert sizes == {(4096, 8)}  # as on ext4: a mount point has one size mounted or not
+
+
 def test_an_inode_keeps_its_number(mounted: Mounted) -> None:
     """st_ino stays over a rename, a save in place, an upload and a remount, and is unique."""
     root = mounted.root

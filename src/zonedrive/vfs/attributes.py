@@ -7,10 +7,11 @@ import msgspec
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
 
 BLOCK = 512
+FOLDER_SIZE = 4096  # bytes; as on ext4, so that a mount point has one size mounted or not
 MODE_BITS = 0o7777  # what chmod(2) sets
 
 
-class Attr(msgspec.Struct, gc=False):
+class Attr(msgspec.Struct, eq=False, gc=False):
     """The fields of stat(2); times in nanoseconds, time-outs in seconds."""
 
     ino: int
@@ -64,7 +65,7 @@ def attr_of(inode: Inode, owner: Owner, timeout: float, entry_timeout: float) ->
         mode=(stat.S_IFDIR if folder else stat.S_IFREG) | permissions(inode),
         # A folder's link count of 1 tells find(1) and others not to reckon with it.
         nlink=0 if inode.parent == NOWHERE else 1,
-        size=0 if folder else inode.size,
+        size=FOLDER_SIZE if folder else inode.size,
         mtime_ns=inode.mtime_ns,
         ctime_ns=inode.ctime_ns,
         atime_ns=inode.mtime_ns,

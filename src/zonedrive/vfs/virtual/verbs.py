@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from weakref import WeakValueDictionary
 
 from zonedrive.tree.inode import NOWHERE
-from zonedrive.vfs.attributes import Attr
+from zonedrive.vfs.attributes import FOLDER_SIZE, Attr
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.open_file import Opened
 from zonedrive.vfs.virtual.nodes import VIRTUAL, Content, Door, File, Folder, Node, refuse
@@ -223,7 +223,7 @@ class Virtual:
             ino=node.ino,
             mode=node.mode,
             nlink=1,
-            size=0 if stat.S_ISDIR(node.mode) else size,
+            size=FOLDER_SIZE if stat.S_ISDIR(node.mode) else size,
             mtime_ns=mtime_ns,
             ctime_ns=mtime_ns,
             atime_ns=mtime_ns,

@@ -9,7 +9,7 @@ from typing import Any
 
 from zonedrive.model import Version, Zone
 from zonedrive.tree.inode import ROOT, Kind
-from zonedrive.tree.names import local_name
+from zonedrive.tree.names import local_name, zone_name
 from zonedrive.tree.tree import Tree
 
 
@@ -24,7 +24,9 @@ def zone_objects(zones: Iterable[Zone], tree: Tree) -> list[dict[str, Any]]:
     found = []
     for zone in sorted(zones, key=lambda each: each.id):
         if zone.accessible and zone.id not in names:  # will be called so when it is listed
-            names[zone.id] = local_name(zone.name, zone.id, frozenset(names.values()))
+            names[zone.id] = local_name(
+                zone.name, zone.id, frozenset(names.values()), show=zone_name
+            )
         found.append(
             {
                 "id": zone.id,

@@ -11,14 +11,14 @@ with the mark of what it said last time, and only read where that differs.
 
 import heapq
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from zonedrive.model import Entry, Zone
 from zonedrive.tree.answer import Answer, Local, Merged, Ours
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.tree.names import fits, local_name, safe, shows
+from zonedrive.tree.names import fits, local_name, safe, shows, zone_name
 from zonedrive.tree.sweep import STEP, Sweep
 from zonedrive.tree.tree import Tree
 
@@ -241,12 +241,15 @@ class Merge:
         return before
 
     def _give_names(
-        self, renames: list[tuple[Inode, str, str]], before: list[tuple[int, str]]
+        self,
+        renames: list[tuple[Inode, str, str]],
+        before: list[tuple[int, str]],
+        show: Callable[[str], str] = safe,
     ) -> None:
         """(inode, the service's name, id): all at once, for names may be exchanged."""
         tree, parent = self._tree, self._folder.ino
         for (inode, name, entry_id), old in zip(renames, before, strict=True):
-            shown = local_name(name, entry_id, _Names(tree, parent))
+            shown = local_name(name, entry_id, _Names(tree, parent), show=show)
             tree.move(inode, parent, shown)
             if (parent, shown) != old:
                 if inode.is_folder:
@@ -328,7 +331,7 @@ class Merge:
             renames = [
                 (inode, zone.name, zone.id) for inode, zone in met if inode.remote_name != zone.name
             ]
-            self._give_names(renames, self._take_names(renames))
+            self._give_names(renames, self._take_names(renames), zone_name)
             for inode, zone in met:
                 tree.update(inode, remote_name=zone.name)
                 if inode.remote_id != zone.root_id:
@@ -340,7 +343,7 @@ class Merge:
         return self.result
 
     def _add_zone(self, zone: Zone) -> None:
-        name = local_name(zone.name, zone.id, self._tree.children(ROOT))
+        name = local_name(zone.name, zone.id, self._tree.children(ROOT), show=zone_name)
         self._tree.add(
             ROOT,
             name,

@@ -1,13 +1,20 @@
-"""Names as the service has them, and as a Linux folder can show them.
+"""Names as the service and programs have them, and as a folder of the mount shows them.
 
-A name from the service is data and may be anything.  In a folder it must not be empty, `.` or
-`..`, hold `/`, NUL or a control character, or be longer than 255 bytes.  What cannot stand as it
-is gets a look-alike: `/` becomes U+FF0F, a control character its control picture.  Over-long
+A name from the service is data and may be anything.  In a folder of the mount it must not be
+empty, `.` or `..`, hold `/`, a control character (NUL among them) or a mark that overrides the
+direction of writing, or be longer than 255 bytes.  What cannot stand as it is gets a look-alike:
+`/` becomes U+FF0F, a control character its control picture, U+202E `‹RLO›`.  Over-long
 names, and the second of two that would look the same, carry a mark made from the entry's id.
 
+The same rule holds for the names that programs on this machine use: a name and its look-alike are
+two spellings of one name (`typed`), as upper and lower case are on other file systems.  A program
+that makes `a<tab>b` finds `a<tab>b` again, while listings, and the service, have `a␉b`.
+
+Programs trust some names at the top of a mount: the desktop's trash, folders of version control
+and build tools, files that start by themselves.  No zone has one of these (`zone_name`).
+
 The way back is the tree, which keeps the service's name of every entry beside the shown one:
-a version or a move of `a/b` never turns it into its look-alike.  A name that a person types is
-sent as typed, so a look-alike that is really meant stays what it is.
+a version or a move of `a/b` never turns it into its look-alike.
 """
 
 import fnmatch
@@ -19,11 +26,40 @@ from zonedrive.config import LOCAL_ONLY
 
 MAX_BYTES = 255
 
-_SHOWN = {code: chr(0x2400 + code) for code in range(0x20)}
-_SHOWN |= {0x7F: "\u2421", ord("/"): "\uff0f"}
-_SHOWN |= dict.fromkeys(range(0x80, 0xA0), "\u241b")  # the rare C1 controls
-_SHOWN |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # half of a pair: no valid UTF-8
+_CONTROLS = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
+_BIDI = {
+    0x202A: "LRE", 0x202B: "RLE", 0x202C: "PDF", 0x202D: "LRO", 0x202E: "RLO",
+    0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI", 0x2069: "PDI",
+}  # fmt: skip
+_SHOWN = _CONTROLS | {code: f"\u2039{name}\u203a" for code, name in _BIDI.items()}
+# The rare C1 controls: as ESC and a letter, which is how terminals of seven bits spell them.
+_SHOWN |= {code: f"\u241b{chr(code - 0x40)}" for code in range(0x80, 0xA0)}
+_FOREIGN = {**_SHOWN, ord("/"): "\uff0f"}
+_FOREIGN |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # half of a pair: no valid UTF-8
 _WHOLE = {"": "\u2205", ".": "\uff0e", "..": "\uff0e\uff0e"}
+_SPELLED = re.compile(f"[\u2400-\u241f\u2421]|\u2039(?:{'|'.join(_BIDI.values())})\u203a")
+
+_FORMER = {code: shown for code, shown in _FOREIGN.items() if code not in _BIDI}
+_FORMER |= dict.fromkeys(range(0x80, 0xA0), "\u241b")
+"""How 0.1.0 showed names: it left the marks of direction as they were."""
+
+_FULL_WIDTH = 0xFEE0  # from an ASCII character to the full-width form of it
+_SPECIAL = frozenset(
+    (
+        "autoopen",  # media that open a file, by the specification of freedesktop.org
+        "autorun",  # and that start a program; with any extension, see `zone_name`
+        "autostart",
+        "lost+found",
+        "desktop.ini",
+        "thumbs.db",
+        "$recycle.bin",
+        "recycler",
+        "system volume information",
+        "node_modules",  # modules for any script below
+        "cvs",
+        "_darcs",
+    )
+)
 
 _BESIDE = re.compile("|".join(map(fnmatch.translate, LOCAL_ONLY)))
 WANTED, BESIDE = 1, 2
@@ -39,10 +75,49 @@ def stays(name: str) -> int:
 
 
 def safe(name: str) -> str:
-    """How a folder shows the service's `name` (which may still be too long)."""
+    """Return how a folder shows the service's `name` (which may still be too long)."""
     if name in _WHOLE:
         return _WHOLE[name]
-    return name.translate(_SHOWN)
+    return name.translate(_FOREIGN) if "/" in name or not name.isprintable() else name
+
+
+def typed(name: str) -> str:
+    """Return the one spelling of a name that a program uses (which may be too long)."""
+    return name if name.isprintable() else name.translate(_SHOWN)
+
+
+def is_respelled(name: str) -> bool:
+    """Return True if a shown name has another spelling that programs can use for it."""
+    return _SPELLED.search(name) is not None
+
+
+def zone_name(name: str) -> str:
+    """Return how the top of the mount shows a zone of the service's `name`.
+
+    Names that programs treat specially there begin with a full-width character: all with a
+    leading dot, which no zone needs to be hidden by, and some others.
+    """
+    shown = safe(name)
+    lower = shown.lower()
+    if lower.startswith((".", "autorun.")) or lower in _SPECIAL:
+        return chr(ord(shown[0]) + _FULL_WIDTH) + shown[1:]
+    return shown
+
+
+def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
+    """Return what an entry that 0.1.0 showed as `name` is called now, `name` itself for no change.
+
+    The caller sees to it that the result is short enough and free.
+    """
+    show = zone_name if zone else safe
+    if remote_name is not None and name == remote_name.translate(_FORMER):
+        return show(remote_name)
+    return show(name)
+
+
+def may_be_renewed(name: str) -> bool:
+    """Return True if `renewed` could change an entry that is shown as `name`.  Cheap."""
+    return not name.isprintable() or "\u241b" in name
 
 
 def fits(name: str) -> bool:
@@ -51,9 +126,13 @@ def fits(name: str) -> bool:
 
 
 def shows(local: str, name: str, entry_id: str) -> bool:
-    """Whether `local` is how a folder shows the service's `name`."""
+    """Whether `local` is how a folder shows the service's `name`, or did with 0.1.0."""
     shown = safe(name)
-    return local == shown or local in _marked(shown, entry_id)
+    return (
+        local == shown
+        or local in _marked(shown, entry_id)
+        or (shown != name and local == name.translate(_FORMER))
+    )
 
 
 def may_show(name: str) -> Callable[[str], bool]:
@@ -66,9 +145,14 @@ def may_show(name: str) -> Callable[[str], bool]:
     return lambda local: local == shown or (local.startswith(beginning) and "~" in local)
 
 
-def local_name(name: str, entry_id: str, taken: Container[str]) -> str:
-    """The name under which a folder that already holds `taken` shows the entry."""
-    shown = safe(name)
+def local_name(
+    name: str, entry_id: str, taken: Container[str], *, show: Callable[[str], str] = safe
+) -> str:
+    """The name under which a folder that already holds `taken` shows the entry.
+
+    `show` is `zone_name` for a zone at the top.
+    """
+    shown = show(name)
     if fits(shown) and shown not in taken:
         return shown
     for marked in _marked(shown, entry_id):

@@ -5,6 +5,7 @@ import stat
 import msgspec
 
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
+from zonedrive.tree.names import is_respelled
 
 BLOCK = 512
 FOLDER_SIZE = 4096  # bytes; as on ext4, so that a mount point has one size mounted or not
@@ -58,7 +59,10 @@ def allowed(inode: Inode) -> int:
 
 
 def attr_of(inode: Inode, owner: Owner, timeout: float, entry_timeout: float) -> Attr:
-    """The stat fields; the kernel may keep them for `timeout` seconds."""
+    """The stat fields; the kernel may keep them for `timeout` seconds.
+
+    It keeps no name that has another spelling: a change by the other one would not reach it.
+    """
     folder = inode.is_folder
     return Attr(
         ino=inode.ino,
@@ -71,6 +75,6 @@ def attr_of(inode: Inode, owner: Owner, timeout: float, entry_timeout: float) ->
         atime_ns=inode.mtime_ns,
         uid=owner.uid,
         gid=owner.gid,
-        entry_timeout=entry_timeout,
+        entry_timeout=0.0 if is_respelled(inode.name) else entry_timeout,
         attr_timeout=timeout,
     )

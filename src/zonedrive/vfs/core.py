@@ -21,7 +21,7 @@ from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
 from zonedrive.tree.answer import Local, Merged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
-from zonedrive.tree.names import MAX_BYTES, shows
+from zonedrive.tree.names import MAX_BYTES, fits, shows, typed
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Attr, Owner, attr_of
 from zonedrive.vfs.callers import Callers
@@ -208,13 +208,14 @@ class Core:
             inode = above
 
     def checked_name(self, name: bytes) -> str:
-        """A name from a program.  Raises OSError (ENAMETOOLONG, EILSEQ)."""
-        if len(name) > MAX_BYTES:
-            raise OSError(errno.ENAMETOOLONG, "the name is longer than 255 bytes")
+        """A name from a program, as a folder shows it.  Raises OSError (ENAMETOOLONG, EILSEQ)."""
         try:
-            return name.decode()
+            shown = typed(name.decode())
         except UnicodeDecodeError as wrong:
             raise OSError(errno.EILSEQ, "the name is not UTF-8") from wrong
+        if len(name) > MAX_BYTES or not fits(shown):
+            raise OSError(errno.ENAMETOOLONG, "the name is longer than 255 bytes")
+        return shown
 
     def outdated(self, intent: Intent) -> bool:
         """Whether newer bytes, or a removal, have overtaken a delivery.  From any thread."""

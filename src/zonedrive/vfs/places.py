@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.tree.names import typed
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.recovery.losses import LOST_FOUND
@@ -54,7 +55,7 @@ class Places:
         """
         found: Inode | Node = self._core.tree.get(ROOT)
         for part in PurePosixPath(path).parts:
-            child = await self._child(found, part)
+            child = await self._child(found, typed(part))
             if child is None:
                 raise FileNotFoundError(path)
             found = child

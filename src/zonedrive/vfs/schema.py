@@ -25,7 +25,14 @@ def _third(connection: Connection) -> None:
     store.add_marks(connection)
 
 
-SCHEMAS = (_first, _second, _third, pins.create_table, conflicts.add_told)
+SCHEMAS = (
+    _first,
+    _second,
+    _third,
+    pins.create_table,
+    conflicts.add_told,
+    store.renew_names,
+)
 """`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
 
 ONLY_HERE = {"inodes": store.ONLY_HERE}

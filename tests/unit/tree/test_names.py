@@ -3,7 +3,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zonedrive.tree.names import MAX_BYTES, local_name, may_show, shows, with_mark
+from zonedrive.tree.names import (
+    MAX_BYTES,
+    is_respelled,
+    local_name,
+    may_show,
+    safe,
+    shows,
+    typed,
+    with_mark,
+    zone_name,
+)
+
+STEERING = [*map(chr, (*range(0x20), *range(0x7F, 0xA0))), *map(chr, range(0x202A, 0x202F))]
+STEERING += map(chr, range(0x2066, 0x206A))
 
 
 def is_safe(name: str) -> bool:
@@ -11,7 +24,8 @@ def is_safe(name: str) -> bool:
     return (
         0 < len(data) <= MAX_BYTES
         and name not in (".", "..")
-        and not any(byte < 0x20 or byte in (0x2F, 0x7F) for byte in data)
+        and "/" not in name
+        and not set(STEERING) & set(name)
     )
 
 
@@ -54,3 +68,35 @@ def test_an_extension_survives_a_mark() -> None:
     assert with_mark("report.final.docx", "~1") == "report.final~1.docx"
     assert with_mark("ä" * 300 + ".pdf", "~1").endswith("~1.pdf")
     assert with_mark(".profile", "~1") == ".profile~1"
+
+
+@given(st.text(st.sampled_from([*STEERING, "a", ".", "\u200d", "\U0001f469"]), max_size=40))
+def test_programs_and_the_service_mean_the_same_name(name: str) -> None:
+    """What is made here under a name is shown as the service's entry of that name would be."""
+    shown = typed(name)
+    assert typed(shown) == shown
+    assert name in ("", ".", "..") or safe(name) == shown
+    assert (shown == name) or is_respelled(shown)
+
+
+def test_names_that_differ_stay_different() -> None:
+    """No two steering characters have one look-alike: else one file would replace the other."""
+    assert len({typed(f"a{char}b") for char in STEERING}) == len(STEERING)
+
+
+def test_marks_that_writing_needs_stay() -> None:
+    """Joiners, marks of direction without an override, variation selectors, accents."""
+    for name in ("a\u200cb", "a\u200db", "\u200ea\u200f", "\u061c", "\u2764\ufe0f", "e\u0301"):
+        assert safe(name) == typed(name) == name
+
+
+def test_no_zone_has_a_name_that_is_special_at_the_top() -> None:
+    """It is shown under one that looks alike, and as any other name where nothing is special."""
+    for name in (".Trash", ".Trash-1000", ".git", ".hidden", ".xdg-volume-info", "...", "autorun",
+                 "AutoRun.inf", "autorun.sh", "lost+found", "node_modules", "CVS"):  # fmt: skip
+        shown = zone_name(name)
+        assert shown != name
+        assert shown[1:] == name[1:]
+        assert shown[0] == chr(ord(name[0]) + 0xFEE0)
+    for name in ("Trash", "a.git", "autorunner", "Project X", "\u200b.git", "Zone 1"):
+        assert zone_name(name) == name

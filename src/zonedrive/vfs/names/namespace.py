@@ -16,6 +16,7 @@ from cachetools import LRUCache
 from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.tree.names import is_respelled
 from zonedrive.vfs.attributes import MODE_BITS, Attr
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles.files import Files
@@ -120,13 +121,16 @@ class Namespace:
         """What is read from the entry number `start` on, if it is as when reading began.
 
         From 0 on the names are taken anew, as rewinddir(3) wants it.  None also while programs
-        write in the folder, for sizes grow with every write.
+        write in the folder, for sizes grow with every write, and where the kernel must not keep
+        all names (see `attr_of`).
         """
         listing = self._listings[handle]
         folder = self._core.tree.get(listing.folder)
         stamp = self._stamp(folder)
         if start == 0 or listing.names is None:
             listing.names, listing.stamp = self._names(folder, stamp), stamp
+            if is_respelled("/".join(listing.names)):
+                listing.stamp = None
         if stamp is None or stamp != listing.stamp:
             return None
         return Listed(folder.ino, listing.names, self._folders.trusted_for(folder.ino))

@@ -31,6 +31,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 def recover(core: Core) -> None:
     """Bring tree, journal and spool to where work can go on.  Before anything is served."""
     losses.restore(core)
+    core.tree.renew_names()
     _suspect_after_power_cut(core)
     stored = set(core.spool.stored())
     with core.transaction():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.vfs.disk import Disk, zone_of
-from zonedrive.tree.inode import Inode, Kind
+from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.recovery.restart import recover
 
@@ -113,3 +113,34 @@ def test_local_files_stay(disk: Disk) -> None:
     recover(again)
     assert read(again, inode.ino) == b"swap"
     assert len(again.journal) == 0
+
+
+def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> None:
+    """After an upgrade, also where two names become one, and without a change on the service."""
+    core = disk.start()
+    new = saved(core, "tab\there", b"content")
+    known = {"x\u202e.txt": "x\u202e.txt", "y\u241b": "y\x85", "z\u241b": "z\x1b"}
+    with core.transaction():
+        zone = new.parent
+        twin = core.tree.add(zone, "tab\u2409here", Kind.FILE, zone="z", remote_id="twin")
+        inos = {
+            name: core.tree.add(
+                zone, name, Kind.FILE, zone="z", remote_id=f"id {name}", remote_name=there
+            ).ino
+            for name, there in known.items()
+        }
+        top = core.tree.add(ROOT, ".git", Kind.ZONE, zone="g", remote_id="r", remote_name=".git")
+        core.database.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
+    core = disk.start()
+    recover(core)
+    shown = {inode.ino: inode.name for inode in core.tree.inodes_in(new.parent)}
+    assert [shown[ino] for ino in inos.values()] == [
+        "x\u2039RLO\u203a.txt", "y\u241bE", "z\u241b",
+    ]  # fmt: skip
+    assert shown[twin.ino] == "tab\u2409here"
+    assert shown[new.ino] == f"tab\u2409here~{new.ino}"
+    assert core.tree.get(top.ino).name == "\uff0egit"
+    assert [core.remote_name(core.tree.get(ino)) for ino in inos.values()] == [*known.values()]
+    assert read(core, new.ino) == b"content"
+    assert not core.tree.child(new.parent, "tab\there")
+    core.tree.renew_names()  # nothing is left to be done

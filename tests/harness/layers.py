@@ -73,6 +73,7 @@ STORES = frozenset(
         "tree.store",
         "tree.pins",
         "tree.glance",
+        "tree.renewal",
         "outbox.journal",
         "outbox.conflicts",
         "outbox.doubts",

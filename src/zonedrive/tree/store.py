@@ -21,7 +21,7 @@ from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.model import Attributes, Revision
-from zonedrive.tree.inode import ROOT, Inode, Kind
+from zonedrive.tree.inode import Inode, Kind
 from zonedrive.tree.names import WANTED, stays
 
 log = logging.getLogger(__name__)
@@ -108,15 +108,6 @@ def add_marks(connection: sqlite3.Connection) -> None:
         "CREATE INDEX inodes_unmarked ON inodes (parent) WHERE mark IS NULL",
     ):
         connection.execute(statement)
-
-
-def renew_names(connection: sqlite3.Connection) -> None:
-    """The sixth schema: names are shown by another rule.
-
-    The root without a mark says that the rows are still to be looked through, see
-    `Tree.renew_names`.
-    """
-    connection.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
 
 
 ONLY_HERE = (
@@ -257,13 +248,6 @@ class InodeStore:
         """Whether a folder has rows of before the third schema, not found by name."""
         found = self._database.execute(
             "SELECT 1 FROM inodes WHERE parent = ? AND mark IS NULL LIMIT 1", (parent,)
-        )
-        return found.fetchone() is not None
-
-    def is_unmarked(self, ino: int) -> bool:
-        """Return True for a row without a mark."""
-        found = self._database.execute(
-            "SELECT 1 FROM inodes WHERE ino = ? AND mark IS NULL", (ino,)
         )
         return found.fetchone() is not None
 

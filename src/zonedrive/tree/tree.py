@@ -20,15 +20,6 @@ from zonedrive.tree.dirents import Dirents
 from zonedrive.tree.held import Held
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.lookups import Lookups
-from zonedrive.tree.names import (
-    WANTED,
-    fits,
-    local_name,
-    may_be_renewed,
-    renewed,
-    stays,
-    with_mark,
-)
 from zonedrive.tree.settled import Settled
 from zonedrive.tree.store import BATCH, InodeStore, unreadable
 
@@ -291,54 +282,10 @@ class Tree:
             if not inode.local and (inode.remote_id is not None or inode.ino == ROOT):
                 inode.listed, inode.seen = False, 0
 
-    def renewing(self) -> Iterator[None]:
-        """Bring rows of former schemas into the present form, a step at a time."""
-        while numbers := self._store.unmarked():
-            with self.transaction():
-                for inode in self.get_all(numbers):
-                    self._store.write(inode)
-            yield
-        # Zonedrive once marked all that is local alike: a logoff would refuse to drop it.
-        for inode in self.get_all(self._store.wanted()):
-            if stays(inode.name) != WANTED:
-                with self.transaction():
-                    self._store.write(inode)
-                yield
-
-    def renew_names(self) -> None:
-        """Show every entry by the rule of `names`, once after an upgrade from another rule.
-
-        Before anything is served; takes some seconds for a million entries.
-        """
-        if not self._store.is_unmarked(ROOT):
-            return
-        last = NOWHERE
-        while numbers := self._store.numbers(last):
-            last = numbers[-1]
-            odd = [
-                ino
-                for ino, parent, name in self._store.names(numbers)
-                if parent == ROOT or may_be_renewed(name)
-            ]
-            for inode in self.get_all(odd):
-                self._renew_name(inode)
-        with self.transaction():
-            self._store.write(self.get(ROOT))
-
-    def _renew_name(self, inode: Inode) -> None:
-        if inode.parent == NOWHERE or inode.ino == ROOT or unreadable(inode):
-            return
-        name = renewed(inode.name, inode.remote_name, zone=inode.kind is Kind.ZONE)
-        if name == inode.name:
-            return
-        if not fits(name) or self.has_name(inode.parent, name):
-            name = with_mark(name, f"~{inode.ino}")
-            if inode.remote_id is not None and inode.remote_name is not None:
-                taken = self.children(inode.parent)
-                name = local_name(inode.remote_name, inode.remote_id, taken)
-        if not self.has_name(inode.parent, name):
-            with self.transaction():
-                self.move(inode, inode.parent, name)
+    @property
+    def rows(self) -> InodeStore:
+        """The table, for work on all of its rows."""
+        return self._store
 
     # ---- lookup counts ----
 

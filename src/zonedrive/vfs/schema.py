@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from zonedrive.cipher import Box
 from zonedrive.db import Connection
 from zonedrive.outbox import conflicts, doubts, journal
-from zonedrive.tree import pins, store
+from zonedrive.tree import pins, renewal, store
 
 
 def _first(connection: Connection) -> None:
@@ -31,7 +31,7 @@ SCHEMAS = (
     _third,
     pins.create_table,
     conflicts.add_told,
-    store.renew_names,
+    renewal.mark_names,
 )
 """`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
 

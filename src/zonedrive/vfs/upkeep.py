@@ -9,6 +9,7 @@ import trio
 
 from zonedrive import salvage
 from zonedrive.errors import Damaged, StoreError
+from zonedrive.tree import renewal
 from zonedrive.vfs.core import Core
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ PAUSE_S = 0.05  # between two steps, so that programs come first
 async def upkeep(core: Core) -> None:
     """Bring rows of former schemas into the present form, and look for damage."""
     try:
-        for _ in core.tree.renewing():
+        for _ in renewal.rows(core.tree):
             await trio.sleep(PAUSE_S)
     except (OSError, StoreError, Damaged) as wrong:
         log.warning("rows of an earlier version stay as they are for now: %s", wrong)

@@ -9,6 +9,7 @@ import pytest
 from zonedrive.cipher import Clear
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
+from zonedrive.tree import renewal
 from zonedrive.tree.glance import local_files, lost_files, wanted_files, wanted_path
 from zonedrive.tree.inode import ROOT, Kind
 from zonedrive.tree.tree import Tree
@@ -43,8 +44,8 @@ def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_p
         tree.add(ROOT, "a.txt", Kind.FILE, generation=1)
         database.execute("UPDATE inodes SET local = 1 WHERE local")
     assert (local_files(path), wanted_files(path)) == (3, 3)
-    assert len(list(tree.renewing())) == 2
-    assert list(tree.renewing()) == []
+    assert len(list(renewal.rows(tree))) == 2
+    assert list(renewal.rows(tree)) == []
     assert (local_files(path), wanted_files(path)) == (3, 1)
     assert wanted_path(path, Clear()) == "a.private"
     database.close()

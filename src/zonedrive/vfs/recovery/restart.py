@@ -19,6 +19,7 @@ from pathlib import Path
 
 from zonedrive.failpoint import Place, reached
 from zonedrive.paths import write_private
+from zonedrive.tree import renewal
 from zonedrive.tree.inode import NOWHERE
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.recovery import losses
@@ -31,7 +32,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 def recover(core: Core) -> None:
     """Bring tree, journal and spool to where work can go on.  Before anything is served."""
     losses.restore(core)
-    core.tree.renew_names()
+    renewal.names(core.tree)
     _suspect_after_power_cut(core)
     stored = set(core.spool.stored())
     with core.transaction():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.vfs.disk import Disk, zone_of
+from zonedrive.tree import renewal
 from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.recovery.restart import recover
@@ -143,4 +144,4 @@ def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> No
     assert [core.remote_name(core.tree.get(ino)) for ino in inos.values()] == [*known.values()]
     assert read(core, new.ino) == b"content"
     assert not core.tree.child(new.parent, "tab\there")
-    core.tree.renew_names()  # nothing is left to be done
+    renewal.names(core.tree)  # nothing is left to be done

@@ -1,0 +1,79 @@
+"""Rows that an earlier version wrote, brought into the present form.
+
+Must not know when: `names` comes before anything is served, `rows` beside the work.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.tree.names import (
+    WANTED,
+    fits,
+    local_name,
+    may_be_renewed,
+    renewed,
+    stays,
+    with_mark,
+)
+from zonedrive.tree.store import unreadable
+from zonedrive.tree.tree import Tree
+
+
+def mark_names(connection: sqlite3.Connection) -> None:
+    """A step of the schema: names are shown by another rule.
+
+    A root without a mark says that `names` is still to look through the rows.
+    """
+    connection.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
+
+
+def names(tree: Tree) -> None:
+    """Show every entry by the rule of `zonedrive.tree.names`, once after an upgrade.
+
+    Takes some seconds for a million entries.
+    """
+    if not tree.rows.has_unmarked(ROOT):
+        return
+    last = NOWHERE
+    while numbers := tree.rows.numbers(last):
+        last = numbers[-1]
+        odd = [
+            ino
+            for ino, parent, name in tree.rows.names(numbers)
+            if parent == ROOT or may_be_renewed(name)
+        ]
+        for inode in tree.get_all(odd):
+            _show(tree, inode)
+    with tree.transaction():
+        tree.rows.write(tree.get(ROOT))
+
+
+def _show(tree: Tree, inode: Inode) -> None:
+    if inode.parent == NOWHERE or inode.ino == ROOT or unreadable(inode):
+        return
+    name = renewed(inode.name, inode.remote_name, zone=inode.kind is Kind.ZONE)
+    if name == inode.name:
+        return
+    if not fits(name) or tree.has_name(inode.parent, name):
+        name = with_mark(name, f"~{inode.ino}")
+        if inode.remote_id is not None and inode.remote_name is not None:
+            name = local_name(inode.remote_name, inode.remote_id, tree.children(inode.parent))
+    if not tree.has_name(inode.parent, name):
+        with tree.transaction():
+            tree.move(inode, inode.parent, name)
+
+
+def rows(tree: Tree) -> Iterator[None]:
+    """Bring rows of former schemas into the present form, a step at a time."""
+    while numbers := tree.rows.unmarked():
+        with tree.transaction():
+            for inode in tree.get_all(numbers):
+                tree.rows.write(inode)
+        yield
+    # Zonedrive once marked all that is local alike: a logoff would refuse to drop it.
+    for inode in tree.get_all(tree.rows.wanted()):
+        if stays(inode.name) != WANTED:
+            with tree.transaction():
+                tree.rows.write(inode)
+            yield

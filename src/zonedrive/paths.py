@@ -21,6 +21,7 @@ DEFAULT_ACCOUNT = "default"
 
 NO_FOLDER = "the folder that you are in is not there any more: it was removed or unmounted"
 GO_ELSEWHERE = "go into another one with cd, or give the whole path"
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -43,13 +44,21 @@ def runtime_dir() -> Path:
     """Sockets and ready files.
 
     Where the system sets no XDG_RUNTIME_DIR (a bare container, cron), or `su` left another
-    user's, a private folder in the state directory stands in: a socket in a shared /tmp could be
-    another user's.
+    user's, or others could write to it, a private folder in the state directory stands in: a
+    socket in a shared /tmp could be another user's.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR", "")
-    if base.startswith("/") and is_ours(Path(base)):
-        return Path(base) / "zonedrive"
-    return state_dir() / ".run"  # no account's name
+    base = given_runtime_dir()
+    return base / "zonedrive" if base is not None else state_dir() / ".run"  # no account's name
+
+
+def given_runtime_dir() -> Path | None:
+    """The folder that XDG_RUNTIME_DIR names, without links; None where it is not this user's."""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    with contextlib.suppress(OSError, RuntimeError):  # links in a circle
+        base = Path(given).resolve()
+        if given.startswith("/") and is_private(base):
+            return base
+    return None
 
 
 def is_any_account() -> bool:
@@ -57,15 +66,30 @@ def is_any_account() -> bool:
     return any(state_dir().glob("*/account.json"))
 
 
-def is_ours(folder: Path) -> bool:
-    """Whether a folder belongs to this user, or is not there yet and can be made."""
+def is_private(path: Path) -> bool:
+    """Return True if only this user, or root, can change `path` or put something in its place.
+
+    `path` has no links in it.  One that is not there yet is as private as the folder that it would
+    be made in.
+    """
     try:
-        return folder.stat().st_uid == os.geteuid()
+        found = path.stat()
     except FileNotFoundError:
-        above = next(each for each in folder.parents if each.exists())
-        return os.access(above, os.W_OK | os.X_OK)
+        return path != path.parent and is_private(path.parent)
     except OSError:
         return False
+    if found.st_uid != os.geteuid() or found.st_mode & OTHERS_WRITE:
+        return False
+    return all(_keeps_names(each) for each in path.parents)
+
+
+def _keeps_names(folder: Path) -> bool:
+    """Return True if other users cannot rename or remove what this user has in a folder."""
+    with contextlib.suppress(OSError):
+        found = folder.stat()
+        trusted = found.st_uid in (0, os.geteuid())
+        return trusted and (not found.st_mode & OTHERS_WRITE or bool(found.st_mode & stat.S_ISVTX))
+    return False
 
 
 def _base(variable: str, default: str) -> Path:

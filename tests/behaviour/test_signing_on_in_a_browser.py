@@ -80,10 +80,11 @@ def test_a_sign_on_in_a_browser(
 ) -> None:
     """The provider takes the password, the page says who signed on, and the account works."""
     desk = Desk(machine, free, *way)
-    chromium.go(desk.address())
+    desk.go(chromium)
     assert chromium.address.startswith(free.base_url)
     sign_on(chromium)
     chromium.until(f"Signed on as {ALICE}")
+    desk.agree(ALICE)
     shown = desk.end(0)
     assert f"logged on to {free.base_url} as {ALICE} (by session" in shown
     assert "it takes a password, and none was used" in shown
@@ -97,8 +98,11 @@ def test_what_logs_on_is_seen_nowhere(
     """Not in the browser's address, one step back, its command line or the terminal."""
     desk = Desk(machine, free, *way)
     given = desk.address()
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}", given)
-    chromium.go(given)
+    assert re.fullmatch(rf"file://{machine.folder}/zonedrive-sign-on-\w+/sign-on\.html", given)
+    page = Path(urlsplit(given).path).read_text()
+    start = re.search(r"http://127\.0\.0\.1:\d+/[\w-]{32}", page)
+    assert start is not None
+    desk.go(chromium)
     provider = chromium.address
     sign_on(chromium)
     chromium.until("Signed on")
@@ -110,12 +114,13 @@ def test_what_logs_on_is_seen_nowhere(
         "",
         "",
     ]
-    shown = desk.end(0)
+    shown = desk.agree(ALICE) + desk.end(0)
     assert "token=" not in shown
     assert urlsplit(provider).query not in shown
     chromium.back()
     assert "token" not in chromium.address
-    for late in (provider, given):
+    assert not Path(urlsplit(given).path).parent.exists()
+    for late in (provider, start[0]):
         try:
             chromium.go(late)
         except AssertionError:
@@ -128,12 +133,13 @@ def test_a_form_post_is_not_kept_by_the_browser(machine: Machine, free: Deployme
     browser = Chromium(free.base_url)
     try:
         desk = Desk(machine, free, "--idp", "corp")
-        browser.go(desk.address())
+        desk.go(browser)
         sign_on(browser)
         browser.until("Signed on")
         left = browser.leave()
     finally:
         browser.close()
+    desk.agree(ALICE)
     desk.end(0)
     assert b"/api/sandbox/signon?id=" in left  # where one was is kept, as ever
     for name in (b"token=", b"token%3D", "token=".encode("utf-16-le")):
@@ -147,10 +153,11 @@ def test_a_provider_may_answer_in_the_fragment(
     profile = machine.folder / "deployment.toml"
     profile.write_text(FRAGMENT)
     desk = Desk(machine, free, "--idp", "branch office", "--profile", str(profile))
-    chromium.go(desk.address())
+    desk.go(chromium)
     sign_on(chromium)
     chromium.until(f"Signed on as {ALICE}")
     assert chromium.address.endswith("/outcome")
+    desk.agree(ALICE)
     desk.end(0)
     assert is_logged_on(machine)
 
@@ -158,7 +165,7 @@ def test_a_provider_may_answer_in_the_fragment(
 def test_giving_up_at_the_provider(machine: Machine, free: Deployment, chromium: Chromium) -> None:
     """A click on Cancel ends the logon; page and terminal say so, and no account is left."""
     desk = Desk(machine, free, "--idp", "corp")
-    chromium.go(desk.address())
+    desk.go(chromium)
     chromium.until("Password")
     chromium.click('button[value="cancel"]')
     assert "CANCELLED" in chromium.until("Not signed on")
@@ -171,7 +178,7 @@ def test_a_service_that_refuses_what_came_back(
 ) -> None:
     """The page tells the same as the terminal; nothing is tried a second time."""
     desk = Desk(machine, free, "--idp", "corp")
-    chromium.go(desk.address())
+    desk.go(chromium)
     chromium.until("Password")
     free.fault(status=403, error="NOT_ALLOWED", path="^/api/access/logon$")
     sign_on(chromium)
@@ -179,16 +186,68 @@ def test_a_service_that_refuses_what_came_back(
     assert "the user may not log on this way" in desk.end(3)
 
 
+@pytest.mark.parametrize("way", [("--idp", "corp"), ("--personal-id", "eid")])
 def test_a_browser_that_is_somebody_else(
+    machine: Machine, free: Deployment, chromium: Chromium, way: tuple[str, str]
+) -> None:
+    """Whoever the browser knows, the terminal shows and asks; without a yes nothing is kept, and
+    the session is ended."""
+    for named, answer in (((), "n"), (("--username", CAROL), ""), ((), "yess")):
+        desk = Desk(machine, free, *way, *named)
+        desk.go(chromium)
+        ended = free.stats()["requests"].get("GET /api/access/logoff", 0)
+        sign_on(chromium)
+        chromium.until("Signed on")
+        asked = desk.agree(ALICE, answer)
+        assert (f"as {ALICE}, not as {CAROL}. Keep" in asked) is bool(named)
+        assert f"signed on as {ALICE}" in desk.end(3)
+        assert "was not confirmed" in desk.terminal.shown
+        assert free.stats()["requests"]["GET /api/access/logoff"] == ended + 1
+        assert not machine.state.exists()
+        desk.forget()
+
+
+def test_a_user_who_is_expected_is_not_asked_for(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """With --username only that user is logged on, whoever the browser knows."""
-    desk = Desk(machine, free, "--idp", "corp", "--username", CAROL)
-    chromium.go(desk.address())
-    sign_on(chromium)
-    chromium.until("Not signed on")
-    assert f"signed on as {ALICE}, not as {CAROL}" in desk.end(3)
-    assert not machine.state.exists()
+    """Named, or of the logon before; another one than before is asked for again."""
+
+    def signed_on(user: str, *options: str) -> Desk:
+        desk = Desk(machine, free, "--idp", "corp", *options)
+        desk.go(chromium)
+        sign_on(chromium, user)
+        chromium.until("Signed on")
+        desk.forget()
+        return desk
+
+    assert "[y/N]" not in signed_on(ALICE, "--username", ALICE.upper()).end(0)
+    assert "[y/N]" not in signed_on(ALICE).end(0)
+    desk = signed_on(CAROL)
+    assert f"as {CAROL}, not as {ALICE}. Keep" in desk.agree(CAROL, "n")
+    desk.end(3)
+    assert ALICE in (machine.state / "account.json").read_text()
+    desk = signed_on(CAROL)
+    desk.agree(CAROL)
+    desk.end(0)
+    assert CAROL in (machine.state / "account.json").read_text()
+
+
+def test_without_a_terminal_only_a_named_user_is_kept(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """From a script or a desktop entry: nobody can be asked."""
+    for options, code, words in (
+        ((), 3, f"signed on as {ALICE}, and nobody is at a terminal"),
+        (("--username", CAROL), 3, f"signed on as {ALICE}, not as {CAROL}"),
+        (("--username", ALICE), 0, "no keyring is in use"),
+    ):
+        desk = Desk(machine, free, "--idp", "corp", *options, terminal=False)
+        desk.go(chromium)
+        sign_on(chromium)
+        chromium.until("Signed on" if code == 0 else "Not signed on")
+        assert words in desk.end(code)
+        assert (machine.state / "account.json").exists() is (code == 0)
+        desk.forget()
 
 
 def test_a_mount_goes_on_after_another_sign_on(
@@ -196,15 +255,17 @@ def test_a_mount_goes_on_after_another_sign_on(
 ) -> None:
     """When the session ends, status says the same sign-on again; after it the mount goes on."""
 
-    def signed_on() -> None:
-        (machine.folder / "given").unlink(missing_ok=True)
+    def signed_on(*, first: bool = False) -> None:
         desk = Desk(machine, free, "--idp", "branch office")
-        chromium.go(desk.address())
+        desk.go(chromium)
         sign_on(chromium)
         chromium.until("Signed on")
+        if first:
+            desk.agree(ALICE)
         desk.end(0)
+        desk.forget()
 
-    signed_on()
+    signed_on(first=True)
     mount = Mounted(machine, free, "Zone 01", ["settle=0.2", "refresh=0.3"])
     try:
         mount.mount()
@@ -227,7 +288,7 @@ def test_a_user_who_is_sent_to_a_provider(
 ) -> None:
     """The service answers her name with an address: the browser goes there, and comes back."""
     desk = Desk(machine, free, "--username", CAROL)
-    chromium.go(desk.address())
+    desk.go(chromium)
     assert CAROL in chromium.run("return document.forms[0].username.value")
     sign_on(chromium, CAROL)
     chromium.until(f"Signed on as {CAROL}")
@@ -242,10 +303,11 @@ def test_choosing_a_provider(machine: Machine, strict: Deployment, chromium: Chr
     assert "1  corp (Corporate sign-on)\r\n  2  branch office" in desk.terminal.shown
     assert "eid" not in desk.terminal.shown
     desk.terminal.type("2")
-    chromium.go(desk.address())
+    desk.go(chromium)
     assert "branch office" in chromium.text
     sign_on(chromium)
     chromium.until("Signed on")
+    desk.agree(ALICE)
     desk.end(0)
     assert is_logged_on(machine)
 
@@ -258,10 +320,11 @@ def test_choosing_between_a_password_and_a_browser(
     desk.terminal.until("Number [1]:")
     assert "1  user name and password\r\n  2  corp" in desk.terminal.shown
     desk.terminal.type("4")
-    chromium.go(desk.address())
+    desk.go(chromium)
     assert "Electronic id" in chromium.text
     sign_on(chromium)
     chromium.until("Signed on")
+    desk.agree(ALICE)
     desk.end(0)
 
 
@@ -320,8 +383,7 @@ def test_a_sign_on_that_does_not_come(machine: Machine, free: Deployment) -> Non
 def test_giving_up_at_the_terminal(machine: Machine, free: Deployment) -> None:
     """Ctrl-C ends the wait with one line, and nobody listens any more."""
     desk = Desk(machine, free, "--idp", "corp")
-    given = desk.address()
-    desk.terminal.until("If no window opens")
+    given = desk.start()
     desk.terminal.press("\x03")
     assert "zonedrive: the sign-on in the browser is given up" in desk.end(130)
     with pytest.raises(httpx.ConnectError):
@@ -333,8 +395,7 @@ def test_other_pages_and_programs_cannot_end_or_take_the_wait(
 ) -> None:
     """A page of another origin and a guessing program are refused; the sign-on goes on."""
     desk = Desk(machine, free, "--idp", "corp")
-    given = desk.address()
-    here = urlsplit(given)
+    here = urlsplit(desk.start())
     chromium.go("data:text/html,<title>evil</title>")
     tried = f"""return Promise.all(["", "answer", "outcome"].map(path =>
         fetch("http://{here.netloc}/" + path, {{method: "POST", mode: "no-cors",
@@ -345,9 +406,10 @@ def test_other_pages_and_programs_cannot_end_or_take_the_wait(
         address = f"http://{here.netloc}{path}"
         said = httpx.post(address, data={"token": "1"}, trust_env=False, timeout=SECONDS)
         assert said.status_code == 404
-    chromium.go(given)
+    desk.go(chromium)
     sign_on(chromium)
     chromium.until(f"Signed on as {ALICE}")
+    desk.agree(ALICE)
     desk.end(0)
 
 
@@ -366,7 +428,7 @@ def test_the_browser_of_another_device(machine: Machine, free: Deployment) -> No
     desk.terminal.until("paste it once more")
     # Some providers' answers are longer than a line that a terminal takes.
     desk.terminal.type(f"{ended_at}&padding={'x' * 9000}")
-    shown = desk.end(0)
+    shown = desk.agree(ALICE) + desk.end(0)
     assert "token=" not in shown
     assert "xxxx" not in shown
     assert not desk.is_opened()
@@ -384,4 +446,5 @@ def test_an_address_may_be_opened_on_this_machine_by_hand(
     chromium.go(found[0])
     sign_on(chromium)
     chromium.until("Signed on")
+    desk.agree(ALICE)
     desk.end(0)

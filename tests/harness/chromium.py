@@ -45,7 +45,7 @@ class Chromium:
         self._session = ""
         try:
             eventually(self._answers, START_SECONDS, what="chromedriver answers")
-            self._begin([_key_digest(url) for url in trusted])
+            self._begin([key_digest(url) for url in trusted])
         except BaseException:
             self.close()
             raise
@@ -161,7 +161,7 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def _key_digest(base_url: str) -> str:
+def key_digest(base_url: str) -> str:
     """The digest of a service's public key, as the browser's option takes it."""
     where = httpx.URL(base_url)
     pem = ssl.get_server_certificate((where.host, where.port or 443))

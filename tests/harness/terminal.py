@@ -38,9 +38,16 @@ class Terminal:
     """One command, whose terminal is its standard input, output and error."""
 
     def __init__(
-        self, machine: Place, *arguments: str, size: tuple[int, int] | None = None
+        self,
+        machine: Place,
+        *arguments: str,
+        size: tuple[int, int] | None = None,
+        types: bool = True,
     ) -> None:
-        """`size`: columns and lines of a terminal that knows them, as real ones do."""
+        """`size`: columns and lines of a terminal that knows them, as real ones do.
+
+        Without `types` the terminal only shows, and nothing comes from it.
+        """
         self._ours, theirs = pty.openpty()
         environment = dict(machine.environment)
         if size is not None:
@@ -52,8 +59,9 @@ class Terminal:
         self._before = termios.tcgetattr(theirs)
         self._process = subprocess.Popen(
             [COMMAND, *arguments],
-            stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
-            start_new_session=True, preexec_fn=self._make_controlling, cwd=machine.folder,
+            stdin=theirs if types else subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+            env=environment, start_new_session=True, preexec_fn=self._make_controlling,
+            cwd=machine.folder,
         )  # fmt: skip
         self._theirs = theirs if size is not None else None
         if size is None:
@@ -62,7 +70,7 @@ class Terminal:
 
     @staticmethod
     def _make_controlling() -> None:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        fcntl.ioctl(1, termios.TIOCSCTTY, 0)
 
     def until(self, words: str) -> None:
         """Wait for the command to show this."""

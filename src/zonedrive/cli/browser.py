@@ -2,8 +2,8 @@
 
 Must not know what stands in an address.
 
-INVARIANT: a browser's command line holds an address of this machine that works once, for the same
-user alone, and nothing else; what is pasted is not shown, for it may log somebody on.
+INVARIANT: a browser's command line names a private file, and no address of a sign-on; what is
+pasted is not shown, for it may log somebody on.
 """
 
 import contextlib
@@ -13,18 +13,20 @@ import shutil
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from zonedrive.cli.show import asking, complain, say, word
+from zonedrive.cli import start_page
+from zonedrive.cli.show import asking, clean, complain, say, word
 
 if TYPE_CHECKING:
     from zonedrive.logon.wire import Offer
 
 PIECE: Final = 4096  # bytes
 LONGEST: Final = 256 * 1024  # of what is pasted
+YES: Final = ("y", "yes")
 LOOK_SECONDS: Final = 1.0  # in which a browser's command that cannot work has ended
 
 
@@ -66,14 +68,36 @@ class Seat:
         chosen = _number(["user name and password", *map(_described, offers)])
         return offers[chosen - 1] if chosen else None
 
-    async def show(self, name: str, start: str) -> None:
-        """Open `start`; where that cannot be, have the person do it."""
+    @property
+    def can_confirm(self) -> bool:
+        """Whether somebody is at a terminal."""
+        return sys.stdin.isatty()
+
+    async def confirm(self, user: str, expected: str) -> bool:
+        """By typing y; keys that were pressed before the question do not count."""
+        found = word(user) if user else "somebody whom the service does not name"
+        instead = f", not as {word(expected)}" if expected else ""
+        descriptor = sys.stdin.fileno()
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+        question = f"The browser signed on as {found}{instead}. Keep this logon? [y/N]: "
+        click.echo(clean(question), nl=False, err=True)
+        answer = await Lines(descriptor).next()
+        return (answer or "").casefold() in YES
+
+    def warn(self, text: str) -> None:
+        """On stderr."""
+        complain(text)
+
+    async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
+        """Open a page that leads to `start`; where that cannot be, have the person do it."""
         self.asked = True
         say(f"Sign on with {word(name)} in the browser.", err=True)
-        if await _opened(self._commands, start):
-            say(f"If no window opens, go to {start}", err=True)
-        else:
-            say(f"No browser could be started; open this address: {start}", err=True)
+        with start_page.leading_to(start) as page:
+            if page is not None and await _opened(self._commands, page.as_uri()):
+                say(f"If no window opens, go to {start}", err=True)
+            else:
+                say(f"No browser could be started; open this address: {start}", err=True)
+            await led()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
         """Say what to open and what to paste; take that unseen, until it is right."""

@@ -111,6 +111,11 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
         return command
 
+    def known_as(self, username: str) -> str:
+        """The service's name for `username` ("": for whoever is meant), "" for another user."""
+        ours = (self.username.casefold(), self.user_id.casefold())
+        return (self.user_id or self.username) if username.casefold() in ("", *ours) else ""
+
     def same_owner(self, other: "Account") -> bool:
         """Whether both mean the same user of the same service, so that kept data fits both."""
         if self.base_url != other.base_url:

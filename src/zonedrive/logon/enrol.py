@@ -127,6 +127,7 @@ class Enrolment:
                 self._ask,
                 self._browser(profile),
                 change=self._change(profile),
+                known=former.known_as(self._wish.username) if former and alike else "",
             ).run()
             account = Account(
                 name=self._paths.account,

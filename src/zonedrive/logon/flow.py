@@ -16,6 +16,7 @@ and nothing here starts another flow.
 
 import enum
 import shlex
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -102,12 +103,15 @@ class Flow:
         browser: Browser | None = None,
         *,
         change: PasswordChange | None = None,
+        known: str = "",
     ) -> None:
         """`username` may be "": then it is asked for where it is needed.  Without `browser`
-        nobody signs on in one, without `change` a password that must be changed ends the flow."""
+        nobody signs on in one, without `change` a password that must be changed ends the flow.
+        `known` is the service's name for the same user, from the logon before."""
         self.state = State.START
         self._browser, self._change = browser, change
         self._access, self._username, self._needs, self._ask = access, username, needs, ask
+        self._expected = [name for name in (username, known) if name]
         self._sent: set[str] = set()
         self._password: Secret | None = None
         self._way: tuple[str, ...] = ()
@@ -124,6 +128,8 @@ class Flow:
             outcome = await self._first()
             while not outcome.logged_on:
                 outcome = await self._step_on(outcome)
+            if self._browser and BROWSER in self._sent:
+                await self._confirm(self._browser, outcome)
             return await self._finished(outcome)
         except BaseException:
             self.state = State.ENDED
@@ -204,24 +210,45 @@ class Flow:
         if isinstance(where, Offer):
             self._way = where.option
         self._password = None  # one that came before was not what the service goes by
-        return await browser.sign_on(self._access, self._needs, where, self._by_answer)
+        logon = partial(self._by_answer, browser)
+        return await browser.sign_on(self._access, self._needs, where, logon)
 
-    async def _by_answer(self, fields: Fields) -> Outcome:
-        """Log on by what the browser brought back, as the user that was named, if any was."""
+    async def _by_answer(self, browser: Browser, fields: Fields) -> Outcome:
+        """Log on by what the browser brought back."""
         try:
             outcome = await self._access.logon_by(fields)
         except (NotLoggedOn, Forbidden, Rejected) as refused:
             raise _refusal(refused, "sign on again") from refused
-        named, found = self._username.casefold(), outcome.user_id.casefold()
-        if outcome.logged_on and named and found and found != named != found.partition("@")[0]:
-            if fits_header(outcome.session):
-                self._access.carry(Secret(outcome.session))
-                await end_session(self._access)
-            raise CredentialsRefused(
-                f"the browser signed on as {outcome.user_id}, not as {self._username}",
-                remedy="sign off there first, or leave out --username",
-            )
+        if outcome.logged_on and not browser.can_confirm:
+            await self._confirm(browser, outcome)  # now, so that the browser shows it
         return outcome
+
+    async def _confirm(self, browser: Browser, outcome: Outcome) -> None:
+        """Raise CredentialsRefused for an unexpected user, unless a person confirms that user.
+
+        Whoever answered in place of the person's own browser would log this account on as
+        themselves, and what is saved here would be theirs.
+        """
+        found = outcome.user_id
+        if found and found.casefold() in (name.casefold() for name in self._expected):
+            return
+        expected = self._expected[0] if self._expected else ""
+        confirmed = False
+        try:
+            if browser.can_confirm:
+                confirmed = await browser.confirm(found, expected)
+        finally:
+            if not confirmed:
+                await self._give_back(outcome)
+        if not confirmed:
+            raise _not_confirmed(found, expected, asked=browser.can_confirm)
+
+    async def _give_back(self, outcome: Outcome) -> None:
+        """End a session that nobody wants."""
+        if fits_header(outcome.session):
+            self._access.carry(Secret(outcome.session))
+            with trio.move_on_after(GOODBYE_SECONDS, shield=True):
+                await end_session(self._access)
 
     async def _finished(self, outcome: Outcome) -> LoggedOn:
         if not fits_header(outcome.session):
@@ -252,6 +279,20 @@ class Flow:
             with trio.move_on_after(GOODBYE_SECONDS, shield=True):
                 await end_session(self._access)
             raise
+
+
+def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefused:
+    """For an answer of somebody who was not expected; `asked`: a person was, and said no."""
+    whom = found or "somebody whom the service does not name"
+    whom += f", not as {expected}" if expected else ""
+    if asked:
+        why, remedy = ", which was not confirmed", "sign off there first, and sign on as yourself"
+    elif expected:
+        why, remedy = "", "sign off there first, or log on in a terminal, which asks"
+    else:
+        why = ", and nobody is at a terminal to confirm that"
+        remedy = "name the user with --username, or log on in a terminal"
+    return CredentialsRefused(f"the browser signed on as {whom}{why}", remedy=remedy)
 
 
 def _in_a_browser(needs: Requirements) -> str:

@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import re
 import termios
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from zonedrive.cli import browser
+from zonedrive.cli import browser, start_page
 from zonedrive.cli.browser import Seat, browser_commands
 from zonedrive.logon.wire import Offer
 
@@ -54,17 +55,31 @@ def test_which_browser(
 async def test_the_first_browser_that_starts_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One that fails at once is passed over; one that stays open is not waited for."""
+    """One that fails at once is passed over; one that stays open is not waited for.  Each is given
+    a page that is gone when it was used."""
+    home = tmp_path / "my-home"
+    home.mkdir(0o700)
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr(browser, "LOOK_SECONDS", 0.2)
     fails, stays = program(tmp_path, "fails", "exit 3"), program(tmp_path, "stays", "exec sleep 5")
     monkeypatch.setenv("BROWSER", f"{fails} -a:{stays} --at=%s:{program(tmp_path, 'last')}")
     seat = Seat(None, here=True, seconds=1, username=str)
     assert seat.here
-    await seat.show("corp\x1b[2J", "http://127.0.0.1:1/x")
-    assert (tmp_path / "said").read_text() == "-a|http://127.0.0.1:1/x|--at=http://127.0.0.1:1/x|"
+    pages: list[str] = []
+
+    async def led() -> None:
+        pages.extend(page.read_text() for page in home.glob("zonedrive-sign-on-*/sign-on.html"))
+
+    await seat.show("corp\x1b[2J", "http://127.0.0.1:1/x?a&b", led)
+    said = (tmp_path / "said").read_text()
+    address = rf"file://{home}/zonedrive-sign-on-\w+/sign-on\.html"
+    assert re.fullmatch(rf"-a\|{address}\|--at={address}\|", said)
+    assert len(pages) == 1
+    assert 'content="0;url=http://127.0.0.1:1/x?a&amp;b"' in pages[0]
+    assert list(home.iterdir()) == []
     shown = capsys.readouterr().err
     assert "Sign on with corp\\x1b[2J in the browser." in shown
-    assert "If no window opens, go to http://127.0.0.1:1/x" in shown
+    assert "If no window opens, go to http://127.0.0.1:1/x?a&b" in shown
 
 
 async def test_no_browser_that_starts(
@@ -72,10 +87,61 @@ async def test_no_browser_that_starts(
 ) -> None:
     """The address is shown, to be opened by hand."""
     monkeypatch.setenv("BROWSER", str(program(tmp_path, "fails", "exit 3")))
-    await Seat(None, here=True, seconds=1, username=str).show("corp", "http://127.0.0.1:1/x")
+    seat = Seat(None, here=True, seconds=1, username=str)
+    await seat.show("corp", "http://127.0.0.1:1/x", trio.lowlevel.checkpoint)
     assert "No browser could be started; open this address: http://127.0.0.1:1/x" in (
         capsys.readouterr().err
     )
+
+
+async def test_a_page_is_only_where_nobody_else_can_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else in the runtime folder; without that one, no browser is started."""
+    home, runtime = tmp_path / "my-home", tmp_path / "my-run"
+    home.mkdir()
+    home.chmod(0o777)
+    runtime.mkdir(0o700)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    with start_page.leading_to("http://127.0.0.1:1/x") as page:
+        assert page is not None
+        assert page.is_relative_to(runtime / "zonedrive")
+        assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    with start_page.leading_to("http://127.0.0.1:1/x") as page:
+        assert page is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "confirmed"),
+    [("y\n", True), ("YES\n", True), ("\n", False), ("n\n", False), ("\x04", False)],
+)
+async def test_only_a_yes_confirms(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, confirmed: bool
+) -> None:
+    """Whoever is shown must be confirmed after the question: keys from before do not count."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        os.write(ours, b"y\n")
+        seat = Seat(None, here=True, seconds=1, username=str)
+        assert seat.can_confirm
+        answers = []
+
+        async def ask() -> None:
+            answers.append(await seat.confirm("mallory\x1b[2J", "alice"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not answers
+            os.write(ours, typed.encode())
+    os.close(ours)
+    assert answers == [confirmed]
+    said = "The browser signed on as mallory\\x1b[2J, not as alice. Keep this logon? [y/N]: "
+    assert capsys.readouterr().err == said
 
 
 async def test_a_machine_without_a_desktop(

@@ -6,13 +6,34 @@ The listener is reachable for every page that a browser on this machine shows an
 it.  A foreign page is kept out by names that it cannot guess, by the Host header (a name that was
 made to resolve to 127.0.0.1) and by Origin; another user by the owner of the connection, which the
 kernel tells.
+
+INVARIANT: a connection whose owner is not known is nobody's.  Root has no exception: programs of
+root pass on what others send them (proxies, forwarders of containers), so that a connection of
+root's says nothing about the person behind it.
 """
 
 import os
+import socket
+import struct
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-TABLE = Path("/proc/net/tcp")
-ROOT = 0  # relays of virtual machines and of ssh run as root
+import trio
+
+IPV4_TABLE: Final = Path("/proc/net/tcp")
+IPV6_TABLE: Final = Path("/proc/net/tcp6")  # also has IPv6 sockets that speak IPv4
+MAPPED: Final = bytes(10) + b"\xff\xff"  # before an IPv4 address in an IPv6 one
+# Without an inode a socket was closed already, and the kernel may show root in place of its owner.
+CLOSED: Final = "0"
+LOCAL, REMOTE, OWNER, INODE = 1, 2, 7, 9  # columns
+ESTABLISHED, CLOSE_WAIT = 1, 8  # states in which the other side has not given up its port
+LOOKS: Final = 2  # a table that changes while it is read may lack a row
+USERS: Final = Path("/proc/self/uid_map")
+ALL_USERS: Final = ["0", "0", "4294967295"]
+NOBODY: Final = Path("/proc/sys/kernel/overflowuid")
+
+Address = tuple[str, int]
 
 
 def is_ours(headers: dict[bytes, bytes], host: str) -> bool:
@@ -26,18 +47,56 @@ def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
     return headers.get(b"origin") == f"http://{host}".encode() and site == b"same-origin"
 
 
-def is_this_user(peer: int, here: int, table: Path = TABLE) -> bool:
-    """Whether the connection from port `peer` of 127.0.0.1 to port `here` is ours or root's.
+def is_this_user(connection: trio.socket.SocketType) -> bool:
+    """Return True if the program at the other end of an IPv4 connection runs as this user.
 
-    Where the kernel does not tell, what cannot be guessed has to do.
+    The connection still stands after the look at the tables, so the row that was found cannot
+    belong to a later connection with the same addresses.
     """
-    mine, other = f"0100007F:{here:04X}", f"0100007F:{peer:04X}"
+    return owner(connection.getpeername(), connection.getsockname()) == os.geteuid() and (
+        _state(connection) in (ESTABLISHED, CLOSE_WAIT)
+    )
+
+
+def owner(peer: Address, here: Address) -> int | None:
+    """Return the user that has the socket at `peer` connected to `here`, None if unknown."""
+    for _ in range(LOOKS):
+        found = {*_owners(IPV4_TABLE, peer, here), *_owners(IPV6_TABLE, peer, here)}
+        if found:
+            return found.pop() if len(found) == 1 and not _is_anybody(found) else None
+    return None
+
+
+def _owners(table: Path, peer: Address, here: Address) -> Iterator[int]:
+    """The owners of the open sockets from `peer` to `here` in one of the kernel's tables."""
+    mapped = table == IPV6_TABLE
+    wanted = [_written(peer, mapped=mapped), _written(here, mapped=mapped)]
     try:
         lines = table.read_text("ascii").splitlines()[1:]
-    except OSError:
-        return True
+    except OSError:  # a machine without IPv6 has no such table
+        return
     for line in lines:
         fields = line.split()
-        if len(fields) > 7 and fields[1] == other and fields[2] == mine:
-            return int(fields[7]) in (ROOT, os.getuid())
-    return True
+        if fields[LOCAL : REMOTE + 1] == wanted and fields[INODE] != CLOSED:
+            yield int(fields[OWNER])
+
+
+def _written(address: Address, *, mapped: bool) -> str:
+    """An address as the tables write it: words of 32 bits in the order of this machine's bytes."""
+    number = (MAPPED if mapped else b"") + socket.inet_aton(address[0])
+    words = struct.unpack(f"={len(number) // 4}I", number)
+    return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"
+
+
+def _is_anybody(found: set[int]) -> bool:
+    """Return True for the number that stands for all users that a user namespace does not have."""
+    try:
+        if USERS.read_text("ascii").split() == ALL_USERS:
+            return False
+        return int(NOBODY.read_text("ascii")) in found
+    except OSError:
+        return True
+
+
+def _state(connection: trio.socket.SocketType) -> int:
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]

@@ -2,7 +2,7 @@
 
 Must not know providers, logons or terminals.
 
-    GET  /START                 to the provider; what a browser's command line shows
+    GET  /START                 to the provider; the page that the browser opens leads here
     GET  /PATH?state=STATE      back in fragment form: a page that hands the fragment over
     POST /PATH/answer           what that page hands over
     POST /PATH?state=STATE      back as a form post
@@ -10,11 +10,11 @@ Must not know providers, logons or terminals.
 
 INVARIANT: one answer is taken, the first that is whole; nothing that is refused ends the wait.
 INVARIANT: START, PATH, STATE and the word that proves our own page cannot be guessed, and what is
-written down elsewhere (a command line, a history) is of no use a second time.
+written down elsewhere (a file, a history) is of no use a second time.
 """
 
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -41,14 +41,15 @@ FORM: Final = b"application/x-www-form-urlencoded"
 class Listener:
     """One wait for one answer."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, refused: Callable[[], None] = lambda: None) -> None:
+        """`refused` is called for the first connection that is not this user's."""
+        self._refused: Callable[[], None] | None = refused
         self._host = f"127.0.0.1:{port}"
         self._start, self._path = (f"/{secrets.token_urlsafe(24)}" for _ in range(2))
         self._state, self._page = (secrets.token_urlsafe(24) for _ in range(2))
         self._provider = ""
         self._answer: dict[str, str] = {}
-        self._answered, self._concluded = trio.Event(), trio.Event()
+        self._led, self._answered, self._concluded = trio.Event(), trio.Event(), trio.Event()
         self._verdict = page.GONE
         self._by_browser = False
         self._shown = trio.Event()
@@ -67,6 +68,10 @@ class Listener:
     def lead_to(self, provider: str) -> None:
         """Let `start` lead there."""
         self._provider = provider
+
+    async def led(self) -> None:
+        """Wait until a browser was sent to the provider: `start` is of no use any more."""
+        await self._led.wait()
 
     async def answer(self) -> Mapping[str, str]:
         """The fields that came back, as soon as they are here."""
@@ -132,9 +137,11 @@ class Listener:
             return
         self._connections += 1
         try:
-            peer = stream.socket.getpeername()[1]
-            if await trio.to_thread.run_sync(door.is_this_user, peer, self._port):
+            if await trio.to_thread.run_sync(door.is_this_user, stream.socket):
                 await self._talk(Exchange(stream))
+            elif self._refused is not None:
+                refused, self._refused = self._refused, None
+                refused()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError):
             pass  # the browser went away, or it was none
         finally:
@@ -175,6 +182,7 @@ class Listener:
     async def _lead(self, exchange: Exchange) -> None:
         provider, self._provider = self._provider, ""
         if provider:
+            self._led.set()
             await self._send_on(exchange, provider)
         else:
             await self._say(exchange, 410, page.OVER)
@@ -231,10 +239,10 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[Listener]:
-    """A listener on a free port of 127.0.0.1, open as long as the block lasts."""
+async def listening(refused: Callable[[], None] = lambda: None) -> AsyncIterator[Listener]:
+    """A listener on a free port of 127.0.0.1, open as long as the block lasts; see Listener."""
     (socket,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    listener = Listener(socket.socket.getsockname()[1])
+    listener = Listener(socket.socket.getsockname()[1], refused)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(trio.serve_listeners, listener.serve, [socket]))

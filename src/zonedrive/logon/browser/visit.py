@@ -7,6 +7,7 @@ INVARIANT: what came back is sent to the service once, as the profile says, and 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -29,7 +30,10 @@ from zonedrive.remote.profiles.sign_on import MissingFields, SignOn
 
 Fields = Mapping[str, str | bool]
 LONGEST_REASON = 200  # characters
-
+STRANGER = (
+    "a connection to this sign-on was refused, as it does not belong to this user; if the browser"
+    " runs on another machine or in a container, use --no-browser"
+)
 
 Take = Callable[[str], str]
 """Takes an address; gives what is wrong with it, or ""."""
@@ -59,8 +63,21 @@ class Person(Protocol):
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
         """One of these, or None for user name and password, or where nobody can choose."""
 
-    async def show(self, name: str, start: str) -> None:
-        """Open `start` in a browser here, to sign on with `name`."""
+    @property
+    def can_confirm(self) -> bool:
+        """Whether somebody is at a terminal, who can be asked."""
+
+    async def confirm(self, user: str, expected: str) -> bool:
+        """Ask whether to go on as `user`, whom the browser signed on ("": not told).
+
+        `expected` is the user that was meant, "" where none was.
+        """
+
+    def warn(self, text: str) -> None:
+        """Show a line."""
+
+    async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
+        """Open `start` in a browser here, to sign on with `name`; `led` waits until it came."""
 
     async def guide(self, name: str, address: str, back: str, take: Take) -> None:
         """Have `address` opened in any browser, which then ends at an address below `back`.
@@ -85,6 +102,15 @@ class Browser:
     def username(self) -> str:
         """The user name, asked for."""
         return self._person.username()
+
+    @property
+    def can_confirm(self) -> bool:
+        """Whether somebody can be asked who they are."""
+        return self._person.can_confirm
+
+    async def confirm(self, user: str, expected: str) -> bool:
+        """Whether a person says that this is the right user, see `Person.confirm`."""
+        return await self._person.confirm(user, expected)
 
     def offer(self, needs: Requirements, named: bool) -> Offer | None:
         """The way to sign on that is wished or required, None for user name and password.
@@ -115,7 +141,7 @@ class Browser:
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:
             raise BadAnswer("the service does not name its organization, which a sign-on needs")
-        async with listening() as listener:
+        async with listening(partial(self._person.warn, STRANGER)) as listener:
             try:
                 address = await self._address(access, needs, where, way, listener.redirect)
                 listener.lead_to(address)
@@ -165,7 +191,7 @@ class Browser:
         with trio.move_on_after(person.seconds):
             async with trio.open_nursery() as nursery:
                 if person.here:
-                    nursery.start_soon(person.show, name, listener.start)
+                    nursery.start_soon(person.show, name, listener.start, listener.led)
                 else:
                     nursery.start_soon(person.guide, name, address, back, listener.take_address)
                 answer = await listener.answer()

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,11 @@ class Visitor:
         return True
 
 
-async def visited(script: Callable[[Visitor], Awaitable[None]]) -> None:
+async def visited(
+    script: Callable[[Visitor], Awaitable[None]], refused: Callable[[], None] = lambda: None
+) -> None:
     """Run `script` against a listener."""
-    async with listening() as listener:
+    async with listening(refused) as listener:
         visitor = Visitor(listener)
         async with visitor.http:
             await script(visitor)
@@ -267,7 +270,8 @@ async def test_what_the_block_raises_comes_out_as_it_is() -> None:
 
 
 async def test_another_user_of_this_machine_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is not this user gets no answer at all, whatever he knows."""
+    """Whoever is not this user gets no answer at all, whatever they know; it is said once."""
+    said_so: list[str] = []
 
     async def script(visitor: Visitor) -> None:
         monkeypatch.setattr(door, "is_this_user", lambda *_: False)
@@ -279,39 +283,73 @@ async def test_another_user_of_this_machine_is_hung_up_on(monkeypatch: pytest.Mo
                 await stream.send_all(request.encode())
                 said = await stream.receive_some(100)
         assert said == b""
+        await (await trio.open_tcp_stream("127.0.0.1", visitor.parts.port or 0)).aclose()
         monkeypatch.setattr(door, "is_this_user", lambda *_: True)
         assert await visitor.is_waiting()
 
-    await visited(script)
+    await visited(script, lambda: said_so.append("refused"))
+    assert said_so == ["refused"]
 
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
+ROW = "   0: {} {} 01 00000000:00000000 00:00000000 00000000 {:5} 0 {} 1\n"
+HERE, PEER, LATER = "0100007F:1F90", "0200007F:C350", "0100007F:C350"
+MAPPED = "0000000000000000FFFF0000"
 
 
+@pytest.mark.parametrize("family", ["tcp", "tcp6"])
 @pytest.mark.parametrize(
-    ("uid", "allowed"), [(0, True), (4711, True), (4712, False), (65534, False)]
+    ("rows", "owner"),
+    [
+        ([(PEER, HERE, 4711, 9)], 4711),
+        ([(PEER, HERE, 0, 9)], 0),
+        ([(PEER, HERE, 0, 0)], None),  # closed: the kernel shows root
+        ([(PEER, HERE, 4711, 0)], None),
+        ([(HERE, PEER, 4711, 9), (LATER, HERE, 4711, 9), (PEER, LATER, 4711, 9)], None),
+        ([(PEER, HERE, 4711, 9), (PEER, HERE, 4712, 10)], None),
+        ([], None),
+    ],
 )
 def test_the_kernel_tells_whose_a_connection_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, allowed: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    family: str,
+    rows: list[tuple[str, str, int, int]],
+    owner: int | None,
 ) -> None:
-    """One's own and root's are let in."""
-    table = tmp_path / "tcp"
-    row = "   0: 0100007F:{} 0100007F:{} 01 00000000:00000000 00:00000000 00000000 {:5} 0 1 1\n"
-    table.write_text(HEAD + row.format("1F90", "C350", 9) + row.format("C350", "1F90", uid))
-    monkeypatch.setattr("os.getuid", lambda: 4711)
-    assert door.is_this_user(0xC350, 0x1F90, table) is allowed
-    assert door.is_this_user(0xC350, 0x1F90, tmp_path / "missing")
+    """By an open socket with both addresses, whichever family the peer's has; else nobody knows."""
+    before = MAPPED if family == "tcp6" else ""
+    written = [ROW.format(before + a, before + b, uid, inode) for a, b, uid, inode in rows]
+    (tmp_path / family).write_text(HEAD + "".join(written))
+    monkeypatch.setattr(door, "IPV4_TABLE", tmp_path / "tcp")
+    monkeypatch.setattr(door, "IPV6_TABLE", tmp_path / "tcp6")
+    assert door.owner(("127.0.0.2", 0xC350), ("127.0.0.1", 0x1F90)) == owner
+
+
+def test_all_users_that_a_namespace_does_not_have_are_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In such a namespace one number stands for many users; everywhere else it is a user's."""
+    monkeypatch.setattr(door, "USERS", tmp_path / "uid_map")
+    monkeypatch.setattr(door, "_owners", lambda *_: [65534])
+    (tmp_path / "uid_map").write_text("         0          0 4294967295\n")
+    assert door.owner(("127.0.0.1", 1), ("127.0.0.1", 2)) == 65534
+    (tmp_path / "uid_map").write_text("         0       1000          1\n")
+    assert door.owner(("127.0.0.1", 1), ("127.0.0.1", 2)) is None
 
 
 async def test_the_kernels_own_table_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real connection of ours is found in the real table, as ours."""
+    """A real connection is found in the real tables as ours, until it is closed."""
     (opened,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     here = opened.socket.getsockname()[1]
-    async with await trio.open_tcp_stream("127.0.0.1", here) as stream, opened:
-        peer = stream.socket.getsockname()[1]
-        assert door.is_this_user(peer, here)
-        owner = stream.socket.fileno()
-        assert owner >= 0
-        monkeypatch.setattr(door, "ROOT", -1)
-        monkeypatch.setattr("os.getuid", lambda: -2)
-        assert not door.is_this_user(peer, here)
+    for family, there in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")):
+        with socket.socket(family) as peer:
+            peer.connect((there, here))
+            taken = await opened.accept()
+            assert door.is_this_user(taken.socket)
+            with monkeypatch.context() as patch:
+                patch.setattr("os.geteuid", lambda: 4711)
+                assert not door.is_this_user(taken.socket)
+        assert not door.is_this_user(taken.socket)
+        await taken.aclose()
+    await opened.aclose()

@@ -1,6 +1,6 @@
 """A sign-on in a browser as a step of a logon: which one, what is sent, and each way to fail."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import httpx
 import pytest
@@ -30,6 +30,8 @@ class Seat:
 
     def __init__(self, wish: Offer | None = None, answer: str = f"token={SECRET}") -> None:
         self.wish, self.seconds, self.here = wish, 5.0, False
+        self.can_confirm, self.confirms = True, True
+        self.asked: list[tuple[str, str]] = []
         self.answers = [answer] if answer else []
         self.shown: list[tuple[str, str]] = []
         self.chosen: list[Offer] = []
@@ -50,7 +52,16 @@ class Seat:
         self.chosen = list(offers)
         return offers[-1]
 
-    async def show(self, name: str, start: str) -> None:
+    async def confirm(self, user: str, expected: str) -> bool:
+        """Said beforehand."""
+        self.asked.append((user, expected))
+        return self.confirms
+
+    def warn(self, text: str) -> None:
+        """As anything that is complained of."""
+        self.complaints.append(text)
+
+    async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
         """Nothing comes of it."""
         self.shown.append((name, start))
 
@@ -234,6 +245,7 @@ async def test_each_failure_is_one_line(
     """It names cause and remedy, shows nothing of what is secret, and is not tried again."""
     seat = Seat(change.pop("wish", CORP), str(change.pop("answer", f"token={SECRET}")))  # type: ignore[arg-type]
     seat.seconds = float(str(change.pop("seconds", 5)))
+    seat.can_confirm = False
     prepared(desk, seat, change.pop("uri", AT))
     if "logon" in change:
         desk.answer(f"POST {LOGON}", change.pop("logon"))  # type: ignore[arg-type]
@@ -246,6 +258,49 @@ async def test_each_failure_is_one_line(
     assert SECRET not in repr(failed.value) + line
     assert len(line) < 400
     assert len(desk.bodies(LOGON)) <= 1
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize(
+    ("username", "known", "found", "asked"),
+    [
+        ("", "", "alice@acme.example", ("alice@acme.example", "")),
+        ("", "alice@acme.example", "Alice@Acme.example", None),
+        ("", "bob@acme.example", "alice@acme.example", ("alice@acme.example", "bob@acme.example")),
+        ("alice@acme.example", "", "alice@acme.example", None),
+        ("alice", "alice@acme.example", "alice@acme.example", None),
+        ("alice", "", "alice@acme.example", ("alice@acme.example", "alice")),
+        ("alice", "", "alice@evil.example", ("alice@evil.example", "alice")),
+        ("bob", "", "alice@acme.example", ("alice@acme.example", "bob")),
+        ("alice", "", "", ("", "alice")),
+        ("", "", "", ("", "")),
+    ],
+)
+async def test_whoever_is_not_expected_is_confirmed(
+    desk: Desk, username: str, known: str, found: str, asked: tuple[str, str] | None, pending: bool
+) -> None:
+    """Also where the service wants a code after the sign-on; without a yes, or anybody who could
+    give it, the session is ended at the service."""
+    good = {**GOOD, "userId": {"name": found}}
+    answers = [say(202, {"state": "VERIFICATIONCODEPENDING", "sessionId": "f"})] if pending else []
+    needs = Requirements(organization="Acme", offers=(CORP,))
+    for there, confirms in ((True, True), (True, False), (False, True)):
+        seat = Seat(CORP)
+        seat.can_confirm, seat.confirms = there, confirms
+        prepared(desk, seat)
+        desk.answer(f"POST {LOGON}", *answers, say(200, good))
+        browser = Browser(Settings("mine", WAY), seat)
+        person = Credentials(given="1")
+        flow = Flow(desk.access(), username, needs, person, browser, known=known)
+        desk.asked.clear()
+        if asked is None or (there and confirms):
+            assert (await flow.run()).bearer.secret == SESSION
+            assert "GET /api/access/logoff" not in desk.routes()
+        else:
+            with pytest.raises(errors.CredentialsRefused, match="the browser signed on as"):
+                await flow.run()
+            assert ("GET", "/api/access/logoff", None, f"Bearer {SESSION}") in desk.asked
+        assert seat.asked == ([asked] if asked and there else [])
 
 
 async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:

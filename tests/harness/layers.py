@@ -17,6 +17,7 @@ GROUND = frozenset(
         "model",
         "amounts",
         "errors",
+        "plain",
         "paths",
         "config",
         "db",

@@ -2,6 +2,8 @@
 
 Must not know what is said.  Names, paths and secrets are not this module's to filter: who logs
 leaves secrets out.
+
+INVARIANT: a message is one line, and no line, of a traceback either, steers a terminal.
 """
 
 import errno
@@ -10,8 +12,10 @@ import logging
 import logging.handlers
 import os
 from pathlib import Path
+from typing import Any
 
 from zonedrive.paths import private_dir
+from zonedrive.plain import plain
 
 MAX_BYTES = 4 << 20
 KEPT = 2
@@ -20,6 +24,22 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 # They tell of every request, with its address.
 _CHATTY = ("httpx", "httpcore", "pyfuse3", "keyring", "asyncio")
+
+
+class _Lines(logging.Formatter):
+    """Messages on one line each; a traceback follows on lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the library
+        record.message = _line(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - of the library
+        return "\n".join(map(_line, super().formatException(ei).split("\n")))
+
+
+def _line(text: str) -> str:
+    """Return `text` plain; bytes of a path that are no UTF-8 stay legible."""
+    return plain(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _is_heard(record: logging.LogRecord) -> bool:
@@ -45,14 +65,14 @@ class PrivateFile(logging.handlers.RotatingFileHandler):
 
 def to_file(path: Path, *, debug: bool = False) -> None:
     """A daemon without a terminal."""
-    _install(PrivateFile(path), logging.Formatter(_FORMAT), debug)
+    _install(PrivateFile(path), _Lines(_FORMAT), debug)
 
 
 def to_stderr(*, debug: bool = False) -> None:
     """In the foreground.  Under a service manager the time is left to its journal."""
     managed = "JOURNAL_STREAM" in os.environ
     text = "%(levelname)s %(name)s: %(message)s" if managed else _FORMAT
-    _install(logging.StreamHandler(), logging.Formatter(text), debug)
+    _install(logging.StreamHandler(), _Lines(text), debug)
 
 
 def _install(handler: logging.Handler, formatter: logging.Formatter, debug: bool) -> None:

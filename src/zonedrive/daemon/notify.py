@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import trio
 
+from zonedrive.plain import plain
+
 
 class Notifier:
     """The line to the service manager."""
@@ -29,11 +31,11 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """The mount answers."""
-        self._send(f"READY=1\nSTATUS={status}")
+        self._send("READY=1", f"STATUS={status}")
 
     def waiting(self, status: str, seconds: float) -> None:
         """The start takes longer: `seconds` more from now."""
-        self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}\nSTATUS={status}")
+        self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}", f"STATUS={status}")
 
     def status(self, status: str) -> None:
         """One line for `systemctl status`."""
@@ -41,7 +43,7 @@ class Notifier:
 
     def stopping(self) -> None:
         """The end has begun."""
-        self._send("STOPPING=1\nSTATUS=unmounting")
+        self._send("STOPPING=1", "STATUS=unmounting")
 
     async def watchdog(self) -> None:
         """Say regularly that the loop still turns, if that was asked for."""
@@ -51,12 +53,13 @@ class Notifier:
             self._send("WATCHDOG=1")
             await trio.sleep(self.watchdog_seconds / 3)
 
-    def _send(self, text: str) -> None:
+    def _send(self, *assignments: str) -> None:
+        """Send assignments, a line each: what a status quotes cannot add one."""
         if not self._address:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
             line.setblocking(False)
             try:
-                line.sendto(text.encode("utf-8"), self._address)
+                line.sendto("\n".join(map(plain, assignments)).encode(), self._address)
             except OSError:
                 return  # the manager is gone or busy; the mount matters more

@@ -11,6 +11,7 @@ import msgspec
 from zonedrive.errors import BadAnswer
 from zonedrive.remote.wire.answers import plain_text
 from zonedrive.remote.wire.entries import count, parse, text
+from zonedrive.remote.wire.members import identifier
 
 _MILLISECOND = 10**6  # in nanoseconds
 LONGEST_ADDRESS = 16_384  # characters
@@ -65,11 +66,11 @@ def requirements(body: bytes, doing: str) -> Requirements:
         password=found.get("passwordRequired") is not False,
         code=found.get("otpRequired") is True,
         code_kind="" if kind == "None" else kind,
-        organization=text(found.get("organizationName")),
+        organization=identifier(found.get("organizationName")),
         can_save=found.get("canSavePassword") is not False,
         idp=found.get("idpRequired") is True,
         offers=(
-            *_offers("idp", found.get("idpData"), text(found.get("idpName"))),
+            *_offers("idp", found.get("idpData"), identifier(found.get("idpName"))),
             *_offers("personal-id", found.get("personalIdentificationTypes"), ""),
         ),
     )
@@ -79,7 +80,7 @@ def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> l
     """What is offered, each name once; `alone` is a name that may stand without a list."""
     found: dict[str, Offer] = {}
     for item in items if isinstance(items, list) else []:
-        if isinstance(item, dict) and (name := text(item.get("name"))):
+        if isinstance(item, dict) and (name := identifier(item.get("name"))):
             found.setdefault(name, Offer(kind, name, text(item.get("description"))))
     return list(found.values()) or ([Offer(kind, alone)] if alone else [])
 
@@ -112,7 +113,7 @@ def outcome(body: bytes, doing: str) -> Outcome:
         pending=text(found.get("state")),
         session=text(found.get("sessionId")) or text(found.get("sessionID")),
         life_ns=count(found.get("expiresInMillis")) * _MILLISECOND,
-        user_id=text(user.get("name")) if isinstance(user, dict) else text(user),
+        user_id=identifier(user.get("name") if isinstance(user, dict) else user),
         change_password=found.get("passwordChangeIsRequired") is True,
         elsewhere=text(found.get("idpURI")),
     )

@@ -51,9 +51,24 @@ ZONE = {
 VERSION = {"id": "v", "version": 2, "size": 3, "lastModified": "2026-01-02", "lastModifiedBy": "b"}
 GROUP = {
     "members": [
-        {"memberId": "b", "memberType": "User", "displayName": "B", "accessLevel": "Manage"}
+        {
+            "memberId": "b",
+            "memberType": "User",
+            "displayName": "B",
+            "accessLevel": "Manage",
+            "authorization": "Internal",
+        }
     ],
-    "properties": {"groupId": "group.1@acme.example", "name": "G", "zoneActions": {}},
+    "properties": {
+        "groupId": "group.1@acme.example",
+        "name": "G",
+        "description": "",
+        "createdAt": "2026-01-02T03:04:05Z",
+        "createdBy": "bob@acme.example",
+        "administratorManaged": False,
+        "open": True,
+        "zoneActions": {"assignAccessRights": False},
+    },
 }
 TOKEN = {"id": "t", "token": "secret", "expiry": 1893456000000, "tokenName": "mine"}
 
@@ -212,6 +227,7 @@ LOGON_ANSWERS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {
         200,
         {
             "passwordRequired": True,
+            "canSavePassword": True,
             "otpRequired": False,
             "otpType": "TOTP",
             "organizationName": "Acme",

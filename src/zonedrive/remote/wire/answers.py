@@ -9,7 +9,6 @@ control characters are removed.
 import os
 import socket
 import ssl
-import unicodedata
 from dataclasses import dataclass
 
 import httpx
@@ -32,6 +31,7 @@ from zonedrive.errors import (
     Unreachable,
     Untrusted,
 )
+from zonedrive.plain import plain
 
 
 @dataclass(frozen=True)
@@ -210,12 +210,8 @@ def error_body(body: bytes) -> tuple[str, str, str | None]:
 
 
 def plain_text(text: str, limit: int = 200) -> str:
-    """`text` on one line, without control or formatting characters, at most `limit` characters."""
-    clean = "".join(
-        " " if (kind := unicodedata.category(char)) == "Cc" or kind[0] == "Z" else char
-        for char in text[: limit * 8]
-        if unicodedata.category(char) not in ("Cf", "Cs")
-    )
+    """Return `text` plain, without formatting characters, at most `limit` characters."""
+    clean = "".join(char for char in plain(text[: limit * 8]) if char.isprintable())
     clean = " ".join(clean.split())
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 

@@ -22,9 +22,11 @@ import msgspec
 
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Attributes, Entry, Revision, Version, Zone
+from zonedrive.plain import plain
 from zonedrive.remote.wire.members import count as count
-from zonedrive.remote.wire.members import is_count, known
+from zonedrive.remote.wire.members import identifier, is_count, known, plain_value
 from zonedrive.remote.wire.members import moment as moment
+from zonedrive.remote.wire.members import name as called
 from zonedrive.remote.wire.members import text as text
 
 logger = logging.getLogger(__name__)
@@ -89,9 +91,19 @@ def parse(body: bytes, doing: str) -> Any:
         # Escapes of half a character (a name cut in the middle of an emoji) are not JSON to
         # msgspec, though services write them.  NaN and the like have no form in JSON: nothing.
         try:
-            return json.loads(body, parse_constant=lambda _name: None, parse_float=_finite)
+            return json.loads(
+                body,
+                parse_constant=lambda _name: None,
+                parse_float=_finite,
+                object_pairs_hook=_members,
+            )
         except (ValueError, RecursionError):
             raise BadAnswer(f"{doing}: the answer is not JSON ({wrong})") from wrong
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; the name of a member that has no UTF-8 form would break whoever converts it."""
+    return {plain(key): value for key, value in pairs}
 
 
 def _finite(digits: str) -> float | None:
@@ -147,7 +159,11 @@ def message_items(value: object, doing: str) -> list[WireMessage]:
     """As `items_of`, of messages of a zone log; what is not an object is left out."""
     if not isinstance(value, list):
         raise BadAnswer(f"{doing}: the answer is not an array")
-    return [WireMessage(item.get("id"), item) for item in value if isinstance(item, dict)]
+    return [
+        WireMessage(item.get("id"), plain_value(item, doing))
+        for item in value
+        if isinstance(item, dict)
+    ]
 
 
 _VERSION = {
@@ -167,15 +183,15 @@ def member(value: object, path: str) -> object:
 
 def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
     """The entry, or None where the id is missing; the keywords fill what is not told."""
-    found_id = text(wire.id)
+    found_id = identifier(wire.id)
     if not found_id:
         return None
     size, modified, author = count(wire.size), moment(wire.lastModified), text(wire.lastModifiedBy)
     return Entry(
         id=found_id,
-        zone_id=_same(text(wire.zoneId), zone_id),
-        parent_id=_same(text(wire.parentId), parent_id),
-        name=text(wire.name) or name,
+        zone_id=_same(identifier(wire.zoneId), zone_id),
+        parent_id=_same(identifier(wire.parentId), parent_id),
+        name=called(wire.name) or name,
         folder=wire.folder is True,
         size=0 if wire.folder is True else size,
         modified_ns=modified,
@@ -248,7 +264,7 @@ class ListedZones:
 
     def __init__(self, wires: list[WireZone], doing: str) -> None:
         self.zones = zones(wires, doing)
-        ids = [text(wire.id) for wire in wires]
+        ids = [identifier(wire.id) for wire in wires]
         named = {zone.id for zone in self.zones if zone.root_id}
         self.complete = "" not in ids
         self.unsure = frozenset(ids) - named - {""}
@@ -259,7 +275,8 @@ def zones(wires: list[WireZone], doing: str) -> list[Zone]:
     """All zones that can be named; one without a root folder counts as not accessible."""
     found: list[Zone | None] = []
     for wire in wires:
-        zone_id, name, root = text(wire.id), text(wire.name), text(wire.rootId)
+        zone_id, root = identifier(wire.id), identifier(wire.rootId)
+        name = called(wire.name)
         found.append(
             Zone(
                 id=zone_id,
@@ -281,8 +298,9 @@ def versions(wires: list[WireVersion], doing: str) -> list[Version]:
     """All versions that can be named, the newest first."""
     found: list[Version | None] = []
     for wire in wires:
-        version, size, author = text(wire.version), count(wire.size), text(wire.lastModifiedBy)
-        name, version_id = version or text(wire.id), text(wire.id) or version
+        version, version_id = identifier(wire.version), identifier(wire.id)
+        size, author = count(wire.size), text(wire.lastModifiedBy)
+        name, version_id = version or version_id, version_id or version
         modified = moment(wire.lastModified)
         stamp = _revision(modified or text(wire.lastModified), size, author)
         kept = Version(name, version_id, size, modified, author, stamp)

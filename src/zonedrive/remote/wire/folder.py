@@ -14,7 +14,8 @@ import msgspec
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Entry
 from zonedrive.remote.wire.entries import WireEntry, entry, is_whole, parse, require_objects
-from zonedrive.remote.wire.members import text
+from zonedrive.remote.wire.members import identifier
+from zonedrive.remote.wire.members import name as called
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,8 @@ class Listed:
         found: dict[str, msgspec.Raw | bytes] = {}
         nameless: list[msgspec.Raw | bytes] = []
         for item in items:
-            if name := text(item.id):
-                found[name] = item.raw
+            if entry_id := identifier(item.id):
+                found[entry_id] = item.raw
             else:
                 nameless.append(item.raw)
         self.complete = not nameless
@@ -63,7 +64,7 @@ class Listed:
             logger.warning("%s: items have no id", doing)
         wires = [_read(raw, WireEntry, doing) for raw in nameless]
         self.strangers = [
-            Entry(id="", zone_id=zone_id, parent_id=parent_id, name=text(wire.name), folder=False,
+            Entry(id="", zone_id=zone_id, parent_id=parent_id, name=called(wire.name), folder=False,
                   unsure=True)
             for wire in wires
             if wire.deleted is not True

@@ -1,14 +1,21 @@
-"""Single members of an answer, read tolerantly: texts, counts, moments.
+"""Single members of an answer, read tolerantly: texts, ids, names, counts, moments.
 
-Must not know what they are members of.
+Must not know what they are members of.  All decoding of answers passes through here.
 
 INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
+INVARIANT: every text but a `name` is plain (see `zonedrive.plain`).
 """
 
 import math
 import re
+from collections.abc import Container
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
+from zonedrive.errors import BadAnswer
+from zonedrive.plain import plain
+
+_DEEPEST = 64  # values in each other; what hands them on goes down by recursion
 _LARGEST = (1 << 63) - 1
 _MOMENT = re.compile(
     r"\s*(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,](\d+))?)?)?"
@@ -21,12 +28,48 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def text(value: object) -> str:
-    """`value` as text: numbers are written out, half characters replaced, all else is ""."""
+    """Return `value` as plain text: numbers are written out, what is no text is ""."""
     if isinstance(value, str):
-        return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
+        return plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return ""
+
+
+def identifier(value: object) -> str:
+    """Return `value` as an id, "" for one that is malformed: not plain as it came.
+
+    Ids go back to the service as they are, so none is ever altered.
+    """
+    found = text(value)
+    return found if found == value or not isinstance(value, str) else ""
+
+
+def name(value: object) -> str:
+    """Return what an entry or a zone is called: data, and the only text that is not plain."""
+    if isinstance(value, str):
+        return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
+    return text(value)
+
+
+def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: int = 0) -> Any:
+    """Return JSON of unknown shape with all texts plain, and no member of a name in `without`.
+
+    Raises BadAnswer for one that is nested too deep.
+    """
+    if depth > _DEEPEST:
+        raise BadAnswer(f"{doing}: the answer is nested more than {_DEEPEST} deep")
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, dict):
+        return {
+            plain(key): plain_value(inner, doing, without=without, depth=depth + 1)
+            for key, inner in value.items()
+            if key not in without
+        }
+    if isinstance(value, list):
+        return [plain_value(inner, doing, without=without, depth=depth + 1) for inner in value]
+    return value
 
 
 def count(value: object) -> int:

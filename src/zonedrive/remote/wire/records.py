@@ -18,7 +18,7 @@ from zonedrive.errors import BadAnswer
 from zonedrive.model import Group, Member, NewToken, Scope, Token
 from zonedrive.remote.wire.entries import parse
 from zonedrive.remote.wire.listing import whole
-from zonedrive.remote.wire.members import count, moment, text
+from zonedrive.remote.wire.members import count, identifier, moment, plain_value, text
 
 _LARGEST = (1 << 63) - 1
 _MILLISECOND = 10**6  # in nanoseconds
@@ -29,7 +29,6 @@ _MOMENTS_FROM = 10**12
 _CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
 _SECRETS = frozenset({"token", "password"})
 MOST_VALUES = 2_000_000  # in one page; the fields of a hundred thousand users
-_DEEPEST = 64  # values in each other; what hands them on goes down by recursion
 
 
 class Record(msgspec.Struct, eq=False):
@@ -53,23 +52,14 @@ def records(body: bytes, doing: str, known_by: str = "") -> list[Record]:
         found = arrays[0] if len(arrays) == 1 else None
     if not isinstance(found, list):
         raise BadAnswer(f"{doing}: the answer holds no list")
-    fields = [_public(item if isinstance(item, dict) else {"value": item}, doing) for item in found]
+    fields = [
+        plain_value(item if isinstance(item, dict) else {"value": item}, doing, without=_SECRETS)
+        for item in found
+    ]
     return [
-        Record((known_by and text(each.item.get(known_by))) or each.id, each.item)
+        Record((known_by and identifier(each.item.get(known_by))) or each.id, each.item)
         for each in whole(fields)
     ]
-
-
-def _public(value: Any, doing: str, depth: int = 0) -> Any:
-    """`value` without secrets, however deep in it they stand."""
-    if depth > _DEEPEST:
-        raise BadAnswer(f"{doing}: the answer is nested more than {_DEEPEST} deep")
-    if isinstance(value, dict):
-        shown = {name: inner for name, inner in value.items() if name not in _SECRETS}
-        return {name: _public(inner, doing, depth + 1) for name, inner in shown.items()}
-    if isinstance(value, list):
-        return [_public(inner, doing, depth + 1) for inner in value]
-    return value
 
 
 def token(record: Record) -> Token:
@@ -77,7 +67,7 @@ def token(record: Record) -> Token:
     fields = record.fields
     expiry = count(fields.get("expiry"))
     return Token(
-        id=text(fields.get("id")),
+        id=identifier(fields.get("id")),
         name=text(fields.get("tokenName")),
         # A duration says nothing here: from when on is unknown.
         expires_ns=_nanoseconds(expiry) if expiry >= _MOMENTS_FROM else 0,
@@ -97,7 +87,7 @@ def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
     expiry = count(found.get("expiry"))
     if expiry > 0:
         expiry = _end(expiry, now_ns // _MILLISECOND, seconds * 1000)
-    return NewToken(text(found.get("id")), secret, _nanoseconds(expiry))
+    return NewToken(identifier(found.get("id")), secret, _nanoseconds(expiry))
 
 
 def _end(expiry: int, now: int, life: int) -> int:
@@ -117,11 +107,11 @@ def group(body: bytes, doing: str) -> Group:
     """The group of an answer.  Raises BadAnswer where it is none."""
     found = _object(body, doing)
     about = found.get("properties")
-    if not isinstance(about, dict) or not text(about.get("groupId")):
+    if not isinstance(about, dict) or not identifier(about.get("groupId")):
         raise BadAnswer(f"{doing}: the answer is not a group with an id")
     actions, members = about.get("zoneActions"), found.get("members")
     return Group(
-        id=text(about.get("groupId")),
+        id=identifier(about.get("groupId")),
         name=text(about.get("name")),
         description=text(about.get("description")),
         members=tuple(_members(members if isinstance(members, list) else [])),
@@ -135,7 +125,7 @@ def group(body: bytes, doing: str) -> Group:
 
 def _members(items: list[Any]) -> Iterable[Member]:
     for item in items:
-        if isinstance(item, dict) and (member_id := text(item.get("memberId"))):
+        if isinstance(item, dict) and (member_id := identifier(item.get("memberId"))):
             yield Member(
                 id=member_id,
                 type=text(item.get("memberType")),

@@ -1,0 +1,167 @@
+"""Whatever the service writes into a field, nothing that steers anything comes in through it."""
+
+import ast
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from trio.testing import MockClock
+
+from tests.unit.logon.conftest import GOOD, Desk, Person, say
+from tests.unit.remote.conftest import Stage
+from tests.unit.remote.test_every_field import CALLS, ENTRY, LOGON_ANSWERS, VERSION, ZONE
+from zonedrive.errors import RemoteError, ZonedriveError
+from zonedrive.logon import wire as logon_wire
+from zonedrive.logon.flow import Flow, obtain_token
+from zonedrive.model import Entry, Zone
+from zonedrive.plain import plain
+from zonedrive.remote.wire import answers, members, records
+from zonedrive.remote.wire.entries import WireEntry, WireVersion, WireZone
+
+BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+STEERING = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) + BIDI + "\u2028\u2029\ud800"
+HOSTILE = f"ev\x1b]0;title\x07il\nSTATUS=forged{STEERING}"
+NAMES = {(Entry, "name"), (Zone, "name")}
+"""Data, which `tree.names` shows."""
+
+
+def steers(text: str) -> bool:
+    """Whether a text holds anything of that kind."""
+    return any(
+        unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") or char in BIDI for char in text
+    )
+
+
+def texts(value: object) -> Iterator[str]:
+    """Every text in what a verb gives, but names."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from texts(key)
+            yield from texts(inner)
+    elif isinstance(value, list | tuple | frozenset):
+        for inner in value:
+            yield from texts(inner)
+    elif isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            if (type(value), field) not in NAMES:
+                yield from texts(getattr(value, field))
+    elif isinstance(value, BaseException):
+        yield str(value)
+        yield from texts(vars(value))
+
+
+def poisoned(good: object) -> Iterator[object]:
+    """`good` with one value after the other hostile, on every level, and one more member."""
+    if isinstance(good, list):
+        for number, item in enumerate(good):
+            for bad in poisoned(item):
+                yield [*good[:number], bad, *good[number + 1 :]]
+    elif isinstance(good, dict):
+        for name, value in good.items():
+            for bad in poisoned(value):
+                yield good | {name: bad}
+        yield good | {HOSTILE: HOSTILE}
+    else:
+        yield HOSTILE
+
+
+def keys(value: object) -> set[str]:
+    """The names of all members in it."""
+    if isinstance(value, list):
+        return set().union(*map(keys, value))
+    if isinstance(value, dict):
+        return set(value).union(*map(keys, value.values()))
+    return set()
+
+
+def asked_for(module: Any) -> set[str]:
+    """The members that a module reads by name."""
+    calls = [each for each in ast.walk(ast.parse(Path(module.__file__).read_text())) if
+             isinstance(each, ast.Call) and ast.unparse(each.func).endswith(".get")]  # fmt: skip
+    return {str(each.args[0].value) for each in calls if isinstance(each.args[0], ast.Constant)}
+
+
+def test_every_field_that_is_read_is_tried() -> None:
+    """A field that is read one day is in the answers below from that day on."""
+    for shape, sample in ((WireEntry, ENTRY), (WireZone, ZONE), (WireVersion, VERSION)):
+        assert set(shape.__struct_fields__) <= sample.keys()
+    tried = set().union(*(keys(good) for _, good in CALLS.values()))
+    assert asked_for(records) <= tried
+    tried = set().union(*(keys(good) for _, _, good in LOGON_ANSWERS.values()))
+    assert asked_for(logon_wire) - {"idpName", "idpURI", "sessionID", "uri", "message"} <= tried
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_no_field_of_an_answer_steers_anything(
+    stage: Stage, call: str, autojump_clock: MockClock
+) -> None:
+    """Ids are refused as malformed, texts lose what steers, names alone stay as they are."""
+    verb, good = CALLS[call]
+    said: list[bytes] = []
+    service = stage.service(lambda request: httpx.Response(200, content=said[-1]))
+    for bad in poisoned(good):
+        said.append(json.dumps(bad).encode())
+        found: object
+        try:
+            found = await verb(service)
+        except ZonedriveError as error:
+            found = error
+        wrong = [text for text in texts(found) if steers(text)]
+        assert not wrong, (bad, wrong)
+
+
+@pytest.mark.parametrize("answer", LOGON_ANSWERS)
+async def test_no_field_of_a_logon_steers_anything(desk: Desk, answer: str) -> None:
+    """The same from the first question of a logon to the token."""
+    route, status, good = LOGON_ANSWERS[answer]
+    extended = {**good, "idpName": "corp", "idpURI": "https://idp.example", "sessionID": "s"}
+    for bad in poisoned(extended):
+        body = json.dumps(bad).encode()
+        desk.answer("POST /api/access/logon", say(200, GOOD))
+        desk.answer(route, httpx.Response(status, content=body))
+        found: list[object] = []
+        try:
+            if status == 200:
+                found += [logon_wire.requirements(body, "asking"), logon_wire.outcome(body, "x")]
+            found.append(logon_wire.message(body))
+            needs = logon_wire.requirements(b"{}", "asking")
+            done = await Flow(desk.access(), "alice", needs, Person(code="123456")).run()
+            found.append(done)
+            found.append(await obtain_token(desk.access(), done, "mine", 90))
+        except ZonedriveError as error:
+            found.append(error)
+        wrong = [text for each in found for text in texts(each) if steers(text)]
+        assert not wrong, (bad, wrong)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """The access endpoints."""
+    return Desk()
+
+
+@pytest.mark.parametrize("field", ["error", "message", "data"])
+def test_no_refusal_steers_anything(field: str) -> None:
+    """Nor a redirect, nor what a broken connection says."""
+    body = json.dumps({"error": "FAILED", "message": "m", "data": "d", field: HOSTILE}).encode()
+    errors: list[RemoteError] = [answers.refusal(status, body, "doing") for status in (400, 503)]
+    errors.append(answers.redirected(302, HOSTILE, "doing", "https://zones.example"))
+    errors.append(answers.broken(httpx.ReadError(HOSTILE), "zones.example", "doing"))
+    errors.append(answers.broken(httpx.DecodingError(HOSTILE), "zones.example", "doing", sent=True))
+    assert not [text for error in errors for text in texts(error) if steers(text)]
+
+
+def test_what_is_plain_stays_as_it_is() -> None:
+    """Umlauts, other scripts, joiners and marks that writing needs."""
+    for text in ("Grüße aus Köln", "می\u200cخواهم", "👩\u200d👧", "a\u200eb", "❤\ufe0f", "e\u0301"):
+        assert plain(text) == members.text(text) == members.identifier(text) == text
+    assert plain("a\tb\r\nc\u2028d\x85e") == "a b  c d e"
+    assert members.identifier("a\x00b") == members.identifier("\ud800") == ""
+    assert members.name("a\tb\ud800") == "a\tb\ufffd"

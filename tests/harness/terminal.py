@@ -13,7 +13,7 @@ import signal
 import subprocess
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +43,7 @@ class Terminal:
         *arguments: str,
         size: tuple[int, int] | None = None,
         types: bool = True,
+        program: Sequence[str | Path] = (COMMAND,),
     ) -> None:
         """`size`: columns and lines of a terminal that knows them, as real ones do.
 
@@ -58,7 +59,7 @@ class Terminal:
             environment.setdefault("TERM", "xterm-256color")
         self._before = termios.tcgetattr(theirs)
         self._process = subprocess.Popen(
-            [COMMAND, *arguments],
+            [*program, *arguments],
             stdin=theirs if types else subprocess.DEVNULL, stdout=theirs, stderr=theirs,
             env=environment, start_new_session=True, preexec_fn=self._make_controlling,
             cwd=machine.folder,
@@ -75,12 +76,16 @@ class Terminal:
     def until(self, words: str) -> None:
         """Wait for the command to show this."""
         while words not in self.shown:
-            try:
-                data = os.read(self._ours, 4096)
-            except OSError:
-                data = b""
-            assert data, f"{words!r} never came: {self.shown}"
-            self.shown += data.decode()
+            assert self.until_more(), f"{words!r} never came: {self.shown}"
+
+    def until_more(self) -> bool:
+        """Wait for more to be shown; return False at the end."""
+        try:
+            data = os.read(self._ours, 4096)
+        except OSError:
+            data = b""
+        self.shown += data.decode()
+        return bool(data)
 
     def type(self, text: str) -> None:
         """A line; `shown` begins anew."""

@@ -14,9 +14,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 from tests.harness import world
 from tests.harness.deployment import COMMAND, Deployment
+from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,8 @@ ENVIRONMENT = {
     "XDG_RUNTIME_DIR": f"/run/user/{UID}",
     "COLUMNS": "200",
 }
+
+ROOT_ENVIRONMENT = ENVIRONMENT | {"HOME": "/root", "USER": "root"}
 
 # The cgroup is all that outlives the name spaces.  It can be removed when the last process is gone.
 SWEEP = """
@@ -53,24 +57,28 @@ class House:
     def __init__(self, pid: int, log: Path) -> None:
         """`pid` is its first process, `log` what its manager says."""
         self._pid, self._log = pid, log
+        self._enter = ["nsenter", "--target", str(pid), "--mount", "--pid", "--root", "--wdns=/"]
 
     def _inside(self, command: Sequence[str], text: str, *, uid: int) -> Ended:
-        enter = ["nsenter", "--target", str(self._pid), "--mount", "--pid", "--root", "--wdns=/"]
         identity = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
-        environment = ENVIRONMENT if uid else ENVIRONMENT | {"HOME": "/root", "USER": "root"}
         return subprocess.run(
-            [*enter, *identity, *command],
-            input=text, env=environment, timeout=SECONDS,
+            [*self._enter, *identity, *command],
+            input=text, env=ENVIRONMENT if uid else ROOT_ENVIRONMENT, timeout=SECONDS,
             capture_output=True, encoding="utf-8", errors="replace", check=False,
         )  # fmt: skip
+
+    def terminal_of_root(self, *command: str, **variables: str) -> Terminal:
+        """Start a command of root's at a terminal of its own."""
+        place = SimpleNamespace(environment=ROOT_ENVIRONMENT | variables, folder=Path("/"))
+        return Terminal(place, program=[*self._enter, *command])
 
     def person(self, *command: str, text: str = "") -> Ended:
         """A command of the user, however it ends."""
         return self._inside(command, text, uid=UID)
 
-    def root(self, *command: str) -> Ended:
+    def root(self, *command: str, text: str = "") -> Ended:
         """A command of root's, however it ends."""
-        return self._inside(command, "", uid=0)
+        return self._inside(command, text, uid=0)
 
     def done(self, *command: str, text: str = "") -> str:
         """A command of the user, which must succeed; what it printed."""

@@ -87,33 +87,6 @@ def test_the_suite_for_debian_has_what_the_tests_import() -> None:
 
 
 @pytest.mark.parametrize(
-    "script",
-    [
-        *(
-            PACKAGING / name
-            for name in (
-                "deb",
-                "deb-test",
-                "deb-tour",
-                "pipx-test",
-                "root",
-                "suite",
-                "mount.fuse.zonedrive",
-            )
-        ),
-        *(DEBIAN / name for name in ("postinst", "prerm")),
-        PACKAGING / "desktop" / "open-zones",
-        PACKAGING / "udev" / "read-ahead",
-    ],
-    ids=lambda path: path.name,
-)
-def test_a_script_can_be_read(script: Path) -> None:
-    """No shell stumbles over one of the scripts."""
-    shell = "bash" if script.read_text().startswith("#!/bin/bash") else "sh"
-    subprocess.run([shell, "-n", script], check=True)
-
-
-@pytest.mark.parametrize(
     ("script", "words", "says"),
     [
         ("postinst", ["configure", "1.0"], "goes on with version 1.0"),
@@ -156,8 +129,9 @@ def test_the_rule_for_reading_ahead_leaves_other_devices_alone() -> None:
     assert 'SUBSYSTEM=="bdi"' in rule
     assert "/usr/libexec/zonedrive/read-ahead %k" in rule
     script = PACKAGING / "udev" / "read-ahead"
-    said = subprocess.run([script, "0:0"], capture_output=True, text=True)
-    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+    for name in ("0:0", "../../../tmp", "$(id)", "0:1\n0:2", ""):
+        said = subprocess.run([script, name], capture_output=True, text=True)
+        assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
 
 
 @pytest.fixture
@@ -186,6 +160,21 @@ def test_a_line_in_fstab_finds_the_logon_of_who_mounts(helper: Path, tmp_path: P
     assert (code, words[:2]) == (0, [me.pw_dir, str(me.pw_uid)])
     expected = ["https://service.example", "/home/me/My zones", "-o", "rw,noauto,user,refresh=5"]
     assert words[2:] == expected
+
+
+@pytest.mark.parametrize(
+    "folder", ["/tmp/a b", "/tmp/$(id)`id`", "/tmp/'\"\n;|&", "/tmp/\\040\\n", "/tmp/*"]
+)
+def test_names_and_options_reach_zonedrive_as_they_are(
+    helper: Path, tmp_path: Path, folder: str
+) -> None:
+    """No shell has a look at them, and a comma behind a backslash does not begin an option."""
+    options = "rw,profile=/a\\,setuid=nobody,local_only=$(id)"
+    arguments: list[str | Path] = [helper, f"https://x/$(id)?{folder}", folder, "-o", options]
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    said = subprocess.run(arguments, env=environment, capture_output=True, text=True)
+    words = f"https://x/$(id)?{folder}\n{folder}\n-o\n{options}\n"
+    assert said.stdout.split("\n", 2)[1:] == [str(os.getuid()), words]
 
 
 def test_a_faked_mount_mounts_nothing(helper: Path, tmp_path: Path) -> None:

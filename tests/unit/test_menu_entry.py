@@ -30,7 +30,7 @@ class Desktop:
         for name in programs:
             (folder / name).write_text(PROGRAM)
             (folder / name).chmod(0o755)
-        for name in ("sh", "cat", "mkdir"):
+        for name in ("sh", "cat", "mkdir", "sed"):
             (folder / name).symlink_to(shutil.which(name) or "")
         (folder / "python3").symlink_to(sys.executable)
         self.says("status", '{"mountpoint": null}')
@@ -48,8 +48,9 @@ class Desktop:
         """Start the entry; the calls that followed, without the questions after the state."""
         environment = {"PATH": str(self._folder), "HOME": str(self._folder / "home")}
         subprocess.run(
-            [SCRIPT, *arguments], env={**environment, "DESK": str(self._folder)}, timeout=30
-        )
+            [SCRIPT, *arguments], env={**environment, "DESK": str(self._folder)}, timeout=30,
+            cwd=self._folder,
+        )  # fmt: skip
         calls = (self._folder / "calls").read_text().splitlines()
         return [call for call in calls if not call.startswith("zonedrive status")]
 
@@ -91,6 +92,23 @@ def test_a_mount_that_fails_is_told(desktop: Desktop) -> None:
     calls = desktop.click()
     assert calls[-1].startswith("notify-send ")
     assert calls[-1].endswith("is not empty")
+
+
+def test_a_message_is_text_for_the_desktop(desktop: Desktop) -> None:
+    """Neither an option of the program that shows it, nor markup, nor a command."""
+    desktop.says("mount", "--help <b>$(id)</b> & `id`")
+    desktop.exits("zonedrive.mount", 1)
+    assert desktop.click()[-1].endswith("-- Zones --help &lt;b&gt;$(id)&lt;/b&gt; &amp; `id`")
+
+
+def test_a_click_runs_no_code_of_the_working_folder(desktop: Desktop, tmp_path: Path) -> None:
+    """A folder of a coworker's may have a json.py in it."""
+    (tmp_path / "json.py").write_text(
+        "open('ran', 'w')\ndef load(file): return {'mountpoint': '/'}\n"
+    )
+    desktop.says("status", '{"mountpoint": "/home/me/$(id) `id`"}')
+    assert desktop.click() == ["xdg-open /home/me/$(id) `id`"]
+    assert not (tmp_path / "ran").exists()
 
 
 def test_uploads_are_watched_in_a_terminal(desktop: Desktop) -> None:

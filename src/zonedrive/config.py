@@ -118,6 +118,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     download_limit: int = 0
     local_only: tuple[str, ...] = LOCAL_ONLY  # names that never leave this machine
     guard: tuple[str, ...] = GUARD  # programs whose reads cause no download
+    executable: Literal["ignore", "keep"] = "ignore"  # the attribute of the service
     profile: str | None = None  # None: the one given at logon, else `published`
 
 

@@ -188,7 +188,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "create a file with a name of `local_only`": lambda folder: (folder / ".a.txt.swp").write_bytes(
         b"swap"
     ),
-    "`chmod`": lambda folder: (folder / "a.txt").chmod(0o640),
+    "`chmod`, also `+x`": lambda folder: (folder / "a.txt").chmod(0o640),
     "`utimensat` (`touch`, `cp -p`)": lambda folder: os.utime(folder / "a.txt", (1000, 1000)),
     "`chown` to somebody else": lambda folder: os.chown(folder / "a.txt", 12345, 12345),
     "`flock`, `fcntl` locks": _locks,

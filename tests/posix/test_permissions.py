@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def test_protection_on_the_service_is_permission_here(either: Mounted) -> None:
     new.write_bytes(b"new")
     assert [mode(each) for each in (notes, root / "empty", closed, folder)] == [
         0o400,
-        0o700,
+        0o600,
         0o200,
         0o500,
     ]
@@ -84,6 +85,30 @@ def test_protection_on_the_service_is_permission_here(either: Mounted) -> None:
     assert new.read_bytes() == b"new"
     either.sync()
     assert either.zone.read("new.txt") == b"new"
+
+
+def test_a_coworkers_attribute_makes_nothing_runnable(mounted: Mounted) -> None:
+    """A program that a coworker marked as one does not start by itself; what a person makes
+    runnable stays so; with the setting the attribute counts."""
+    program = mounted.root / "program"
+    mounted.zone.write("program", b"#!/bin/sh\necho ran\n")
+    protect(mounted, "program", executable=True)
+    mounted.restart()
+    assert mode(program) == 0o600
+    with pytest.raises(PermissionError):
+        subprocess.run([program], check=True)
+    assert not os.access(program, os.X_OK)
+    program.chmod(0o700)
+    mounted.restart()
+    assert subprocess.run([program], check=True, stdout=subprocess.PIPE).stdout == b"ran\n"
+    program.chmod(0o600)
+    assert not os.access(program, os.X_OK)
+    mounted.zone.write("other", b"#!/bin/sh\necho too\n")
+    protect(mounted, "other", executable=True)
+    mounted.restart("executable=keep")
+    assert subprocess.run([mounted.root / "other"], stdout=subprocess.PIPE, check=True).stdout == (
+        b"too\n"
+    )
 
 
 @pytest.fixture

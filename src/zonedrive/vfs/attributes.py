@@ -36,15 +36,20 @@ class Owner(msgspec.Struct, frozen=True):
     gid: int
 
 
-def permissions(inode: Inode) -> int:
+class Rules(msgspec.Struct, frozen=True):
+    """What decides on permission bits beside the inode itself."""
+
+    keep_executable: bool = False  # the service's attribute makes files runnable
+
+
+def permissions(inode: Inode, rules: Rules) -> int:
     """The permission bits: chmod's, else private ones that follow the service's attributes."""
-    flags = inode.attributes
     if inode.kind is Kind.ROOT:
         return 0o500
-    if inode.mode is not None:
-        bits = inode.mode
-    else:
-        bits = 0o700 if inode.is_folder or flags.executable else 0o600
+    bits = inode.mode
+    if bits is None:
+        runnable = inode.attributes.executable and rules.keep_executable
+        bits = 0o700 if inode.is_folder or runnable else 0o600
     return bits & allowed(inode)
 
 
@@ -58,7 +63,7 @@ def allowed(inode: Inode) -> int:
     return bits
 
 
-def attr_of(inode: Inode, owner: Owner, timeout: float, entry_timeout: float) -> Attr:
+def attr_of(inode: Inode, owner: Owner, rules: Rules, timeout: float, entry_timeout: float) -> Attr:
     """The stat fields; the kernel may keep them for `timeout` seconds.
 
     It keeps no name that has another spelling: a change by the other one would not reach it.
@@ -66,7 +71,7 @@ def attr_of(inode: Inode, owner: Owner, timeout: float, entry_timeout: float) ->
     folder = inode.is_folder
     return Attr(
         ino=inode.ino,
-        mode=(stat.S_IFDIR if folder else stat.S_IFREG) | permissions(inode),
+        mode=(stat.S_IFDIR if folder else stat.S_IFREG) | permissions(inode, rules),
         # A folder's link count of 1 tells find(1) and others not to reckon with it.
         nlink=0 if inode.parent == NOWHERE else 1,
         size=FOLDER_SIZE if folder else inode.size,

@@ -23,7 +23,7 @@ from zonedrive.tree.answer import Local, Merged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.tree.names import MAX_BYTES, fits, shows, typed
 from zonedrive.tree.tree import Tree
-from zonedrive.vfs.attributes import Attr, Owner, attr_of
+from zonedrive.vfs.attributes import Attr, Owner, Rules, attr_of
 from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
 from zonedrive.vfs.open_file import Content, OpenFile, content_of
@@ -71,6 +71,7 @@ class Core:
 
     def __post_init__(self) -> None:
         self.callers = Callers(self.settings.guard)
+        self.rules = Rules(keep_executable=self.settings.executable == "keep")
         patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
         self._local_only = re.compile(patterns) if patterns else None
         # By inode and generation: the entry and version it is a copy of.
@@ -166,7 +167,7 @@ class Core:
 
     def attr(self, inode: Inode, timeout: float) -> Attr:
         """The stat fields, those of bytes that are just being written included."""
-        attr = attr_of(inode, self.owner, timeout, timeout)
+        attr = attr_of(inode, self.owner, self.rules, timeout, timeout)
         opened = self.opened.get(inode.ino)
         if opened is not None and opened.session is not None:
             attr.size = opened.session.size

@@ -297,7 +297,7 @@ class FileSystem:
         """access(2) for whoever runs the daemon."""
         if ino >= VIRTUAL:
             return self._virtual.permits(ino, mode)
-        bits = permissions(self._core.tree.get(ino)) >> 6
+        bits = permissions(self._core.tree.get(ino), self._core.rules) >> 6
         return mode & ~bits & 7 == 0
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:

@@ -20,9 +20,8 @@ def test_requirements() -> None:
 
 def test_words_for_a_person_are_one_line() -> None:
     """Whatever the service says, or does not."""
-    assert (
-        wire.message(b'{"message": "Look\\n at\\u001b[31m your mail"}') == "Look at\ufffd[31m your mail"
-    )
+    said = b'{"message": "Look\\n at\\u001b[31m your mail"}'
+    assert wire.message(said) == "Look at\ufffd[31m your mail"
     for nothing in (b"", b"[]", b'{"message": null}', b"<html>"):
         assert wire.message(nothing) == ""
 

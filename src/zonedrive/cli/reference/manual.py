@@ -62,6 +62,8 @@ MEANING = {
     "local_only": "Patterns of names that never leave this machine: what editors keep beside a "
     "file while they work on it.",
     "guard": "Programs whose reads never cause a download: thumbnailers, indexers.",
+    "executable": "Whether the service's attribute 'executable', which coworkers can set, makes "
+    "files runnable: no (ignore), or yes (keep). A chmod on this machine counts always.",
     "profile": "What the deployment offers beyond the published interface: the name of a profile "
     "that comes with zonedrive, or a file. Without it, the one given at logon.",
 }

@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from zonedrive.errors import StoreError
+from zonedrive.paths import given_runtime_dir
 
 # By SQLite's result code, extended or primary.
 SQLITE = sqlite3.sqlite_version
@@ -248,7 +249,7 @@ def _opened(uri: str, stack: ExitStack) -> Connection:
 
 def _room() -> "tempfile.TemporaryDirectory[str]":
     """A folder of our own on another disk, or in memory.  Raises OSError."""
-    for place in ("/dev/shm", os.environ.get("XDG_RUNTIME_DIR")):  # noqa: S108 - it is private
+    for place in ("/dev/shm", given_runtime_dir()):  # noqa: S108 - it is private
         with suppress(OSError):
             return tempfile.TemporaryDirectory(prefix="zonedrive-", dir=place)
     return tempfile.TemporaryDirectory(prefix="zonedrive-")

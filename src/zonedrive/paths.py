@@ -78,8 +78,15 @@ def is_private(path: Path) -> bool:
         return path != path.parent and is_private(path.parent)
     except OSError:
         return False
-    if found.st_uid != os.geteuid() or found.st_mode & OTHERS_WRITE:
-        return False
+    ours = found.st_uid == os.geteuid() and not found.st_mode & OTHERS_WRITE
+    return ours and is_irreplaceable(path)
+
+
+def is_irreplaceable(path: Path) -> bool:
+    """Return True if only this user, or root, can put something else in the place of `path`.
+
+    What is at `path` is this user's or root's, and the name has no links in it.
+    """
     return all(_keeps_names(each) for each in path.parents)
 
 
@@ -222,6 +229,17 @@ def obstacle(folder: Path) -> Path | None:
     return None
 
 
+def another_users(folder: Path) -> Path | None:
+    """The nearest existing folder, this or one above it, if it is neither this user's nor root's.
+
+    Its owner could put anything in the place of what this user keeps there.
+    """
+    with contextlib.suppress(OSError):
+        above = next(each for each in (folder, *folder.parents) if each.exists())
+        return above if above.stat().st_uid not in (0, os.geteuid()) else None
+    return None
+
+
 def no_folder(found: Path) -> ConfigError:
     """What to say of an `obstacle`."""
     kind = "a file" if found.is_file() else "no folder" if found.exists() else "a link to nothing"
@@ -247,11 +265,17 @@ def way_around(found: Path) -> str:
 
 
 def require_folders(paths: AccountPaths) -> None:
-    """Raise ConfigError where something else is in the place of a folder that zonedrive needs."""
+    """Raise ConfigError where a folder that zonedrive needs is a file, or another user's."""
     with contextlib.suppress(Homeless):  # where it matters, whoever needs one says so
         for folder in (config_file().parent, paths.outgoing, paths.content, runtime_dir()):
             if found := obstacle(folder):
                 raise no_folder(found)
+            if found := another_users(folder):
+                raise ConfigError(
+                    f"{found} belongs to another user, as 'su' or 'sudo -E' leave it",
+                    remedy="log in with 'su -' or 'sudo -i', or "
+                    + way_around(found).removeprefix("move it away, or "),
+                )
 
 
 def require_file(path: Path) -> None:

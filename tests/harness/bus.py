@@ -33,9 +33,10 @@ BUS = DBusAddress(
 # No service is started by its name: a keyring that has gone stays gone.
 CONFIGURATION = """<busconfig>
 <type>session</type>
-<listen>unix:path={socket}</listen>
+<listen>{listen}</listen>
 <auth>EXTERNAL</auth>
 <policy context="default">
+<allow user="*"/>
 <allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/>
 </policy>
 </busconfig>
@@ -43,15 +44,20 @@ CONFIGURATION = """<busconfig>
 
 
 class Bus:
-    """A session bus of one's own."""
+    """A session bus of one's own, or of the user `uid`, who lets everybody in."""
 
-    def __init__(self, folder: Path) -> None:
-        socket, configuration = folder / "session-bus", folder / "bus.conf"
-        configuration.write_text(CONFIGURATION.format(socket=socket))
-        self.address = f"unix:path={socket}"
+    def __init__(
+        self, folder: Path, *, uid: int | None = None, name: str = "session-bus", form: str = "path"
+    ) -> None:
+        """`form` is that of its address: `path`, or `abstract` for a socket without a file."""
+        configuration = folder / f"{name}.conf"
+        self.uid = uid
+        self.address = f"unix:{form}={folder}/{name}"
+        configuration.write_text(CONFIGURATION.format(listen=self.address))
         self._process = subprocess.Popen(
             ["dbus-daemon", f"--config-file={configuration}", "--nofork", "--nopidfile"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            **identity(uid),
         )  # fmt: skip
         eventually(lambda: self._answers(), what="the bus answers")
 
@@ -73,6 +79,11 @@ class Bus:
         self._process.wait(10)
 
 
+def identity(uid: int | None) -> dict[str, Any]:
+    """How to start a process as that user, None for this one."""
+    return {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
+
+
 class Ring:
     """gnome-keyring, unlocked, with a default collection below a home of its own."""
 
@@ -86,6 +97,7 @@ class Ring:
             ["gnome-keyring-daemon", "--unlock", "--components=secrets", "--foreground"],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env=self._environment | {"DBUS_SESSION_BUS_ADDRESS": self._bus.address},
+            **identity(self._bus.uid),
         )  # fmt: skip
         assert self._process.stdin is not None
         self._process.stdin.write(RING_PASSWORD.encode())

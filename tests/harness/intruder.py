@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-UID = 54_399  # a user that no system has
+UID = 1  # each system has this user, "daemon", who owns nothing here
 PYTHON = getattr(sys, "_base_executable", sys.executable)
 
 ARGUMENTS = """

@@ -159,13 +159,16 @@ async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
     """Whether one of these opens it; in a thread, since the browser comes here meanwhile."""
     import trio
 
+    from zonedrive.logon.session_bus import own_environment
+
+    environment = own_environment()
     for command in commands:
-        if await trio.to_thread.run_sync(_runs, command, address):
+        if await trio.to_thread.run_sync(_runs, command, address, environment):
             return True
     return False
 
 
-def _runs(command: Sequence[str], address: str) -> bool:
+def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) -> bool:
     """Start it; False where it could not be, or gave up at once."""
     words = list(command)
     if os.path.basename(words[0]) == "gio":  # noqa: PTH119  a word of a command line
@@ -181,6 +184,7 @@ def _runs(command: Sequence[str], address: str) -> bool:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env=environment,
         )
     except OSError:
         return False

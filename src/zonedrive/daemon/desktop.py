@@ -10,7 +10,7 @@ import trio
 from jeepney import DBusAddress, MessageType, new_method_call
 from jeepney.io.trio import open_dbus_router
 
-from zonedrive.logon.secrets import session_bus
+from zonedrive.logon.session_bus import session_bus
 
 log = logging.getLogger(__name__)
 

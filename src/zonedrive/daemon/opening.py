@@ -12,7 +12,7 @@ from jeepney import DBusAddress, MessageType, Properties, new_method_call
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
 from zonedrive.daemon.notify import Notifier
-from zonedrive.logon.secrets import session_bus
+from zonedrive.logon.session_bus import session_bus
 
 log = logging.getLogger(__name__)
 

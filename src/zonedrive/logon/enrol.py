@@ -56,6 +56,7 @@ from zonedrive.logon.secrets import (
     open_store,
 )
 from zonedrive.logon.session import Bearer
+from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.logon.wire import Requirements
 from zonedrive.paths import AccountPaths, expanded, require_file, require_room, write_private
 from zonedrive.remote.address import base_url
@@ -203,7 +204,7 @@ class Enrolment:
             self._tell(
                 f"no keyring is in use: the {bearer.kind} and the data key are kept in"
                 f" {self._paths.secrets_file}{', the password beside it' if kept else ''},"
-                " readable by you alone"
+                f" readable by you alone{f' ({FOREIGN})' if is_foreign() else ''}"
             )
         account = msgspec.structs.replace(account, keeps_password=kept)
         account.save(self._paths)

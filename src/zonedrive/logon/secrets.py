@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from zonedrive.errors import StoreError
+from zonedrive.logon.session_bus import VARIABLE, session_bus
 from zonedrive.paths import AccountPaths, quoted, write_private
 
 Kind = Literal["keyring", "credentials", "file"]
@@ -364,16 +365,6 @@ def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) 
     return MissingKeyring() if paths.keyring_mark.exists() else FileStore(paths.secrets_file)
 
 
-def session_bus() -> str | None:
-    """The address of this session's D-Bus, None where there is none."""
-    if address := os.environ.get("DBUS_SESSION_BUS_ADDRESS"):
-        return address
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and (Path(runtime) / "bus").is_socket():
-        return f"unix:path={runtime}/bus"
-    return None
-
-
 def desktop_keyring() -> Keyring | None:
     """The Secret Service of this session, None where there is no session or none answers.
 
@@ -383,7 +374,7 @@ def desktop_keyring() -> Keyring | None:
     bus = session_bus()
     if bus is None:
         return None
-    os.environ.setdefault("DBUS_SESSION_BUS_ADDRESS", bus)  # where the library looks
+    os.environ[VARIABLE] = bus  # where the library looks
     with contextlib.suppress(StoreError):
         return Call(_secret_service).result(KEYRING_SECONDS)
     return None
@@ -395,5 +386,15 @@ def _secret_service() -> Keyring:
     # Its priority is a question to the bus, which raises where nobody answers.
     if not SecretService.Keyring.priority:
         raise RuntimeError("no Secret Service")
-    backend: Keyring = SecretService.Keyring()  # type: ignore[no-untyped-call]
+
+    class OwnKeyring(SecretService.Keyring):
+        """The library's, which connects to the bus at each use."""
+
+        def get_preferred_collection(self) -> object:
+            """As the library does, on this user's bus alone."""
+            if session_bus() is None:
+                raise ConnectionRefusedError("the session bus has gone")
+            return super().get_preferred_collection()  # type: ignore[no-untyped-call]
+
+    backend: Keyring = OwnKeyring()  # type: ignore[no-untyped-call]
     return backend

@@ -11,6 +11,7 @@ from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import ConfigError, Homeless, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import Exposed, Shut
+from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.paths import config_file
 from zonedrive.remote.profiles.reading import load_profile, packaged
 from zonedrive.tree.glance import is_sealed
@@ -129,6 +130,8 @@ def key(patient: Patient) -> Finding | None:
     if patient.account is None:
         return None
     where, found = WHERE[patient.secrets.kind], patient.key
+    if patient.secrets.kind == "file" and is_foreign():
+        where += f": {FOREIGN}, as 'su' leaves it"
     if isinstance(found, Exposed):
         return None  # `logon` says so
     if isinstance(found, StoreError):

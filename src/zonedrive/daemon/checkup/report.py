@@ -26,7 +26,7 @@ from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.db import SQLITE
 from zonedrive.errors import ConfigError
 from zonedrive.fuse import mountpoint
-from zonedrive.logon.secrets import session_bus
+from zonedrive.logon.session_bus import session_bus
 
 LINES = 400  # of the log, the last ones
 LIBRARIES = ("pyfuse3", "trio", "httpx", "msgspec", "cryptography", "keyring", "click", "rich")

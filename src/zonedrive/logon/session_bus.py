@@ -1,0 +1,112 @@
+"""The D-Bus of this session, where it is this user's own.
+
+Must not know what is said on it.
+
+`su` and `sudo -E` leave the address of another user's bus in the environment, and what is said
+there (secrets, names of files) is said to that user.
+
+INVARIANT: an address is given only if the process behind it runs as this user and no other user can
+put another socket in its place.  A socket without a file (abstract) can be replaced once its owner
+has ended, so each use asks again.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from jeepney.bus import parse_addresses
+
+from zonedrive.paths import given_runtime_dir, is_irreplaceable
+
+VARIABLE: Final = "DBUS_SESSION_BUS_ADDRESS"
+CREDENTIALS: Final = struct.Struct("=iII")  # process, user, group: unix(7), SO_PEERCRED
+PLAIN: Final = re.compile(r"[^-0-9A-Za-z_/.*\\\x80-\U0010ffff]")
+FOREIGN: Final = "the session bus here is another user's"
+
+
+def session_bus() -> str | None:
+    """Return the address of this user's session bus, None where there is none."""
+    for name in _names():
+        if name.startswith("\0"):
+            if _owner(name) == os.geteuid():
+                return f"unix:abstract={_written(name[1:])}"
+        elif (path := _own_socket(name)) is not None:
+            return f"unix:path={_written(str(path))}"
+    return None
+
+
+def is_foreign() -> bool:
+    """Return True if the environment leads to the bus of another user, and to none of this one."""
+    owners = {_owner(name) for name in _names()} - {None, os.geteuid()}
+    return bool(owners) and session_bus() is None
+
+
+def own_environment() -> dict[str, str]:
+    """Return the environment for a program that is started, without another user's session."""
+    found = dict(os.environ)
+    if is_foreign():
+        del found[VARIABLE]
+    with contextlib.suppress(OSError, KeyError):
+        if Path(found["XDG_RUNTIME_DIR"]).stat().st_uid != os.geteuid():
+            del found["XDG_RUNTIME_DIR"]  # libraries look for a bus there
+    return found
+
+
+def _names() -> Iterator[str]:
+    """Sockets of this machine where the bus may be; of one without a file the name begins with NUL.
+
+    Other transports (tcp, unixexec, autolaunch) say nothing of whose bus it is.
+    """
+    runtime = given_runtime_dir()
+    given = os.environ.get(VARIABLE)
+    if not given:
+        if runtime is not None:
+            yield str(runtime / "bus")
+        return
+    try:
+        addresses = list(parse_addresses(given))
+    except ValueError:
+        return
+    for transport, fields in addresses:
+        if transport != "unix":
+            continue
+        if "path" in fields:
+            yield fields["path"]
+        elif "abstract" in fields:
+            yield f"\0{fields['abstract']}"
+        elif "runtime" in fields and runtime is not None:
+            yield str(runtime / "bus")
+
+
+def _own_socket(path: str) -> Path | None:
+    """The socket at `path`, without links in its name, if it can only be this user's."""
+    try:
+        real = Path(path).resolve()
+        found = real.stat()
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a NUL
+        return None
+    ours = stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
+    return real if ours and is_irreplaceable(real) and _owner(path) == os.geteuid() else None
+
+
+def _owner(name: str) -> int | None:
+    """The user of the process that listens there, None where none does."""
+    with socket.socket(socket.AF_UNIX) as bus:
+        bus.setblocking(False)  # a bus that takes no connections is none
+        try:
+            bus.connect(name)
+            answer = bus.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        except (OSError, ValueError):
+            return None
+    return int(CREDENTIALS.unpack(answer)[1])
+
+
+def _written(name: str) -> str:
+    """A name as it stands in an address."""
+    return PLAIN.sub(lambda found: f"%{ord(found[0]):02x}", name)

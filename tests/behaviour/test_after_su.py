@@ -1,0 +1,117 @@
+"""In a shell that `su` or `sudo -E` left in another user's session, nothing goes to that user."""
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import intruder, world
+from tests.harness.bus import Bus, Ring
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+from tests.harness.surroundings import Person
+
+PASSWORD = f"{world.PASSWORDS['alice']}\n"
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def theirs() -> Iterator[Path]:
+    """The runtime folder of the other user, who lets others in."""
+    folder = Path(tempfile.mkdtemp(prefix="zdsu"))
+    os.chown(folder, intruder.UID, intruder.UID)
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["path", "abstract"])
+def bus(theirs: Path, request: pytest.FixtureRequest) -> Iterator[Bus]:
+    """The other user's session bus."""
+    found = Bus(theirs, uid=intruder.UID, name="bus", form=request.param)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def ring(bus: Bus, theirs: Path) -> Iterator[Ring]:
+    """The other user's keyring, unlocked."""
+    environment = {"HOME": str(theirs), "PATH": os.defpath, "XDG_RUNTIME_DIR": str(theirs)}
+    found = Ring(bus, environment)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(params=["root", "ordinary"])
+def run(machine: Machine, request: pytest.FixtureRequest) -> Run:
+    """The command, as who came here from the other user's shell."""
+    return machine.run if request.param == "root" else Person(machine).run
+
+
+def logon(machine: Machine, service: Deployment) -> list[str]:
+    """The words of a logon."""
+    (machine.folder / "ca.pem").write_bytes(service.ca_file.read_bytes())
+    return [
+        "logon", service.base_url, "--username", f"alice@{world.DOMAIN}", "--password-stdin",
+        "--ca-file", str(machine.folder / "ca.pem"), "--profile", "sandbox",
+    ]  # fmt: skip
+
+
+def test_no_secret_gets_into_another_users_keyring(
+    run: Run, machine: Machine, deployment: Deployment, theirs: Path, bus: Bus, ring: Ring
+) -> None:
+    """Token, password and key are kept in a file instead, and the logon says why."""
+    machine.environment |= {
+        "DBUS_SESSION_BUS_ADDRESS": bus.address, "XDG_RUNTIME_DIR": str(theirs),
+    }  # fmt: skip
+    ended = run(*logon(machine, deployment), "--save-password", text=PASSWORD)
+    assert ended.returncode == 0, ended.stderr
+    assert ring.names() == set()
+    assert "the session bus here is another user's" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    for name in ("secrets.json", "password.json"):
+        assert stat.S_IMODE((machine.state / name).stat().st_mode) == 0o600
+    checked = run("doctor").stdout
+    assert "XDG_RUNTIME_DIR is no folder of yours" in checked
+    assert "the session bus here is another user's" in checked
+
+
+def test_a_bus_of_ones_own_is_used(machine: Machine, deployment: Deployment) -> None:
+    """The same, in a session of one's own: whichever form its address has."""
+    folder = machine.folders["RUNTIME_DIR"]
+    for form in ("path", "abstract"):
+        own = Bus(folder, name="bus", form=form)
+        mine = Ring(own, machine.environment)
+        try:
+            machine.environment["DBUS_SESSION_BUS_ADDRESS"] = f"tcp:host=127.0.0.1;{own.address}"
+            machine.log_on(deployment, profile="sandbox")
+            assert mine.names() == {"default/bearer"}
+            machine.done("logoff")
+        finally:
+            mine.stop()
+            own.close()
+
+
+def test_nothing_is_written_where_another_user_rules(
+    run: Run, machine: Machine, deployment: Deployment, theirs: Path
+) -> None:
+    """Folders that the other shell's variables name: one line, and nothing of this user's there."""
+    for name in ("CONFIG_HOME", "STATE_HOME", "CACHE_HOME"):
+        folder = theirs / name
+        folder.mkdir()
+        folder.chmod(0o777)
+        os.chown(folder, intruder.UID, intruder.UID)
+        before = machine.environment[f"XDG_{name}"]
+        machine.environment[f"XDG_{name}"] = str(folder)
+        ended = run(*logon(machine, deployment), text=PASSWORD)
+        assert ended.returncode == 1
+        assert f"{folder} belongs to another user" in ended.stderr
+        assert f"XDG_{name}" in ended.stderr
+        assert ended.stderr.count("\n") == 1
+        assert list(folder.iterdir()) == []
+        machine.environment[f"XDG_{name}"] = before

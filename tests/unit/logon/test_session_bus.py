@@ -1,0 +1,114 @@
+"""Whose the session bus is: the address of one's own, and nothing else."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import short_folder
+from zonedrive.daemon.desktop import Desktop
+from zonedrive.daemon.opening import is_open
+from zonedrive.logon.secrets import desktop_keyring
+from zonedrive.logon.session_bus import is_foreign, own_environment, session_bus
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime folder of one's own in which something listens on `bus` and `a b#%`, and on an
+    abstract socket of the folder's name."""
+    with short_folder() as found, socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0{found}/none")
+        abstract.listen()
+        sockets = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+        for each, name in zip(sockets, ("bus", "a b#%"), strict=True):
+            each.bind(str(found / name))
+            each.listen()
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(found))
+        monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+        yield found
+        for each in sockets:
+            each.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (None, "unix:path={}/bus"),
+        ("", "unix:path={}/bus"),
+        ("unix:path={}/bus", "unix:path={}/bus"),
+        ("unix:path={}/bus,guid=4711", "unix:path={}/bus"),
+        ("unix:runtime=yes", "unix:path={}/bus"),
+        ("unix:path={}/a%20b%23%25", "unix:path={}/a%20b%23%25"),
+        ("unix:abstract={}/none", "unix:abstract={}/none"),
+        ("tcp:host=127.0.0.1,port=1;unix:path={}/gone;unix:path={}/bus", "unix:path={}/bus"),
+        ("unix:path={}/link", "unix:path={}/bus"),
+        ("unix:path={}/circle", None),
+        ("unix:path={}/gone", None),
+        ("unix:path={}/file", None),
+        ("unix:path={}", None),
+        ("unix:path=a%00b", None),
+        ("unix:dir={}", None),
+        ("unix:tmpdir={}", None),
+        ("unix:abstract={}/nobody", None),
+        ("tcp:host=127.0.0.1,port=1", None),
+        ("nonce-tcp:host=127.0.0.1,port=1,noncefile={}/bus", None),
+        ("unixexec:path={}/bus", None),
+        ("autolaunch:", None),
+        ("launchd:env=X", None),
+        ("nonsense", None),
+        (";", None),
+    ],
+)
+def test_which_bus_is_ones_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: str | None, found: str | None
+) -> None:
+    """Each form of an address; what says nothing of whose it is counts for nothing."""
+    (folder / "link").symlink_to("bus")
+    (folder / "circle").symlink_to("circle")
+    (folder / "file").touch()
+    if given is not None:
+        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", given.replace("{}", str(folder)))
+    assert session_bus() == (None if found is None else found.replace("{}", str(folder)))
+    assert not is_foreign()
+
+
+@pytest.mark.parametrize("form", ["path={}/bus", "abstract={}/none", "runtime=yes"])
+async def test_another_users_bus_is_told_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Not by the keyring, a notification or a look at the keyring, nor by a browser."""
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:{form}".replace("{}", str(folder)))
+    os.chown(folder / "bus", NOBODY, NOBODY)
+    os.chown(folder, NOBODY, NOBODY)
+    folder.chmod(0o755)
+    if form.startswith("abstract"):
+        monkeypatch.setattr("os.geteuid", lambda: 4711)  # of a process, not of a file
+    assert session_bus() is None
+    assert desktop_keyring() is None
+    assert not is_open()
+    assert not await Desktop().show("one", "two")
+    assert "XDG_RUNTIME_DIR" not in own_environment()
+    if form.startswith("abstract"):
+        assert is_foreign()
+        assert "DBUS_SESSION_BUS_ADDRESS" not in own_environment()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+def test_a_name_that_others_can_give_away(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    """A folder that others can write to is none of ours; one with the sticky bit keeps names."""
+    folder.chmod(mode)
+    assert session_bus() is None  # XDG_RUNTIME_DIR is not ours alone
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={folder}/bus")
+    assert (session_bus() is not None) is (mode == 0o1777)
+
+
+def test_an_own_session_is_handed_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser gets what it would get without zonedrive."""
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "autolaunch:")
+    assert own_environment() == dict(os.environ)

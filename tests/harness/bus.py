@@ -158,7 +158,9 @@ class Owner:
                 except ConnectionError:
                     return  # the bus has gone
                 if message.header.message_type is MessageType.method_call:
-                    self._send(self._answer(message, message.header.fields[3]))
+                    answer = self._answer(message, message.header.fields[3])
+                    if answer is not None:
+                        self._send(answer)
 
     def _send(self, message: Any) -> None:
         with self._sending:
@@ -201,9 +203,13 @@ class Logind(Owner):
         "/org/freedesktop/login1", bus_name=NAME, interface="org.freedesktop.login1.Manager"
     )
 
-    def __init__(self, bus: Bus, denied: str = "") -> None:
-        """`denied` is a mode that the rules of this machine give to nobody."""
+    def __init__(self, bus: Bus, denied: str = "", silent: int = 0) -> None:
+        """`denied` is a mode that the rules of this machine give to nobody.
+
+        The first `silent` requests for a lock get no reply.
+        """
         self.denied = denied
+        self.silent = silent
         self.taken: list[tuple[str, str, str]] = []  # every one: what, mode, why
         self._pipes: list[tuple[int, tuple[str, str, str]]] = []
         super().__init__(bus)
@@ -228,6 +234,9 @@ class Logind(Owner):
         what, _, why, mode = message.body
         if method != "Inhibit" or mode == self.denied:
             return new_error(message, "org.freedesktop.DBus.Error.AccessDenied")
+        if self.silent:
+            self.silent -= 1
+            return None
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         self.taken.append((what, mode, why))
         self._pipes.append((ours, (what, mode, why)))

@@ -130,12 +130,13 @@ class Inhibitor:
                 nursery.cancel_scope.cancel()
 
     async def _asked(self, address: str, call: Message) -> Message | None:
-        """The answer, None where there is none; waited for also at the end: a lock may be in it."""
+        """Return the reply of logind, None if there is none in time.
+
+        The end of the mount waits for it, because a lock may be in it.
+        """
         with trio.move_on_after(SECONDS, shield=True):
             async with open_dbus_router(address, enable_fds=True) as bus:
-                reply = await bus.send_and_get_reply(call)
-                if reply.header.message_type is MessageType.method_return:
-                    return reply
+                return await bus.send_and_get_reply(call)
         return None
 
     # ---- what logind says ----
@@ -164,7 +165,9 @@ class Inhibitor:
         """Seconds."""
         question = Properties(MANAGER).get("InhibitDelayMaxUSec")
         reply = await self._asked(address, question)
-        return SHUTDOWN_SECONDS if reply is None else float(reply.body[0][1]) / 1e6
+        if reply is None or not _is_granted(reply):
+            return SHUTDOWN_SECONDS
+        return float(reply.body[0][1]) / 1e6
 
     # ---- what is asked of it ----
 
@@ -179,7 +182,7 @@ class Inhibitor:
             await trio.sleep(CALM_SECONDS)
 
     async def _adjust(self, address: str) -> bool:
-        """Take and give back; whether a lock still has former words."""
+        """Take and give back locks; return True if one is missing or has former words."""
         if self._ending:  # all is given back when what can be sent is
             return False
         work = self._report.work()
@@ -188,7 +191,8 @@ class Inhibitor:
             self._locks.pop(mode).release()
         for mode in wanted:
             await self._take(address, mode, why)
-        return any(held.why != why for held in self._locks.values())
+        due = wanted - self._refused
+        return any(mode not in self._locks or self._locks[mode].why != why for mode in due)
 
     def _wanted(self, work: dict[str, int]) -> set[Mode]:
         if not work["files"]:
@@ -210,6 +214,8 @@ class Inhibitor:
         call = new_method_call(MANAGER, "Inhibit", "ssss", ("shutdown", "zonedrive", why, mode))
         reply = await self._asked(address, call)
         if reply is None:
+            return  # logind was too slow: the next round asks again
+        if not _is_granted(reply):
             self._refused.add(mode)  # by the administrator's rules
             return
         self._locks[mode] = Held(reply.body[0].to_raw_fd(), why)
@@ -228,6 +234,11 @@ def system_bus() -> str | None:
         return address
     path = Path("/run/dbus/system_bus_socket")
     return f"unix:path={path}" if path.is_socket() else None
+
+
+def _is_granted(reply: Message) -> bool:
+    """Return True unless the reply is an error."""
+    return reply.header.message_type is MessageType.method_return
 
 
 def _why(work: dict[str, int]) -> str:

@@ -181,6 +181,23 @@ async def test_a_lock_that_the_administrator_forbids_is_not_asked_for_again(bus:
         logind.close()
 
 
+async def test_a_logind_that_is_too_slow_once_is_asked_again(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No reply in time is not a refusal."""
+    monkeypatch.setattr(inhibitor, "SECONDS", 0.2)
+    monkeypatch.setattr(inhibitor, "RETRY_SECONDS", 0.01)
+    logind = Logind(bus, silent=1)
+    try:
+        async with watching() as watched:
+            watched.outbox.become(files=1, bytes=1)
+            await until(lambda: logind.silent == 0)
+            monkeypatch.setattr(inhibitor, "SECONDS", 30.0)
+            await until(lambda: set(watched.inhibitor._locks) == {"delay", "block"})
+    finally:
+        logind.close()
+
+
 async def test_after_a_sleep_connections_are_looked_at(logind: Logind) -> None:
     """After a long one those in use are taken for dead; a short nap leaves them."""
     async with watching() as watched:
@@ -217,6 +234,7 @@ async def test_a_bus_that_comes_later_is_found(
             bus = Bus(tmp_path)
             logind = Logind(bus)
             await until(partial(holds, logind, 2))
+            await until(lambda: len(watched.inhibitor._locks) == 2)  # both replies have been read
             bus.close()
             await until(partial(holds, logind, 0))
             logind.close()

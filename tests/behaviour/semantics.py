@@ -39,6 +39,12 @@ def table(title: str) -> Iterator[list[str]]:
         yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
+def expected(cell: str, *, root: bool) -> str:
+    """What a cell says, `ok` or an errno, where it says something else for root."""
+    ordinary, _, other = cell.partition(", for root ")
+    return other if root and other else ordinary
+
+
 def rows() -> list[Row]:
     """The table of operations."""
     return [Row(*cells) for cells in table("Operations")]
@@ -203,6 +209,18 @@ OPERATIONS: Mapping[str, Operation] = {
     ).write_bytes(b"new\n"),
 }
 """By the first cell of the row that describes it."""
+
+
+def perform(operation: str, folder: Path) -> str:
+    """The outcome of the operation of a row."""
+    return outcome(OPERATIONS[operation], folder)
+
+
+def let_go() -> None:
+    """The programs that were still at work end."""
+    while LEFT_OPEN:
+        with contextlib.suppress(OSError):
+            os.close(LEFT_OPEN.pop())
 
 
 def seen_here(folder: Path) -> dict[str, object]:

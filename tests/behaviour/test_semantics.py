@@ -1,26 +1,29 @@
 """The page of promises says what really happens."""
 
-import contextlib
 import os
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.behaviour import semantics
 from tests.behaviour.semantics import (
     AWAY,
     OPERATIONS,
     WAITING,
     difference,
+    expected,
+    let_go,
     outcome,
+    perform,
     rows,
     seen_here,
     seen_there,
     table,
 )
+from tests.conftest import short_folder
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
+from tests.harness.ordinary import OrdinaryMachine, Worker, working
 from tests.harness.waiting import eventually
 from zonedrive.config import LOCAL_ONLY
 
@@ -39,6 +42,26 @@ def test_every_row_is_executed() -> None:
 )
 def test_operations(mounted: Mounted, profile: str) -> None:
     """Each operation ends as its row says, outlives a kill, and the service gets just that."""
+    require_the_page(mounted, profile, Worker(None))
+
+
+@pytest.mark.parametrize("profile", ["published", "sandbox"])
+def test_operations_of_an_ordinary_user(deployment: Deployment, zone: str, profile: str) -> None:
+    """The same for who is not root, whom the kernel refuses what the permission bits forbid."""
+    with short_folder() as folder, working("tests.behaviour.semantics") as worker:
+        machine = OrdinaryMachine(folder)
+        machine.log_on(deployment, profile=profile)
+        mounted = Mounted(machine, deployment, zone, ["settle=60"])
+        try:
+            mounted.mount()
+            require_the_page(mounted, profile, worker)
+        finally:
+            mounted.tear_down()
+        assert not mounted.complaints()
+
+
+def require_the_page(mounted: Mounted, profile: str, worker: Worker) -> None:
+    """Perform every row."""
     every = {f"row {number}": row for number, row in enumerate(rows())}
     for name in every:
         mounted.zone.make_folder(name)
@@ -46,29 +69,32 @@ def test_operations(mounted: Mounted, profile: str) -> None:
         mounted.zone.write(f"{name}/b.txt", b"another\n")
         mounted.zone.make_folder(f"{name}/sub")
     mounted.restart()
-    first = {name: seen_here(mounted.root / name) for name in every}
+
+    def seen() -> dict[str, dict[str, object]]:
+        return {name: worker.do(seen_here, mounted.root / name) for name in every}
+
+    first = seen()
     remote = {name: seen_there(mounted.zone, name) for name in every}
     ended = {
-        name: outcome(OPERATIONS[row.operation], mounted.root / name) for name, row in every.items()
+        name: worker.do(perform, row.operation, mounted.root / name) for name, row in every.items()
     }
-    second = {name: seen_here(mounted.root / name) for name in every}
+    second = seen()
     mounted.kill()
-    while semantics.LEFT_OPEN:
-        with contextlib.suppress(OSError):
-            os.close(semantics.LEFT_OPEN.pop())
+    worker.do(let_go)
     mounted.mount()
-    third = {name: seen_here(mounted.root / name) for name in every}
+    third = seen()
     mounted.sync(seconds=60)
     wrong = []
     for name, row in every.items():
-        expected = row.published if profile == "published" else row.full
-        refused = expected != "ok"
+        cell = row.published if profile == "published" else row.full
+        wanted = expected(cell, root=worker.is_root)
+        refused = wanted != "ok"
         survives = "-" if second[name] == first[name] else "no"
         if survives == "no" and third[name] == second[name]:
             survives = "yes"
         told = difference(remote[name], seen_there(mounted.zone, name))
         found = (ended[name], survives, told)
-        if found != (expected, "-" if refused else row.survives, "-" if refused else row.service):
+        if found != (wanted, "-" if refused else row.survives, "-" if refused else row.service):
             wrong.append(f"{row.operation}: {found}, the page says {row}")
     assert not wrong, "\n".join(wrong)
 

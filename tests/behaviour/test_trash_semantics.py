@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.behaviour.semantics import descriptor, outcome, table
+from tests.behaviour.semantics import descriptor, expected, outcome, table
+from tests.conftest import short_folder
+from tests.harness.deployment import Deployment
 from tests.harness.machine import Mounted
+from tests.harness.ordinary import OrdinaryMachine, Worker, working
 from tests.posix.calls import NOREPLACE, renameat2
 
 
@@ -59,6 +62,15 @@ ROWS: Mapping[str, Callable[[Desk], object]] = {
 """What each row does."""
 
 
+def perform_all(root: Path) -> dict[str, str]:
+    """How each row ends."""
+    desk = Desk(root)
+    return {
+        name: outcome(lambda root, do=do: do(desk), root)  # type: ignore[misc]
+        for name, do in ROWS.items()
+    }
+
+
 @pytest.mark.parametrize(
     "profile",
     [
@@ -68,14 +80,32 @@ ROWS: Mapping[str, Callable[[Desk], object]] = {
 )
 def test_the_page_says_what_happens(mounted: Mounted, profile: str) -> None:
     """Each row of the page of promises is true; what is emptied here the service still has."""
-    desk = Desk(mounted.root)
-    ended = {
-        name: outcome(lambda root, do=do: do(desk), mounted.root)  # type: ignore[misc]
-        for name, do in ROWS.items()
-    }
+    require_the_page(mounted, profile, Worker(None))
+
+
+@pytest.mark.parametrize("profile", ["published", "sandbox"])
+def test_the_page_is_true_for_ordinary_users(
+    deployment: Deployment, zone: str, profile: str
+) -> None:
+    """The same for who is not root."""
+    with short_folder() as folder, working(__name__) as worker:
+        machine = OrdinaryMachine(folder)
+        machine.log_on(deployment, profile=profile)
+        mounted = Mounted(machine, deployment, zone, ["settle=0.2"])
+        try:
+            mounted.mount()
+            require_the_page(mounted, profile, worker)
+        finally:
+            mounted.tear_down()
+        assert not mounted.complaints()
+
+
+def require_the_page(mounted: Mounted, profile: str, worker: Worker) -> None:
+    """Perform every row."""
+    ended = worker.do(perform_all, mounted.root)
     said = list(table("The trash of desktops"))
     column = 2 if profile == "published" else 3
-    assert ended == {cells[0]: cells[column] for cells in said}
+    assert ended == {cells[0]: expected(cells[column], root=worker.is_root) for cells in said}
     assert list(ended) == [cells[0] for cells in said]
     if profile == "sandbox":
         mounted.sync()

@@ -204,6 +204,11 @@ class AccountPaths:
         return self.state / "daemon.log"
 
     @property
+    def run_record(self) -> Path:
+        """There from the moment a daemon serves until it has ended in order."""
+        return self.state / "daemon.run"
+
+    @property
     def lock(self) -> Path:
         """Held by the account's daemon as long as it lives."""
         return self.state / "daemon.lock"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness import world
-from tests.harness.deployment import Deployment
+from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine, Mounted
 from tests.harness.meddler import Answer, Meddler
 from tests.harness.surroundings import NAMELESS, WITHOUT_DEVICE, Person, stand_in
@@ -45,12 +45,29 @@ def test_an_ordinary_user_is_in_order(person: Person) -> None:
 
 
 def test_no_device(person: Person) -> None:
-    """Without /dev/fuse, or with one that is not open to users."""
+    """Without /dev/fuse, with one that is not open to users, or with something else there."""
     found = bad(person, lacking=WITHOUT_DEVICE)
     assert set(found) == {"fuse device"}
     assert "no /dev/fuse; run 'modprobe fuse' as root" in found["fuse device"]
     found = bad(person, lacking=WITHOUT_DEVICE + "touch /dev/fuse; chmod 600 /dev/fuse")
     assert "not open to you; run 'chmod 666 /dev/fuse'" in found["fuse device"]
+    for other in ("chmod 666 /dev/fuse", "mount --bind /dev/null /dev/fuse"):
+        found = bad(person, lacking=f"{WITHOUT_DEVICE}touch /dev/fuse; {other}")
+        assert "something else than the kernel's device" in found["fuse device"]
+    nodev = "mount --bind /dev/fuse dev2; mount -o remount,bind,nodev dev2; mount --move dev2"
+    found = bad(person, lacking=f"touch dev2; {nodev} /dev/fuse")
+    assert "not open to you" in found["fuse device"]
+
+
+def test_a_container_that_may_not_mount(person: Person) -> None:
+    """The device is there and opens, and the mount would be refused: for users and for root."""
+    fewer = ("--bounding-set=-sys_admin",)
+    assert "--cap-add SYS_ADMIN" in bad(person, how=fewer)["fusermount3"]
+    ended = subprocess.run(
+        ["setpriv", *fewer, COMMAND, "doctor"], env=person.machine.environment,
+        capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert "BAD  fusermount3: may not mount" in ended.stdout
 
 
 def test_no_helper(person: Person) -> None:

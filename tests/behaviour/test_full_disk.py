@@ -13,6 +13,31 @@ from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
 MIB = 1 << 20
+PAGE = 4096
+
+
+class Filler:
+    """A file that takes all room of a disk but some pages."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "filler"
+
+    def leave(self, pages: int) -> None:
+        """Let so many pages be free."""
+        while True:  # until nobody has taken some of the room in between
+            self.go()
+            found = os.statvfs(self._path.parent)
+            try:
+                with self._path.open("wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, max(1, found.f_bavail - pages) * PAGE)
+                return
+            except OSError as wrong:
+                if wrong.errno != errno.ENOSPC:
+                    raise
+
+    def go(self) -> None:
+        """Give all room back."""
+        self._path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -127,6 +152,32 @@ def test_what_was_made_safe_before_the_disk_was_full_stays_and_is_sent(tiny: Mou
     assert path.read_bytes() == b"safe\n" * 50_000
     tiny.sync()
     assert tiny.zone.read("log.txt") == b"safe\n" * 50_000
+
+
+def test_a_full_disk_is_unmounted(tiny: Mounted) -> None:
+    """Also with files that wait, one that is being written, and no room for a record: in order, in
+    one line that says what waits, and nothing confirmed is lost."""
+    tiny.allow("No space|could not be|not kept|cannot be|disk is full|full")
+    disk = tiny.machine.folders["STATE_HOME"]
+    with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
+        for number in range(5):
+            (tiny.root / f"{number}.txt").write_bytes(b"%d" % number * 20_000)
+        (tiny.root / "0.txt").rename(tiny.root / "renamed.txt")
+        eventually(lambda: any(each["error"] for each in tiny.status()["uploads"]), 20)
+        filler = Filler(disk)
+        filler.leave(0)
+        said = tiny.machine.run("unmount", tiny.path, "--timeout", "2")
+        assert (said.returncode, said.stdout) == (0, ""), said
+        assert "unforeseen" not in said.stderr
+        assert "not on the service yet; kept here" in said.stderr
+        assert not tiny.is_mounted()
+        assert "died" not in tiny.machine.run("status").stdout
+        filler.go()
+    tiny.mount()
+    tiny.sync()
+    for number in range(5):
+        name = f"{number}.txt" if number else "renamed.txt"
+        assert tiny.zone.read(name) == b"%d" % number * 20_000
 
 
 def test_a_full_cache_disk_slows_reading_but_does_not_stop_it(mounted: Mounted) -> None:

@@ -21,6 +21,7 @@ def box_of(state: Path) -> Box:
 def make_fourth(state: Path) -> None:
     """Turn the database into one of the fourth schema."""
     with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
+        database.execute("DROP TRIGGER conflicts_end")
         database.execute("ALTER TABLE conflicts DROP COLUMN told")
         database.execute("PRAGMA user_version = 4")
 

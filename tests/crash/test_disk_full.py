@@ -4,43 +4,17 @@ import contextlib
 import errno
 import os
 from collections import Counter
-from pathlib import Path
 
-from tests.behaviour.test_full_disk import small_disk
+from tests.behaviour.test_full_disk import PAGE, Filler, small_disk
 from tests.crash.desk import Desk
 from tests.crash.ledger import File
 from tests.crash.mounts import Mortal
 from zonedrive.content.spool import RESERVE_PART
 
-PAGE = 4096
 DISK = 6 << 20
 KEPT = DISK // RESERVE_PART // PAGE  # pages that are kept for records: content is refused sooner
 # Pages that are left free: from none to enough for all records, and for all content beside them.
 ROOM = (*range(0, 72, 2), *range(KEPT - 2, KEPT + 40))
-
-
-class Filler:
-    """A file that takes all room of a disk but some pages."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "filler"
-
-    def leave(self, pages: int) -> None:
-        """Let so many pages be free."""
-        while True:  # until nobody has taken some of the room in between
-            self.go()
-            found = os.statvfs(self._path.parent)
-            try:
-                with self._path.open("wb") as file:
-                    os.posix_fallocate(file.fileno(), 0, max(1, found.f_bavail - pages) * PAGE)
-                return
-            except OSError as wrong:
-                if wrong.errno != errno.ENOSPC:
-                    raise
-
-    def go(self) -> None:
-        """Give all room back."""
-        self._path.unlink(missing_ok=True)
 
 
 class Careful:

@@ -29,6 +29,7 @@ GROUND = frozenset(
         "turns",
         "document",
         "encoding",
+        "supervisor",
     }
 )
 
@@ -74,6 +75,7 @@ STORES = frozenset(
         "tree.store",
         "tree.pins",
         "tree.glance",
+        "tree.orphans",
         "tree.renewal",
         "outbox.journal",
         "outbox.conflicts",

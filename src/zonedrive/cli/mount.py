@@ -15,7 +15,7 @@ from zonedrive.cli import control, refusals, sending
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.cli.show import Progress, say
 from zonedrive.config import profile_at
-from zonedrive.daemon import process, ready
+from zonedrive.daemon import last_run, process, ready
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint, options
@@ -168,6 +168,7 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         raise MountError(f"{path} is not a mount of zonedrive")
     if paths is None:
         _without_daemon(path, now)
+        _forget_death(path)
         return
     request = {"command": "unmount", "timeout": 0 if now else timeout, "now": now}
     patience = NOW_SECONDS if now else SILENT_SECONDS
@@ -177,24 +178,35 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
             for last in control.stream(paths, request, timeout=patience):
                 progress.show(_waiting(last))
     except MountEnded:  # somebody else was quicker; it may still be closing
-        process.wait_end(paths.lock, CLOSING_SECONDS)
+        if not process.wait_end(paths.lock, CLOSING_SECONDS):
+            raise
     except control.Slow as busy:
         _detach(path)
         say(f"{path} is detached; {busy.message}: it is still closing", err=True)
     except control.Silent as hung:
         _detach(path)
         process.end(paths.lock, HUNG_SECONDS)
+        last_run.clear(paths)
         say(f"{path} is unmounted; {hung.message}, and was ended: what was saved is kept", err=True)
     except control.Deaf:
         if not now:
             raise
         _detach(path)
         process.end(paths.lock, CLOSING_SECONDS)
+        last_run.clear(paths)
     if users := last.get("users"):
         say(f"{path} was still used by {', '.join(users)}", err=True)
     sending.tell_taken_back(last)
     if last.get("left", {}).get("files"):
         say(_left(last["left"]), err=True)
+
+
+def _forget_death(path: Path) -> None:
+    """The person knows by now that the daemon of that mount has died."""
+    for paths in control.accounts():
+        died = last_run.death(paths)
+        if died is not None and died.mountpoint == path:
+            last_run.clear(paths)
 
 
 def _detach(path: Path) -> None:

@@ -5,10 +5,12 @@ Must not know how that was found out, nor whether it is drawn over.
 INVARIANT: the first line answers whether all that was written is on the service.
 """
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from zonedrive.amounts import saved, unsent, verb
 from zonedrive.cli.show import NARROW, amount, count, grid, width, words
+from zonedrive.daemon import last_run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,6 +34,7 @@ def picture(found: dict[str, Any], *, part: bool, rows: int) -> list["Renderable
     shown: list[RenderableType] = [words(verdict(found, part=part), "bold")]
     place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
     shown.append(words(f"{found['account']}: {place}, {found['state']}"))
+    shown += [words(text, "bold red") for text in _broken(found)]
     shown += [words(text, "yellow") for text in _trouble(found, waiting)]
     shown += [words(text, "yellow") for text in _named(found, waiting)]
     outbox, cache, tree = found["outbox"], found["cache"], found["tree"]
@@ -50,6 +53,18 @@ def picture(found: dict[str, Any], *, part: bool, rows: int) -> list["Renderable
     if found.get("notice"):
         shown.append(words(found["notice"], "yellow"))
     return shown + _uploads(found, waiting, rows)
+
+
+def _broken(found: dict[str, Any]) -> list[str]:
+    """The death of the daemon, and its background tasks that fail."""
+    said = []
+    if died := found.get("died"):
+        mount = _command(f"mount {shlex.quote(died['mountpoint'])}", found)
+        said += [last_run.line_of(died), f"run: {mount}"]
+    for each in found.get("failing", []):
+        again = "" if each["times"] == 1 else f" {each['times']} times"
+        said.append(f"failing, and tried again by itself: {each['task']}{again} ({each['error']})")
+    return said
 
 
 def verdict(found: dict[str, Any], *, part: bool) -> str:
@@ -92,7 +107,7 @@ def _waiting(found: dict[str, Any]) -> int:
 def _trouble(found: dict[str, Any], waiting: int) -> list[str]:
     """Why nothing is sent, and what to do."""
     if not found["pid"]:
-        if not waiting:
+        if not waiting or "died" in found:  # which says the same
             return []
         return ["nothing is sent while it is not mounted; run: " + _command("mount DIR", found)]
     meaning = NOT_SENDING.get(found["state"])

@@ -37,6 +37,9 @@ SHOWN = 10
 WATCHED = 100
 """… and at most so many to those who watch, as far as the terminal goes."""
 
+MOUNTED = ("reason", "remedy", "failing", "died")
+"""What is said of a mount only while it is there."""
+
 LINES_ABOVE = 14
 """Of a picture, without its uploads."""
 
@@ -147,10 +150,13 @@ class Look:
 
     def _left(self, former: dict[str, Any]) -> dict[str, Any]:
         """What is known of a mount that has ended, and how much it left."""
+        from zonedrive.daemon import last_run
         from zonedrive.daemon.backlog import at_rest
 
         gone = {"mountpoint": None, "pid": None, "state": "offline"}
-        known = {name: former[name] for name in former if name not in ("reason", "remedy")}
+        death = last_run.death(self._paths)
+        died = {} if death is None else {"died": death.json()}
+        known = {name: former[name] for name in former if name not in MOUNTED}
         outbox, uploads = dict(former["outbox"]), [_resting(one) for one in former["uploads"]]
         outbox["pending"], outbox["uploading"] = outbox["pending"] + outbox["uploading"], 0
         with contextlib.suppress(ZonedriveError, OSError):
@@ -161,7 +167,7 @@ class Look:
                 if "files" in outbox:
                     outbox["files"] = rest.files - rest.changes
                 uploads = uploads[: rest.files]
-        return {**known, **gone, "outbox": outbox, "uploads": uploads}
+        return {**known, **gone, "outbox": outbox, "uploads": uploads, **died}
 
 
 def _detached(found: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ fail that the source can serve.
 
 import contextlib
 import errno
-import logging
 import os
 from collections.abc import Callable, Container
 from pathlib import Path
@@ -28,8 +27,7 @@ from zonedrive.content.room import remove
 from zonedrive.content.shelf import Shelf
 from zonedrive.content.source import Source
 from zonedrive.errors import StoreError, ZonedriveError
-
-log = logging.getLogger(__name__)
+from zonedrive.supervisor import Supervisor, Task
 
 _PIECE = 1 << 20
 EXPECT_S = 5.0
@@ -48,6 +46,7 @@ class Cache:
         identity: str = "",
         connections: int = 8,
         stall: float = 10.0,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """Use `directory`, sealed under `key` where there is one, for at most `limit` bytes.
 
@@ -56,12 +55,13 @@ class Cache:
         brings nothing for `stall` seconds is given up.
         """
         self._key = key
-        self._engine = Engine(connections, stall)
+        self._engine = Engine(connections, stall, supervisor)
+        self._keep, self._job = self._engine.supervisor.keep, self._engine.supervisor.job
         self._active: dict[tuple[int, str], tuple[Entry, Fetcher]] = {}
         self._closing = trio.Event()
         self._prepared = -EXPECT_S
         self._tending = False
-        self._shelf = Shelf(directory, key, limit, identity)
+        self._shelf = Shelf(directory, key, limit, identity, self._engine.supervisor)
 
     # -- what there is
 
@@ -125,9 +125,7 @@ class Cache:
         entry, fetcher = active
         fetcher.source = source
         entry.users += 1
-        reader = Reader(entry, fetcher, lambda _reader: self._close(entry, fetcher))
-        reader.background = self._in_background
-        return reader
+        return Reader(entry, fetcher, lambda _reader: self._close(entry, fetcher))
 
     async def complete(self, ino: int, revision: str, size: int, source: Source) -> None:
         """Fetch everything that is missing.
@@ -141,12 +139,6 @@ class Cache:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             reader.close()
-
-    def prefetch(self, ino: int, revision: str, size: int, source: Source) -> None:
-        """Fetch everything in the background; what goes wrong shows at the next read."""
-        if not self.is_complete(ino, revision):
-            reader = self.open(ino, revision, size, source)
-            self._in_background(reader, close=True)
 
     async def export(
         self, ino: int, revision: str, size: int, source: Source, path: Path
@@ -190,15 +182,11 @@ class Cache:
         free = engine.limiter.available_tokens > 1
         if engine.nursery is not None and free and now >= self._prepared + EXPECT_S:
             self._prepared = now
-            engine.nursery.start_soon(self._prepare, prepare)
+            engine.nursery.start_soon(self._job, Task.READY_CONNECTION, self._prepare, prepare)
 
     async def _prepare(self, prepare: Callable[[], None]) -> None:
-        try:
-            await trio.to_thread.run_sync(
-                prepare, limiter=self._engine.limiter, abandon_on_cancel=True
-            )
-        except Exception as wrong:
-            log.debug("nothing was prepared (%s)", wrong)
+        limiter = self._engine.limiter
+        await trio.to_thread.run_sync(prepare, limiter=limiter, abandon_on_cancel=True)
 
     # -- changing
 
@@ -211,6 +199,10 @@ class Cache:
         """
         self.drop(ino)
         await self._shelf.take(path, ino, revision, size, taken)
+
+    def inos(self) -> list[int]:
+        """Every inode of which there is content on the disk."""
+        return self._shelf.index.inos()
 
     def drop(self, ino: int) -> None:
         """Forget all content of an inode; who has it open can read on."""
@@ -255,7 +247,7 @@ class Cache:
         self._shelf.note(entry)
         if entry.streaming and not self._tending and self._engine.nursery is not None:
             self._tending = True
-            self._engine.nursery.start_soon(self._tend)
+            self._engine.nursery.start_soon(self._keep, Task.IDLE_MEMORY, self._tend)
 
     async def _tend(self) -> None:
         """Give memory back, as long as contents are in memory because they cannot be kept."""
@@ -289,21 +281,3 @@ class Cache:
         for entry, _ in list(self._active.values()):
             if entry.ino == ino:
                 self._doom(entry)
-
-    def _in_background(self, reader: Reader, *, close: bool = False) -> None:
-        if self._engine.nursery is not None:
-            self._engine.nursery.start_soon(self._fill, reader, close)
-        elif close:
-            reader.close()
-
-    async def _fill(self, reader: Reader, close: bool) -> None:
-        with reader.scope:
-            try:
-                await reader.fill()
-            except (ZonedriveError, OSError) as wrong:
-                log.debug("reading ahead ended (%s)", wrong)
-            except Exception:
-                log.exception("reading ahead ended in an unforeseen way")
-            finally:
-                if close:
-                    reader.close()

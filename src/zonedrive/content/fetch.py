@@ -25,6 +25,7 @@ from zonedrive.errors import (
     TimedOut,
     ZonedriveError,
 )
+from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +77,11 @@ class _Pace:
 class Engine:
     """What the fetchers of a cache share: the nursery, the threads' number, the deadlines."""
 
-    def __init__(self, connections: int, stall: float) -> None:
+    def __init__(
+        self, connections: int, stall: float, supervisor: Supervisor | None = None
+    ) -> None:
         """At most `connections` threads; `stall` in seconds."""
+        self.supervisor = supervisor or Supervisor()
         self.limiter = trio.CapacityLimiter(connections)
         self.stall = stall
         self.nursery: trio.Nursery | None = None
@@ -88,7 +92,7 @@ class Engine:
         """Somebody is about to wait for a thread, if none is free: see that one becomes free."""
         if self.limiter.available_tokens < 1 and not self._pressing and self.nursery is not None:
             self._pressing = True
-            self.nursery.start_soon(self._press)
+            self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._press)
 
     async def _press(self) -> None:
         while True:
@@ -254,7 +258,8 @@ class Fetcher:
         download = Download(self.source, self.entry, start, goal, bounded=bounded)
         self._downloads.append(download)
         self._engine.running.add(download)
-        self._engine.nursery.start_soon(self._run, download)
+        engine = self._engine
+        self._engine.nursery.start_soon(engine.supervisor.job, Task.DOWNLOAD, self._run, download)
         return download
 
     # -- running

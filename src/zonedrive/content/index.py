@@ -194,6 +194,10 @@ class Index:
         """All rows of an inode."""
         return self._rows("WHERE ino = ?", (ino,))
 
+    def inos(self) -> list[int]:
+        """Every inode of which there is content."""
+        return [int(str(ino)) for (ino,) in self._read("SELECT DISTINCT ino FROM entries")]
+
     def everything(self) -> list[Row]:
         """All rows."""
         return self._rows("")

@@ -7,8 +7,6 @@ INVARIANT: bytes come from one version only: an entry is of one revision for all
 
 from collections.abc import Callable
 
-import trio
-
 from zonedrive.content.entry import Entry
 from zonedrive.content.fetch import Fetcher
 from zonedrive.content.file import ContentFile
@@ -38,9 +36,6 @@ class Reader:
         self._next = 0  # where a sequential reader goes on
         self._run = 0  # bytes read in sequence so far
         self._head = FIRST_WINDOW  # read ahead in any case: of who began at the beginning
-        self._prefetching = False
-        self.background: Callable[[Reader], None] = lambda _reader: None
-        self.scope = trio.CancelScope()  # of what fetches for it in the background
 
     @property
     def complete(self) -> bool:
@@ -105,17 +100,10 @@ class Reader:
                 return  # it passes through memory and is not kept
             position = end
 
-    def prefetch(self) -> None:
-        """Fetch everything in the background, as long as this reader is open."""
-        if not self.complete and not self._prefetching:
-            self._prefetching = True
-            self.background(self)
-
     def close(self) -> None:
         """End the use; running downloads end with their last reader."""
         closed, self._closed = self._closed, None
         if closed is not None:
-            self.scope.cancel()
             closed(self)
 
     def _seen(self, offset: int, end: int) -> None:

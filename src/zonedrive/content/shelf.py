@@ -26,6 +26,7 @@ from zonedrive.content.room import Room, remove
 from zonedrive.content.window import Windows
 from zonedrive.errors import StoreError
 from zonedrive.paths import private_dir
+from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +38,18 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 class Shelf:
     """Content files by inode and revision."""
 
-    def __init__(self, directory: Path, key: bytes | None, limit: int, identity: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        key: bytes | None,
+        limit: int,
+        identity: str,
+        supervisor: Supervisor,
+    ) -> None:
         """Look at what is in `directory`, and keep what belongs to `identity` and `key`."""
         self.directory = directory
         self.nursery: trio.Nursery | None = None  # to remove big files in threads
+        self._supervisor = supervisor
         self._key = key
         self._complained = False
         self._facts: dict[str, str] = {}
@@ -213,7 +222,9 @@ class Shelf:
         """Remove files, in a thread where there is much to free."""
         if self.nursery is not None and taken > _BIG:
             self.room.leaving += taken
-            self.nursery.start_soon(self._remove, paths, taken)
+            self.nursery.start_soon(
+                self._supervisor.job, Task.CACHE_REMOVAL, self._remove, paths, taken
+            )
         else:
             remove(paths)
 

@@ -30,6 +30,7 @@ from zonedrive.outbox.journal import Journal
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote import Service, load_profile, open_service
 from zonedrive.salvage import WrongKey, open_sound
+from zonedrive.supervisor import Supervisor
 from zonedrive.tree.glance import is_sealed
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Owner
@@ -55,6 +56,7 @@ class Parts:
     files: FileSystem
     auth: BearerAuth
     renewal: Renewal
+    supervisor: Supervisor
 
     def hang_up(self) -> None:
         """End transfers at once: their threads could wait for the service for a long time.
@@ -96,6 +98,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
         database.close()
         raise _unreadable(paths, settings) from wrong
     private_dir(paths.cache)
+    supervisor = Supervisor()
     core = Core(
         database=database,
         tree=tree,
@@ -108,13 +111,16 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
             settings.cache_size,
             identity=database.identity,
             connections=settings.connections,
+            supervisor=supervisor,
         ),
         service=service,
         settings=settings,
         user=account.user_id or account.username,
         owner=Owner(os.getuid(), os.getgid()),
+        supervisor=supervisor,
     )
-    return Parts(account, paths, database, tree, service, FileSystem(core), auth, renewal)
+    files = FileSystem(core)
+    return Parts(account, paths, database, tree, service, files, auth, renewal, supervisor)
 
 
 def _patiently(look: Callable[[], Found]) -> Found:

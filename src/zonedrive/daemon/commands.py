@@ -4,6 +4,7 @@ Must not know sockets or JSON lines: a handler takes the request and a way to sa
 gives the last line's object, and raises what went wrong.
 """
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +23,11 @@ from zonedrive.daemon.vigil import logon_command
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
+from zonedrive.supervisor import described, first_of
 from zonedrive.tree.inode import ROOT, Inode
 from zonedrive.vfs.places import Place
+
+log = logging.getLogger(__name__)
 
 SAY_SECONDS = 0.5
 """How often a command that waits says how far it is."""
@@ -87,6 +91,7 @@ class Commands:
         """The contract's object; `paths` limits the uploads, `most` how many of them are given.
 
         Where the service is not online also `reason`, and `remedy` where a person can do something.
+        `failing` names the background tasks that fail, where any does.
         """
         places, most = await self._places(request), _most(request)
         roots = None if places is None else _inos(places)
@@ -100,6 +105,7 @@ class Commands:
             "pid": os.getpid(),
             **found,
             **self._why(),
+            **self._failing(),
         }
 
     def _aside(self, places: list[Place] | None, roots: list[int] | None) -> Message:
@@ -128,9 +134,15 @@ class Commands:
             return {**said, "remedy": logon_command(self._parts)}
         return said
 
+    def _failing(self) -> Message:
+        failing = self._parts.supervisor.failing()
+        return {"failing": [each.json() for each in failing]} if failing else {}
+
     async def vitals(self, request: Message, say: Say) -> Message:
         """How it is, without a name."""
-        return {"version": __version__, **self._parts.files.report.vitals()}
+        vitals = self._parts.files.report.vitals()
+        failing = [f"{each.task} ({each.kind})" for each in self._parts.supervisor.failing()]
+        return {"version": __version__, **vitals, "failing": failing}
 
     async def logged_on(self, request: Message, say: Say) -> Message:
         """A person has just logged on (again): try the new bearer now."""
@@ -280,7 +292,10 @@ class Commands:
         """
         with trio.move_on_after(_timeout(request) or 0.0):
             if not request.get("now"):
-                await self._sync([ROOT], None, say)
+                try:
+                    await self._sync([ROOT], None, say)
+                except Exception as wrong:  # an unmount ends; what waits goes on at the next mount
+                    log.warning("what waits could not be sent: %s", described(first_of(wrong)))
                 await self._until_unused(say)
         users: list[str] = []
         if not self._session.ended.is_set():

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -20,6 +21,7 @@ from zonedrive.daemon import protocol
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import MountEnded, ZonedriveError
 from zonedrive.paths import private_dir
+from zonedrive.supervisor import Supervisor, Task, first_of
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +35,12 @@ WAITING = 16
 class Server:
     """Answers requests with the handler of their command."""
 
-    def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor | None = None
+    ) -> None:
         """`path` is where the socket will be; its folder is made private."""
         self.path = path
+        self._supervisor = supervisor or Supervisor()
         self._handlers = handlers
         self._socket: socket.socket | None = None
         self._name: tuple[int, ...] | None = None  # of the file that `path` names while we listen
@@ -95,13 +100,26 @@ class Server:
     async def serve(self) -> None:
         """Answer until cancelled."""
         async with trio.open_nursery() as connections:
-            while True:
-                assert self._socket is not None, "listen first"
-                with trio.CancelScope() as self._accepting:
-                    listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
-                    await trio.serve_listeners(
-                        self._connection, [listener], handler_nursery=connections
-                    )
+            accept = partial(self._accept, connections)
+            await self._supervisor.keep(Task.CONTROL_SOCKET, accept)
+
+    async def _accept(self, connections: trio.Nursery) -> None:
+        while True:
+            with trio.CancelScope() as self._accepting:
+                listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._opened()))
+                await trio.serve_listeners(
+                    self._request,
+                    [listener],
+                    handler_nursery=connections,
+                )
+
+    def _opened(self) -> socket.socket:
+        """The listening socket; a new one where the former was closed as accepting failed."""
+        assert self._socket is not None, "listen first"
+        if self._socket.fileno() < 0:
+            self._socket = self._bound(self.path)
+            self._name = _identity(self.path)
+        return self._socket
 
     def end(self, spared: frozenset[str]) -> None:
         """The mount has ended: so is each request answered, but those under way that are `spared`.
@@ -118,6 +136,9 @@ class Server:
         while self._running:
             await self._one_done.wait()
 
+    async def _request(self, stream: trio.SocketStream) -> None:
+        await self._supervisor.job(Task.REQUEST, self._connection, stream)
+
     async def _connection(self, stream: trio.SocketStream) -> None:
         async with stream:
             if not _is_own(stream):
@@ -126,8 +147,6 @@ class Server:
                 await self._requests(stream)
             except* (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # the client has gone
-            except* Exception:
-                log.exception("a control connection failed")
 
     async def _requests(self, stream: trio.SocketStream) -> None:
         """Answer one request after the other, and stop when the client hangs up."""
@@ -149,9 +168,10 @@ class Server:
             answer = {**await self._handle(request, say), "done": True}
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise
-        except Exception as error:
+        except Exception as raised:
+            error = first_of(raised)
             if not isinstance(error, ZonedriveError | OSError):
-                log.exception("a control request failed")
+                log.error("a control request failed", exc_info=raised)
             answer = {**protocol.refusal(error), "done": True}
         await say(answer)
 

@@ -6,18 +6,23 @@ Must not know how a daemon is built.  The message is one line on a pipe: `{"ok":
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from zonedrive.daemon import protocol
+from zonedrive.daemon import last_run, protocol
 from zonedrive.errors import MountError
+from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths, private_dir
 
 MANAGER = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
 """How a service manager is spoken to; it waits for whoever started us, not for the daemon."""
+
+END_SECONDS = 10.0
+"""How long the process of a lost mount may take to be gone."""
 
 START_SECONDS = 120.0
 """How long a start may take: a keyring may ask a person for its password."""
@@ -80,6 +85,7 @@ def start(paths: AccountPaths, folder: Path, options: Sequence[str]) -> None:
         os.close(log)
     try:
         _wait(reading, child, paths)
+        _require_life(child, paths, folder)
     except BaseException:
         if child.poll() is None:
             child.terminate()
@@ -87,6 +93,34 @@ def start(paths: AccountPaths, folder: Path, options: Sequence[str]) -> None:
     finally:
         os.close(reading)
         child.returncode = child.returncode or 0  # it lives on: no warning that it does
+
+
+def _require_life(child: subprocess.Popen[bytes], paths: AccountPaths, folder: Path) -> None:
+    """Raise MountError where the daemon has ended since, or serves no request."""
+    lost = mountpoint.dead(folder)
+    if not lost and child.poll() is None:
+        return
+    try:
+        code = child.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise MountError(
+            f"the mount at {folder} was lost at once", remedy=f"see {paths.log}"
+        ) from None
+    died = last_run.death(paths)
+    why = died.why if died is not None and died.exact else ending(code)
+    raise MountError(
+        f"the daemon ended right after it had mounted {folder}: {why}", remedy=f"see {paths.log}"
+    )
+
+
+def ending(code: int) -> str:
+    """The end of a process, by the number that wait(2) gave."""
+    if code >= 0:
+        return f"ended with status {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
 
 
 def _wait(reading: int, child: subprocess.Popen[bytes], paths: AccountPaths) -> None:
@@ -103,7 +137,7 @@ def _wait(reading: int, child: subprocess.Popen[bytes], paths: AccountPaths) -> 
         if not chunk:
             code = child.wait()
             raise MountError(
-                f"the daemon ended without a word (status {code})", remedy=f"see {paths.log}"
+                f"the daemon {ending(code)} before it was ready", remedy=f"see {paths.log}"
             )
         line += chunk
     message = protocol.decode(line)

@@ -11,20 +11,22 @@ import errno
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
 
 from zonedrive import config, harden
-from zonedrive.daemon import logs, opening, process
+from zonedrive.daemon import last_run, logs, opening, process
 from zonedrive.daemon.build import Parts, build
 from zonedrive.daemon.bulletin import Bulletin
 from zonedrive.daemon.commands import ENDING, Commands
 from zonedrive.daemon.control import Server
 from zonedrive.daemon.desktop import Desktop
 from zonedrive.daemon.inhibitor import Inhibitor
+from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.ready import Pipe
@@ -37,12 +39,15 @@ from zonedrive.fuse.options import Options, parse
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import Shut
 from zonedrive.paths import AccountPaths, config_file
+from zonedrive.supervisor import Task, first_of
 from zonedrive.tree.inode import ROOT
 
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 20.0
 """How long closing may take; what is not closed then is found by the next start."""
+
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 FAREWELL_SECONDS = 5.0
 """How long the last answers may take to leave."""
@@ -64,6 +69,7 @@ def run(start: Start, ready: Pipe) -> None:
     An error before the mount answers goes to `ready` and is raised as well.
     """
     lock = Lock(start.paths.lock, start.paths.account)
+    record = Run(start.paths)
     parts: Parts | None = None
     try:
         options = parse(start.options)
@@ -75,16 +81,17 @@ def run(start: Start, ready: Pipe) -> None:
         account = Account.load(start.paths)
         settings = config.load(config_file(), start.paths.account, options.settings)
         folder, parts = _opened(start, lock, lambda: build(account, settings, start.paths))
-        trio.run(Daemon(start, folder, options, parts, lock, ready).main)
+        trio.run(Daemon(start, folder, options, parts, lock, ready, record).main)
     except Exception as raised:
-        error = _first(raised)
+        error = first_of(raised)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             error = StoreError(
                 f"the disk of {error.filename or start.paths.state} is full",
                 remedy="make room there; what waits to be uploaded is kept",
             )
-        if not isinstance(error, ZonedriveError | OSError):
+        if record.is_open or not isinstance(error, ZonedriveError | OSError):
             log.error("the daemon failed", exc_info=raised)
+        record.died(error)
         ready.failed(error)
         raise error from raised
     finally:
@@ -112,13 +119,6 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
             opening.wait(notifier, shut.line())
 
 
-def _first(error: Exception) -> Exception:
-    """What began it, where several tasks failed together."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 class Daemon:
     """One mount and everything that runs beside it."""
 
@@ -130,15 +130,22 @@ class Daemon:
         parts: Parts,
         lock: Lock,
         ready: Pipe,
+        record: Run,
     ) -> None:
         self._start = start
         self._options = options
         self._parts = parts
         self._lock = lock
         self._ready = ready
+        self._record = record
+        self._asked = False  # by a signal, to unmount
         self._notifier = Notifier()
         self._session = Session(
-            parts.files, parts.files.invalidations, folder, parts.account.base_url
+            parts.files,
+            parts.files.invalidations,
+            folder,
+            parts.account.base_url,
+            parts.supervisor,
         )
         self._over = trio.Event()
         self._vigil = Vigil(parts, Desktop())
@@ -150,7 +157,7 @@ class Daemon:
             parts.files.report, parts.service.link, self._send_all, self._awake
         )
         self._commands = Commands(parts, self._session, self._over, self._vigil.logged_on)
-        self._server = Server(start.paths.control, self._commands.handlers)
+        self._server = Server(start.paths.control, self._commands.handlers, parts.supervisor)
 
     async def main(self) -> None:
         """Serve until the mount is gone."""
@@ -158,45 +165,68 @@ class Daemon:
             self._server.listen()  # before the mount: where it fails, none is left behind
             self._lock.tell(self._server.path)
             self._session.attach(self._options)
-            async with trio.open_nursery() as nursery:
-                await nursery.start(self._watch_signals)
-                nursery.start_soon(self._server.serve)
-                try:
-                    await self._mounted()
-                finally:
-                    self._over.set()
-                    await self._farewell()
-                    nursery.cancel_scope.cancel()
+            with trio.open_signal_receiver(*ENDING_SIGNALS, process.LISTEN) as signals:
+                await self._serve(signals)
         finally:
             self._server.hide()
 
+    async def _serve(self, signals: AsyncIterator[int]) -> None:
+        async with trio.open_nursery() as nursery:
+            watch = partial(self._watch_signals, signals)
+            nursery.start_soon(self._parts.supervisor.keep, Task.SIGNALS, watch)
+            nursery.start_soon(self._server.serve)
+            try:
+                await self._mounted()
+            finally:
+                self._over.set()
+                await self._farewell()
+                nursery.cancel_scope.cancel()
+
     async def _mounted(self) -> None:
         """From the first request of the kernel to the last, and the closing of the stores."""
+        keep = self._parts.supervisor.keep
+        lost = False
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._hang_up_in_the_end)
                 await nursery.start(self._parts.files.run)
-                nursery.start_soon(self._notifier.watchdog)
-                nursery.start_soon(self._vigil.run)
+                nursery.start_soon(keep, Task.WATCHDOG, self._notifier.watchdog)
+                nursery.start_soon(keep, Task.LOGON_STATE, self._vigil.watch_state)
+                nursery.start_soon(keep, Task.LOGON_RENEWAL, self._vigil.watch_clock)
                 await nursery.start(self._session.run)
+                nursery.start_soon(keep, Task.STATUS_LINE, self._bulletin.run)
+                nursery.start_soon(keep, Task.NOTIFICATIONS, self._tidings.run)
+                nursery.start_soon(keep, Task.SHUTDOWN_LOCK, self._inhibitor.run)
                 self._announce()
-                nursery.start_soon(self._bulletin.run)
-                nursery.start_soon(self._tidings.run)
-                nursery.start_soon(self._inhibitor.run)
                 await self._session.ended.wait()
                 self._server.end(ENDING)
                 nursery.cancel_scope.cancel()
+        except Exception as wrong:
+            lost = self._record.is_open
+            if lost:
+                log.exception("the daemon failed")
+                self._record.died(wrong)
+            raise
         finally:
             self._server.end(ENDING)  # also where something failed
             self._notifier.stopping()
-            self._session.close()
+            # A path whose daemon died must err, not look like an empty folder.
+            self._session.close(unmount=not lost)
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await self._parts.aclose()
+                await self._close()
             self._notifier.status(self._bulletin.end())
             self._parts.close()
             self._server.hide()
+            self._record.end()
             self._lock.release()
-            log.info("%s is unmounted", self._session.folder)
+            log.info("%s is %s", self._session.folder, "lost" if lost else "unmounted")
+
+    async def _close(self) -> None:
+        """Close the stores; what cannot be is found by the next start, and the mount is gone."""
+        try:
+            await self._parts.aclose()
+        except Exception:
+            log.exception("not everything could be closed in order")
 
     async def _send_all(self, seconds: float) -> None:
         """What can be sent within that time."""
@@ -215,26 +245,25 @@ class Daemon:
             self._parts.hang_up()
 
     def _announce(self) -> None:
+        if died := last_run.recorded(self._start.paths):
+            log.info("before this: %s", died.line)
+        self._record.begin(self._session.folder)
         log.info("%s is mounted at %s", self._parts.account.base_url, self._session.folder)
         self._notifier.ready(self._bulletin.line())
         self._ready.ok()
 
-    async def _watch_signals(
-        self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
         """Unmount at the first of the usual signals; a second one ends the process at once."""
-        ending = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        with trio.open_signal_receiver(*ending, process.LISTEN) as signals:
-            task_status.started()
-            asked = False
-            async for number in signals:
-                if number == process.LISTEN:
-                    self._listen_anew()
-                    continue
-                if asked:
-                    os._exit(128 + number)
-                asked = True
-                log.info("%s: unmounting", signal.Signals(number).name)
+        async for number in signals:
+            name = signal.Signals(number).name
+            if number == process.LISTEN:
+                self._listen_anew()
+            elif self._asked:
+                self._record.died(f"a second signal ({name}) ended it before it was unmounted")
+                os._exit(128 + number)
+            else:
+                self._asked = True
+                log.info("%s: unmounting", name)
                 self._session.stop()
 
     def _listen_anew(self) -> None:

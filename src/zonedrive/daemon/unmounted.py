@@ -11,10 +11,11 @@ import trio
 
 from zonedrive import config
 from zonedrive.config import Settings
-from zonedrive.daemon import remains
+from zonedrive.daemon import last_run, remains
 from zonedrive.daemon.answers import zone_objects
 from zonedrive.daemon.backlog import at_rest, lost
 from zonedrive.daemon.build import build, connect
+from zonedrive.daemon.last_run import Death
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.trash import Trash
 from zonedrive.db import is_unwritable
@@ -36,8 +37,9 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
+    died = last_run.death(paths)
     try:
-        found = _left(account, settings, paths, most)
+        found, died = _left(account, settings, paths, most)
     except (OSError, StoreError) as wrong:
         if not is_unwritable(wrong):
             _raise_with_backlog(paths, wrong)
@@ -52,6 +54,7 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
         "pid": None,
         **found,
         "state": "offline",
+        **({} if died is None else {"died": died.json()}),
     }
 
 
@@ -67,10 +70,12 @@ def _raise_with_backlog(paths: AccountPaths, wrong: Exception) -> None:
 
 def _left(
     account: Account, settings: Settings, paths: AccountPaths, most: int | None
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Death | None]:
     lock = Lock(paths.lock, paths.account)
     lock.take(paths.state)
     try:
+        last_run.keep_last_sign(paths)
+        died = last_run.recorded(paths)
         parts = build(account, settings, paths)
         found = parts.files.report.status(most=most)
         if most is not None:
@@ -79,7 +84,7 @@ def _left(
         parts.close()
     finally:
         lock.release()
-    return found
+    return found, died
 
 
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:

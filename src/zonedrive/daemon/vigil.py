@@ -40,12 +40,6 @@ class Vigil:
         self._told_at = float("-inf")
         self._reminded_of = ""  # kind and end of the bearer that a person was told of
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch_state)
-            nursery.start_soon(self._watch_clock)
-
     def logged_on(self) -> None:
         """A person has logged on: all counts anew."""
         self._told_at = float("-inf")
@@ -60,7 +54,8 @@ class Vigil:
 
     # ---- a logon that has ended ----
 
-    async def _watch_state(self) -> None:
+    async def watch_state(self) -> None:
+        """Tell a person when the logon has ended; until cancelled."""
         link = self._parts.service.link
         state: State = "online"
         while True:
@@ -87,7 +82,8 @@ class Vigil:
 
     # ---- a logon that will end ----
 
-    async def _watch_clock(self) -> None:
+    async def watch_clock(self) -> None:
+        """Renew the logon before it ends, or remind a person; until cancelled."""
         while True:
             self._woken = trio.Event()
             seconds = await self._look()

@@ -59,7 +59,8 @@ def errno_of(error: BaseException) -> int:
     """The errno for `error`; an error that nobody foresaw is EIO, with its traceback in the log."""
     if isinstance(error, BaseExceptionGroup):
         return errno_of(error.exceptions[0])
-    if isinstance(error, OSError) and error.errno:
+    # An OSError of getaddrinfo(3) has another kind of number.
+    if isinstance(error, OSError) and error.errno is not None and error.errno in errno.errorcode:
         return error.errno
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", 0)

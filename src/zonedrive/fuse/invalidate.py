@@ -15,6 +15,7 @@ from typing import TypeAlias
 import pyfuse3
 import trio
 
+from zonedrive.supervisor import Supervisor, Task
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ BATCH = 256
 Source: TypeAlias = "trio.MemoryReceiveChannel[Invalidation]"
 
 
-async def run(source: Source) -> None:
+async def run(source: Source, supervisor: Supervisor) -> None:
     """Pass on what comes from `source` until it ends or this task is cancelled."""
     limit = trio.CapacityLimiter(THREADS)
     free = trio.Semaphore(THREADS)
@@ -40,7 +41,7 @@ async def run(source: Source) -> None:
                 except (trio.WouldBlock, trio.EndOfChannel):
                     break
             await free.acquire()
-            nursery.start_soon(_pass_on, batch, free, limit)
+            nursery.start_soon(supervisor.job, Task.INVALIDATION, _pass_on, batch, free, limit)
 
 
 async def _pass_on(
@@ -62,6 +63,8 @@ def _tell(batch: list[Invalidation]) -> None:
             # The others come with a session that is ending.
             if refused.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTCONN, errno.EBADF):
                 log.warning("the kernel did not take %r (%s)", change, refused)
+        except Exception:  # the others are told nevertheless
+            log.exception("the kernel could not be told of %r", change)
 
 
 def _tell_one(change: Invalidation) -> None:

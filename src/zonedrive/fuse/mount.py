@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyfuse3
@@ -22,6 +23,7 @@ from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
 from zonedrive.fuse.verbs import Verbs
 from zonedrive.paths import quoted
+from zonedrive.supervisor import Supervisor, Task
 
 MAX_TASKS = 1000
 """Requests answered at the same time.  The default of 99 would let 99 readers that wait for the
@@ -38,13 +40,19 @@ class Session:
     """
 
     def __init__(
-        self, files: Verbs, invalidations: invalidate.Source, folder: Path, source: str
+        self,
+        files: Verbs,
+        invalidations: invalidate.Source,
+        folder: Path,
+        source: str,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`folder` has passed `mountpoint.check`; `source` is what `mount` shows for the mount."""
         self.folder = folder
         self._operations = Operations(files)
         self._invalidations = invalidations
         self._source = source
+        self._supervisor = supervisor or Supervisor()
         self._device: str | None = None  # the mount's, in the kernel's table
         self._telling = trio.CancelScope()
         self.ended = trio.Event()
@@ -93,13 +101,14 @@ class Session:
         self._operations.gate.shut()
         self._telling.cancel()
 
-    def close(self) -> None:
+    def close(self, *, unmount: bool = True) -> None:
         """Unmount (lazily, so that it always works) and free what the session holds.
 
+        Without `unmount` the mount stays, and every access to it fails with ENOTCONN.
         What is unmounted already is left alone: libfuse would complain, or take away whatever
         somebody else has mounted there since.
         """
-        pyfuse3.close(unmount=_device_at(self.folder) == self._device)
+        pyfuse3.close(unmount=unmount and _device_at(self.folder) == self._device)
 
     async def _answer(self) -> None:
         try:
@@ -112,7 +121,9 @@ class Session:
 
     async def _tell_until_stopped(self) -> None:
         with self._telling:
-            await invalidate.run(self._invalidations)
+            supervisor = self._supervisor
+            tell = partial(invalidate.run, self._invalidations, supervisor)
+            await supervisor.keep(Task.KERNEL_CACHE, tell)
             await trio.sleep_forever()
         # Only now may the loop end: until its threads are out of the kernel, the requests that
         # they wait for must be answered.

@@ -43,6 +43,7 @@ def forget_data(paths: AccountPaths, store: SecretStore) -> None:
     store.delete(keys.NAME)
     shutil.rmtree(paths.cache, ignore_errors=True)
     shutil.rmtree(paths.outgoing, ignore_errors=True)
+    paths.run_record.unlink(missing_ok=True)
     for suffix in ("", "-wal", "-shm"):
         paths.database.with_name(paths.database.name + suffix).unlink(missing_ok=True)
 

@@ -43,6 +43,15 @@ def add_told(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE conflicts ADD COLUMN told INTEGER NOT NULL DEFAULT 1")
 
 
+def end_with_inodes(connection: sqlite3.Connection) -> None:
+    """The seventh schema: a row goes with the row of its copy, in the same transaction."""
+    connection.execute("DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)")
+    connection.execute(
+        "CREATE TRIGGER conflicts_end AFTER DELETE ON inodes"
+        " BEGIN DELETE FROM conflicts WHERE ino = OLD.ino; END"
+    )
+
+
 class Conflicts:
     """Their table."""
 
@@ -85,6 +94,10 @@ class Conflicts:
     def pass_on(self, ino: int, heir: int) -> None:
         """Another inode takes over the copy's identity; it may have been a copy itself."""
         self._database.execute("UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
+
+    def drop_dangling(self) -> None:
+        """Drop the rows whose copy has no row: a salvaged database may have such."""
+        self._database.execute("DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)")
 
     def drop(self, ino: int) -> None:
         """The copy is gone."""

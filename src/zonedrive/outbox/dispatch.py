@@ -18,6 +18,7 @@ import trio
 
 from zonedrive.errors import (
     NotLoggedOn,
+    StoreError,
     Unavailable,
     Unreachable,
     ZonedriveError,
@@ -26,6 +27,7 @@ from zonedrive.outbox.agenda import FAR_NS
 from zonedrive.outbox.fold import Action, Step
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.outbox.planning import Planner, Subjects
+from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
 
@@ -71,11 +73,19 @@ def refused(intent: Intent, vain: int | None = None) -> bool:
 class Dispatcher:
     """The outbox at work."""
 
-    def __init__(self, journal: Journal, carrier: Carrier, places: int, quiet: float = 0.0) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        carrier: Carrier,
+        places: int,
+        quiet: float = 0.0,
+        supervisor: Supervisor | None = None,
+    ) -> None:
         """At most `places` steps run at the same time, and as many more that are small.
 
         After a local change nothing new is sent for `quiet` seconds.
         """
+        self._supervisor = supervisor or Supervisor()
         self._journal = journal
         self._carrier = carrier
         self._places = places
@@ -137,9 +147,8 @@ class Dispatcher:
     def hurry(self, inos: Iterable[int]) -> None:
         """Try these at once: somebody waits, or what was in the way is gone."""
         now = time.time_ns()
-        with self._journal.transaction():
-            for ino in inos:
-                self._journal.hurry(ino, now)
+        for ino in inos:
+            self._journal.hurry(ino, now)
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
@@ -165,19 +174,22 @@ class Dispatcher:
         """Work until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            while True:
-                self._wake = trio.Event()
-                try:
-                    if await self._carrier.ready():
-                        self.hurry(intent.ino for intent in self._journal.all())
-                    begun = time.perf_counter()
-                    self._look()
-                except OSError as full:  # what is to be noted first cannot be: look again soon
-                    log.error("the journal cannot be written: %s", full)
-                    await trio.sleep(FIRST_RETRY_S)
-                    continue
-                self._start()
-                await self._rest(CALM * (time.perf_counter() - begun))
+            await self._supervisor.keep(Task.UPLOAD_QUEUE, self._work)
+
+    async def _work(self) -> None:
+        while True:
+            self._wake = trio.Event()
+            try:
+                if await self._carrier.ready():
+                    self.hurry(intent.ino for intent in self._journal.all())
+                begun = time.perf_counter()
+                self._look()
+            except OSError as full:  # what is to be noted first cannot be: look again soon
+                log.error("the journal cannot be written: %s", full)
+                await trio.sleep(FIRST_RETRY_S)
+                continue
+            self._start()
+            await self._rest(CALM * (time.perf_counter() - begun))
 
     def _look(self) -> None:
         """Find out what may start, where there is a place for it."""
@@ -238,7 +250,7 @@ class Dispatcher:
             sizes.append(step.intent.size)
             busy.update((step.ino, step.other))
             self._running[step.ino] = step
-            self._nursery.start_soon(self._deliver, step)
+            self._nursery.start_soon(self._supervisor.job, Task.UPLOAD, self._deliver, step)
         self._queue.extendleft(reversed(passed))
 
     def _unquiet(self) -> float:
@@ -274,9 +286,15 @@ class Dispatcher:
         except Exception as wrong:
             try:
                 self._failed(step.intent, wrong)
-            except OSError as full:  # the journal cannot be written: the next round tries again
+            except Exception as unwritten:  # a full disk, above all; the next round tries again
+                foreseen = isinstance(unwritten, OSError | StoreError)
                 if not self._unwritable:
-                    log.error("inode %d: a failure could not be noted: %s", step.ino, full)
+                    log.error(
+                        "inode %d: a failure could not be noted: %s",
+                        step.ino,
+                        unwritten,
+                        exc_info=not foreseen,
+                    )
                 self._unwritable = True
                 await trio.sleep(FULL_RETRY_S)
         finally:

@@ -279,10 +279,14 @@ class Journal:
             )
 
     def hurry(self, ino: int, now_ns: int) -> None:
-        """Somebody waits for it: due at once, also after a failure."""
+        """Somebody waits for it: due at once, also after a failure.
+
+        Without a row, so that a full disk keeps nobody from waiting: the next start need not know.
+        """
         old = self._intents.get(ino)
         if old is not None and old.due_ns > now_ns:
-            self._put(msgspec.structs.replace(old, due_ns=now_ns))
+            self._set(ino, msgspec.structs.replace(old, due_ns=now_ns))
+            self.changed()
 
     # ---- inside ----
 

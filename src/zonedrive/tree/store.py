@@ -273,15 +273,6 @@ class InodeStore:
         )
         return [ino for (ino,) in rows]
 
-    def homeless(self) -> list[int]:
-        """Of inodes whose folder, or one above it, has no row."""
-        rows = self._database.execute(
-            "WITH RECURSIVE home (ino) AS (SELECT ino FROM inodes WHERE ino = 1 OR parent = 0"
-            " UNION SELECT inodes.ino FROM home JOIN inodes ON inodes.parent = home.ino)"
-            " SELECT ino FROM inodes WHERE ino NOT IN (SELECT ino FROM home)"
-        )
-        return [ino for (ino,) in rows]
-
     def with_bytes(self) -> dict[int, int]:
         """Generation of the local bytes by ino, of those that have any."""
         return dict(

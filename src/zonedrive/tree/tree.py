@@ -15,6 +15,7 @@ from itertools import islice
 from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
+from zonedrive.tree import orphans
 from zonedrive.tree.changes import Changes
 from zonedrive.tree.dirents import Dirents
 from zonedrive.tree.held import Held
@@ -273,7 +274,7 @@ class Tree:
 
     def forget_homeless(self) -> None:
         """Drop the inodes whose folder is lost, before anything was asked for; trust no listing."""
-        for ino in self._store.homeless():
+        for ino in orphans.homeless(self._database):
             self._store.delete(ino)
             self._held.drop(ino)
         self._dirents.clear()

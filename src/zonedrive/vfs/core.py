@@ -19,6 +19,7 @@ from zonedrive.model import Revision
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
 from zonedrive.remote.service import Service
+from zonedrive.supervisor import Supervisor
 from zonedrive.tree.answer import Local, Merged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.tree.names import MAX_BYTES, fits, shows, typed
@@ -57,6 +58,7 @@ class Core:
     settings: Settings
     user: str  # id on the service of whoever is logged on
     owner: Owner
+    supervisor: Supervisor = field(default_factory=Supervisor)
     host: str = field(default_factory=socket.gethostname)
     invalidations: Invalidations = field(default_factory=Invalidations)
     in_flight: Callable[[int], bool] = lambda ino: False  # whether a step for it is under way
@@ -237,8 +239,7 @@ class Core:
         for intent in self.journal.pending():
             inode = self.tree.find(intent.ino) if intent.failed else None
             if inode is not None and inode.parent == folder:
-                with self.transaction():
-                    self.journal.hurry(inode.ino, time.time_ns())
+                self.journal.hurry(inode.ino, time.time_ns())
 
     def announce(self, merged: Merged) -> None:
         """Tell the kernel what a listing changed, and let go of copies of what was before.
@@ -302,3 +303,5 @@ class Core:
             inode.generation = 0
         if not self.tree.remembered(inode.ino):
             self.tree.release(inode.ino)
+            if inode.remote_id is None:
+                self.cache.drop(inode.ino)

@@ -2,11 +2,11 @@
 
 import contextlib
 import errno
-import logging
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 
 import msgspec
 import trio
@@ -14,6 +14,7 @@ import trio
 from zonedrive.errors import ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.supervisor import Task
 from zonedrive.tree.inode import NOWHERE, ROOT
 from zonedrive.vfs import xattrs
 from zonedrive.vfs.ahead.keeping import Keeping
@@ -39,8 +40,6 @@ from zonedrive.vfs.virtual.trashing import Trashing
 from zonedrive.vfs.virtual.verbs import Virtual
 from zonedrive.vfs.virtual.versions import Versions
 from zonedrive.vfs.virtual.wastebasket import Wastebasket
-
-log = logging.getLogger(__name__)
 
 BLOCK = 4096
 QUIET_S = 0.25  # without a change, before what is due is sent
@@ -75,6 +74,7 @@ class FileSystem:
             self._delivery,
             core.settings.connections,
             quiet=min(QUIET_S, core.settings.settle),
+            supervisor=core.supervisor,
         )
         core.in_flight = lambda ino: ino in self._dispatcher.running
         core.landed = self._landed
@@ -101,22 +101,16 @@ class FileSystem:
             await nursery.start(self._folders.run)
             await nursery.start(self._core.cache.run)
             await nursery.start(self._siblings.run)
-            nursery.start_soon(self._core.service.link.run, self._core.service)
             nursery.start_soon(self._dispatcher.run)
-            nursery.start_soon(self._watch_link)
-            for aside in (self._files.keep, self._look_once, self.keeping.run, self._upkeep):
-                nursery.start_soon(self._without_harm, aside)
+            nursery.start_soon(self.keeping.run)
+            keep, core = self._core.supervisor.keep, self._core
+            probe = partial(core.service.link.run, core.service)
+            nursery.start_soon(keep, Task.CONNECTION_CHECK, probe)
+            nursery.start_soon(keep, Task.CONNECTION_CHANGES, self._watch_link)
+            nursery.start_soon(keep, Task.OPEN_LOGS, self._files.keep)
+            nursery.start_soon(keep, Task.ZONE_LIST, self._look_once)
+            nursery.start_soon(keep, Task.UPKEEP, partial(upkeep, core))
             task_status.started()
-
-    async def _without_harm(self, aside: Callable[[], Awaitable[None]]) -> None:
-        """What programs do not wait for never ends the mount they work on."""
-        try:
-            await aside()
-        except Exception:
-            log.exception("something beside the mount ended in an unforeseen way")
-
-    async def _upkeep(self) -> None:
-        await upkeep(self._core)
 
     async def _look_once(self) -> None:
         """List the zones at the start: so the state is known before anybody asks for a file."""

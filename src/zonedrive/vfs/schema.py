@@ -32,6 +32,7 @@ SCHEMAS = (
     pins.create_table,
     conflicts.add_told,
     renewal.mark_names,
+    conflicts.end_with_inodes,
 )
 """`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
 

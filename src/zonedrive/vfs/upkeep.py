@@ -9,7 +9,7 @@ import trio
 
 from zonedrive import salvage
 from zonedrive.errors import Damaged, StoreError
-from zonedrive.tree import renewal
+from zonedrive.tree import orphans, renewal
 from zonedrive.vfs.core import Core
 
 log = logging.getLogger(__name__)
@@ -26,5 +26,16 @@ async def upkeep(core: Core) -> None:
     except (OSError, StoreError, Damaged) as wrong:
         log.warning("rows of an earlier version stay as they are for now: %s", wrong)
     await trio.sleep(QUIET_S)
+    await _drop_dangling(core)
     path = core.database.path
     await trio.to_thread.run_sync(salvage.inspect, path, abandon_on_cancel=True)
+
+
+async def _drop_dangling(core: Core) -> None:
+    """Drop cached content of inodes that are no more: nobody can ask for it again."""
+    inos = core.cache.inos()
+    known = orphans.known(core.database, inos)
+    for ino in inos:
+        if ino not in known and ino not in core.opened:
+            core.cache.drop(ino)
+            await trio.sleep(PAUSE_S)

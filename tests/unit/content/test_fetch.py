@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -505,17 +504,3 @@ async def test_reads_in_any_order_get_their_own_bytes(cache: Cache) -> None:
             nursery.start_soon(one, offset)
     assert not wrong
     reader.close()
-
-
-async def test_prefetch_fetches_everything(cache: Cache) -> None:
-    """A small file that is likely to be read next is there before it is asked for."""
-    source = Script(content(3 * MIB))
-    cache.prefetch(7, "r", len(source.data), source)
-    await until(partial(cache.is_complete, 7, "r"))
-    other = Script(content(3 * MIB))
-    reader = cache.open(8, "r", len(other.data), other)
-    reader.prefetch()
-    reader.prefetch()
-    await until(lambda: reader.complete)
-    reader.close()
-    assert threading.active_count() < 40

@@ -156,7 +156,7 @@ def test_a_daemon_that_dies_without_a_word_is_said_with_its_log(
 ) -> None:
     """Even then a person knows where to look."""
     monkeypatch.setattr("zonedrive.daemon.ready.sys.executable", "/bin/false")
-    with pytest.raises(MountError, match="ended without a word") as silent:
+    with pytest.raises(MountError, match="before it was ready") as silent:
         ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
     assert "daemon.log" in silent.value.remedy
 

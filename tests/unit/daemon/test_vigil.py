@@ -91,8 +91,11 @@ class Watched:
 
     async def go_by(self, days: float) -> None:
         """Let time pass."""
-        with trio.move_on_after(days * DAY):
-            await self.vigil.run()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.vigil.watch_state)
+            nursery.start_soon(self.vigil.watch_clock)
+            await trio.sleep(days * DAY)
+            nursery.cancel_scope.cancel()
 
 
 @pytest.fixture
@@ -215,7 +218,7 @@ async def test_an_ended_logon_is_told_once(
     """A moment's refusal is not, nor one that comes and goes; a logon takes it away."""
     watched = Watched(paths, "token", 90, Renewing())
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watched.vigil.run)
+        nursery.start_soon(watched.vigil.watch_state)
         refused = NotLoggedOn("the service does not accept the logon")
         await trio.sleep(1)
         watched.link.note_failure(refused)

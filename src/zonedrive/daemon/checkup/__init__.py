@@ -55,6 +55,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("mount point", mount.point),
     ("mount", mount.mounted),
     ("daemon", mount.answering),
+    ("last daemon", mount.last_end),
+    ("background tasks", mount.background),
     ("outbox", mount.outbox),
     ("lost and found", mount.lost_found),
 )

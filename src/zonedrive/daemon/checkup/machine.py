@@ -6,6 +6,7 @@ Must not know accounts.
 import errno
 import os
 import pwd
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -15,13 +16,19 @@ from zonedrive.daemon.checkup.patient import Patient
 
 DEVICE = Path("/dev/fuse")
 STATUS = Path("/proc/self/status")
+NUMBER = os.makedev(10, 229)  # of the device, in all of Linux
+CAP_SYS_ADMIN = 1 << 21
 _LOAD = "run 'modprobe fuse' as root; a container needs --device /dev/fuse"
 
 
 def fuse_device(patient: Patient) -> Finding:
     """The kernel's side of FUSE; opened as a mount would, which changes nothing."""
     try:
-        os.close(os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC))
+        descriptor = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            found = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         return Finding(False, "there is no /dev/fuse", _LOAD)
     except OSError as wrong:
@@ -36,6 +43,10 @@ def fuse_device(patient: Patient) -> Finding:
                 "start the container with --device /dev/fuse; in a unit allow it with DeviceAllow=",
             )
         return Finding(False, f"/dev/fuse cannot be opened ({wrong.strerror})", _LOAD)
+    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != NUMBER:
+        return Finding(False, "/dev/fuse is something else than the kernel's device",
+                       "remove it, and run 'mknod -m 666 /dev/fuse c 10 229' as root; a container"
+                       " needs --device /dev/fuse")  # fmt: skip
     return Finding(True, "there, and open to you")
 
 
@@ -45,7 +56,16 @@ def fusermount(patient: Patient) -> Finding:
     if found is None:
         return Finding(False, "is not installed",
                        "install the package fuse3 ('apt install fuse3' as root)")  # fmt: skip
-    if os.getuid() == 0:
+    # Setuid root gives no more than the bounding set.
+    is_root = os.getuid() == 0
+    if not _capabilities("CapEff" if is_root else "CapBnd") & CAP_SYS_ADMIN:
+        return Finding(
+            False,
+            "may not mount: this container or unit takes away the right to (CAP_SYS_ADMIN)",
+            "start the container with --cap-add SYS_ADMIN; in a unit add it to"
+            " CapabilityBoundingSet=",
+        )
+    if is_root:
         return Finding(True, "installed")
     status = Path(found).stat()
     if not (status.st_mode & stat.S_ISUID and status.st_uid == 0):
@@ -65,6 +85,12 @@ def fusermount(patient: Patient) -> Finding:
             "in a systemd unit remove NoNewPrivileges= and the sandboxing options that imply it",
         )
     return Finding(True, "installed, setuid root")
+
+
+def _capabilities(which: str) -> int:
+    """A set of capabilities of this process; see capabilities(7)."""
+    found = re.search(rf"^{which}:\s*([0-9a-f]+)$", STATUS.read_text(), re.M)
+    return int(found[1], 16) if found else ~0
 
 
 def user(patient: Patient) -> Finding | None:

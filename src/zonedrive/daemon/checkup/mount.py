@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from zonedrive import __version__
-from zonedrive.daemon import backlog
+from zonedrive.daemon import backlog, last_run
 from zonedrive.daemon.checkup.finding import Finding, age
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import ConfigError, MountError, StoreError
@@ -119,6 +119,38 @@ def answering(patient: Patient) -> Finding | None:
             "run 'zonedrive unmount DIR' and 'zonedrive mount DIR' when nothing uses it",
         )
     return Finding(True, f"it answers, and is {vitals['state']}")
+
+
+def background(patient: Patient) -> Finding | None:
+    """The background tasks of the daemon."""
+    if patient.vitals is None:
+        return None
+    failing = [str(each) for each in patient.vitals.get("failing", ())]
+    if not failing:
+        return Finding(True, "none of them fails")
+    return Finding(
+        False,
+        f"failing, and tried again by itself: {', '.join(failing)}",
+        "run 'zonedrive doctor --report FILE' and send it with a bug report; to begin anew, unmount"
+        " and mount again",
+        here=f"see {patient.paths.log}, and send 'zonedrive doctor --report FILE' with a bug"
+        " report; to begin anew, unmount and mount again",
+    )
+
+
+def last_end(patient: Patient) -> Finding | None:
+    """The end of the last daemon, where none runs."""
+    died = last_run.death(patient.paths)
+    if patient.account is None or died is None:
+        return None
+    command = f"zonedrive mount {quoted(died.mountpoint)}{patient.paths.option}"
+    again = "if it happens again, send 'zonedrive doctor --report FILE' with a bug report"
+    return Finding(
+        False,
+        f"the daemon died without unmounting: {died.public}",
+        f"run 'zonedrive mount DIR'; {again}",
+        here=f"{died.line}; run '{command}'; {again}",
+    )
 
 
 def outbox(patient: Patient) -> Finding | None:

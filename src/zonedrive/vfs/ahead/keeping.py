@@ -25,6 +25,7 @@ import trio
 
 from zonedrive.content.source import Changed
 from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.supervisor import Task
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.ahead.pins import Pins
 from zonedrive.vfs.ahead.rounds import PASS_S, TROUBLE, Rounds
@@ -135,8 +136,9 @@ class Keeping:
     async def run(self) -> None:
         """Keep what is pinned complete, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._rounds.run)
-            nursery.start_soon(self._keep)
+            keep = self._core.supervisor.keep
+            nursery.start_soon(keep, Task.PINNED_FOLDERS, self._rounds.run)
+            nursery.start_soon(keep, Task.PINNED_FILES, self._keep)
 
     async def _keep(self) -> None:
         link = self._core.service.link

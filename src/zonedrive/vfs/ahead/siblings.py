@@ -27,6 +27,7 @@ import trio
 from cachetools import LRUCache
 
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.supervisor import Task
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 
@@ -159,7 +160,9 @@ class Siblings:
                 trail.patience -= 1
                 return
             trail.planning = True
-            self._nursery.start_soon(self._safely, trail, self._plan, trail)
+            self._nursery.start_soon(
+                self._core.supervisor.job, Task.READING_ORDER, self._safely, self._plan, trail
+            )
 
     def _new_trail(self, folder: int) -> Trail:
         """Of a program that may have come from a neighbouring folder."""
@@ -173,15 +176,14 @@ class Siblings:
                 return Trail(folder, max(FEW, trail.window // 2), trail.by_name)
         return Trail(folder, 0)
 
-    async def _safely(
-        self, trail: Trail, work: Callable[..., Awaitable[None]], *args: object
-    ) -> None:
-        """Nobody asked for it, so it must not end anything else."""
+    @staticmethod
+    async def _safely(work: Callable[..., Awaitable[None]], trail: Trail, *args: object) -> None:
+        """Stop to fetch ahead where the work fails."""
         try:
-            await work(*args)
+            await work(trail, *args)
         except Exception:
-            log.exception("fetching ahead ended in an unforeseen way")
             trail.stop()
+            raise
 
     async def _plan(self, trail: Trail) -> None:
         """Find out in which order the program goes."""
@@ -231,7 +233,9 @@ class Siblings:
                     return
                 trail.ahead[inode.ino] = inode.size
                 self._running[inode.ino] = trio.Event()
-                self._nursery.start_soon(self._safely, trail, self._fetch, trail, inode)
+                self._nursery.start_soon(
+                    core.supervisor.job, Task.SIBLING_AHEAD, self._safely, self._fetch, trail, inode
+                )
             trail.next += 1
 
     def _wanted(self, inode: Inode) -> bool:

@@ -23,6 +23,7 @@ from zonedrive import memory
 from zonedrive.amounts import count, verb
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
 from zonedrive.model import Entry
+from zonedrive.supervisor import Task
 from zonedrive.tree.answer import Merged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.listing import Merge
@@ -133,7 +134,7 @@ class Folders:
         self._walks.reading(ino)
         if ino == ROOT and not self._listing_tops and self._nursery is not None:
             self._listing_tops = True
-            self._nursery.start_soon(self._list_tops)
+            self._nursery.start_soon(self._core.supervisor.job, Task.LISTING_AHEAD, self._list_tops)
 
     def _holds_ours(self, folder: Inode) -> bool:
         """Whether something in it is only here: that stays in reach, whoever lost the right."""
@@ -203,7 +204,9 @@ class Folders:
             if self._nursery is None:
                 raise AssertionError("the vfs is not running")
             flight = self._flights[folder.ino] = _Flight()
-            self._nursery.start_soon(self._fetch, folder, flight)
+            self._nursery.start_soon(
+                self._core.supervisor.job, Task.LISTING, self._fetch, folder, flight
+            )
         return flight
 
     async def _fetch(self, folder: Inode, flight: _Flight) -> None:
@@ -303,7 +306,7 @@ class Folders:
             self._tell(folder.ino, merge.result)
         self._merged(folder.ino, flight)
         if len(listed.ids) >= LARGE and self._nursery is not None:
-            self._nursery.start_soon(trio.to_thread.run_sync, memory.give_back)
+            self._nursery.start_soon(core.supervisor.job, Task.FREED_MEMORY, _give_back)
 
     def _tell(self, folder: int, merged: Merged) -> None:
         """Tell everybody what a listing changed."""
@@ -346,3 +349,7 @@ class Folders:
         above = self._core.tree.find(folder.parent)
         if above is not None and above.ino != folder.ino and above.ino not in self._flights:
             self._asked_ns.pop(above.ino, None)
+
+
+async def _give_back() -> None:
+    await trio.to_thread.run_sync(memory.give_back)

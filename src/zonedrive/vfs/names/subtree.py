@@ -44,7 +44,7 @@ async def let_go(core: Core, folder: Inode) -> None:
         with core.transaction():
             for inode in gone:
                 core.journal.drop(inode.ino)
-                core.journal.conflicts.drop(inode.ino)
+                core.doubts.drop(inode.ino)
                 core.discard_bytes(inode)
                 core.tree.unlink(inode)
         reached(Place.FOLDER_EMPTIED)

@@ -20,6 +20,7 @@ from pathlib import Path
 from zonedrive import salvage
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.failpoint import Place, reached
+from zonedrive.tree import orphans
 from zonedrive.tree.inode import NOWHERE, ROOT, Kind
 from zonedrive.vfs.core import Core
 
@@ -45,6 +46,33 @@ def restore(core: Core) -> None:
         log.error("%s; the damaged database is %s", said, path.with_name(aside))
 
 
+def rescue(core: Core) -> None:
+    """Forget rows that name an inode without a row; bytes that only they name are shown.
+
+    May be begun again after a kill: the rows go last.
+    """
+    tree, journal, doubts = core.tree, core.journal, core.doubts
+    database = core.database
+    homeless = set(orphans.homeless(database)) if orphans.has_homeless(database) else set()
+
+    def is_gone(ino: int) -> bool:
+        return ino in homeless or tree.find(ino) is None
+
+    kept = {each for each in tree.with_bytes().items() if each[0] not in homeless}
+    kept |= {(one.ino, one.generation) for one in journal.all() if not is_gone(one.ino)}
+    kept |= {(one.bytes_ino, one.generation) for one in doubts.all() if not is_gone(one.ino)}
+    files = {_file(core.spool.path(*each)) for each in kept}
+    for each in sorted(core.named_bytes() - kept):
+        path = core.spool.path(*each)
+        if path.exists() and _file(path) not in files:
+            log.error("outgoing bytes belong to no file any more: see %s", LOST_FOUND)
+            _show(core, *each)
+    with core.transaction():
+        if homeless:
+            tree.forget_homeless()
+        _drop_dangling(core)
+
+
 def notice(core: Core) -> str:
     """One line about damage that a person should know of, "" where there is none."""
     if salvage.doubted(core.database.path):
@@ -67,13 +95,18 @@ def count(core: Core) -> int:
 
 
 def _forget_homeless(core: Core) -> None:
-    tree = core.tree
-    tree.forget_homeless()
+    core.tree.forget_homeless()
+    _drop_dangling(core)
+
+
+def _drop_dangling(core: Core) -> None:
+    """Drop what names an inode without a row.  In a transaction."""
+    core.journal.conflicts.drop_dangling()
     for ino in [
         *(each.ino for each in core.journal.all()),
         *(each.ino for each in core.doubts.all()),
     ]:
-        if tree.find(ino) is None:  # their bytes are not named by that
+        if core.tree.find(ino) is None:  # their bytes are not named by that
             core.journal.drop(ino)
             core.doubts.drop(ino)
 

@@ -6,6 +6,9 @@
 | an intent that is held                  | open for writing at the end  | no longer held, sent   |
 | bytes that no inode and no intent names | never closed, or sent before | deleted                |
 | an intent whose bytes are missing       | the spool was tampered with  | the loss is named      |
+| a row about an inode that has none      | a fault of ours, or damage   | dropped; bytes that    |
+|                                         |                              | only it names go to    |
+|                                         |                              | `lost+found`           |
 | an unlinked inode without an intent     | was only kept open           | deleted                |
 | bytes from before a restart of the      | perhaps never on the disk    | checked before they    |
 | machine                                 |                              | are sent               |
@@ -32,15 +35,14 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 def recover(core: Core) -> None:
     """Bring tree, journal and spool to where work can go on.  Before anything is served."""
     losses.restore(core)
+    losses.rescue(core)
     renewal.names(core.tree)
     _suspect_after_power_cut(core)
     stored = set(core.spool.stored())
     with core.transaction():
         for intent in core.journal.all():
-            inode = core.tree.find(intent.ino)
-            if inode is None:
-                core.journal.drop(intent.ino)
-            elif intent.generation and (intent.ino, intent.generation) not in stored:
+            inode = core.tree.get(intent.ino)
+            if intent.generation and (intent.ino, intent.generation) not in stored:
                 log.error("the bytes of %s are gone from the outbox", core.tree.path(intent.ino))
                 core.journal.done(intent, content=True)
                 core.tree.update(inode, generation=0)
@@ -49,9 +51,6 @@ def recover(core: Core) -> None:
                     core.journal.drop(intent.ino)
             elif intent.held:
                 core.journal.hold(intent.ino, False, time.time_ns())
-        for doubt in core.doubts.all():
-            if core.tree.find(doubt.ino) is None:
-                core.doubts.drop(doubt.ino)
         for inode in core.tree.unlinked():
             if core.journal.get(inode.ino) is None:
                 core.tree.unlink(inode)

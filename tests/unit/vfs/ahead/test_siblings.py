@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from zonedrive.supervisor import Supervisor, Task
 from zonedrive.vfs.ahead.siblings import ENOUGH, FEW, GAP, MOST, Siblings, Trail
 
 LISTED = [7, 3, 9, 1, 8, 2, 6, 4, 5]
@@ -105,15 +106,17 @@ async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixtu
     tree: Any = SimpleNamespace(loading=lambda ino: 1 / 0)
     service: Any = SimpleNamespace(content=lambda *whole: 1 / 0)
     settings: Any = SimpleNamespace(download_limit=0)
-    siblings = Siblings(SimpleNamespace(tree=tree, service=service, settings=settings))  # type: ignore[arg-type]
+    job = Supervisor().job
+    core: Any = SimpleNamespace(tree=tree, service=service, settings=settings)
+    siblings = Siblings(core)
     inode: Any = SimpleNamespace(ino=7, revision="r", size=1, zone="z", remote_id="f")
     trail = Trail(1, 0)
     async with trio.open_nursery() as nursery:
         await nursery.start(siblings.run)
         siblings._running[7] = trio.Event()
-        await siblings._safely(trail, siblings._fetch, trail, inode)
+        await job(Task.SIBLING_AHEAD, siblings._safely, siblings._fetch, trail, inode)
         assert 7 not in siblings._running
-        await siblings._safely(trail, siblings._plan, trail)
+        await job(Task.READING_ORDER, siblings._safely, siblings._plan, trail)
         nursery.cancel_scope.cancel()
     assert len([record for record in caplog.records if record.exc_info]) == 2
     caplog.clear()
@@ -148,6 +151,7 @@ def of(tree: Listed) -> tuple[Siblings, list[int]]:
     """Siblings above this tree, of which all but the plans is left out; where they would go on."""
     core: Any = SimpleNamespace(
         tree=tree,
+        supervisor=Supervisor(),
         settings=SimpleNamespace(download_limit=0),
         callers=SimpleNamespace(guarded=lambda _pid, _flags: False),
         cache=SimpleNamespace(is_complete=lambda _ino, _revision: False),

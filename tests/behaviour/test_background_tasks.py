@@ -1,0 +1,156 @@
+"""Nothing that works beside a mount ends it, whatever goes wrong there."""
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.planting import ALWAYS, ONCE, Plant, planted_in
+from tests.harness.waiting import eventually
+from zonedrive.supervisor import Task
+
+KEPT = [*Task][: [*Task].index(Task.IDLE_MEMORY)]
+"""Those that run from the start."""
+
+SMALL_STEPS = """
+def first():
+    from zonedrive.content import shelf
+    from zonedrive.vfs.listings import folders
+    shelf._BIG = -1
+    folders.LARGE = 1
+"""
+
+
+def conflict(mounted: Mounted, name: str) -> str:
+    """Make a conflict copy of a file that a coworker has saved meanwhile; the name of the copy."""
+    before = set(os.listdir(mounted.root))
+    mounted.zone.write(name, b"by bob\n")
+    (mounted.root / name).write_bytes(b"mine\n")
+    mounted.sync()
+    (copy,) = set(os.listdir(mounted.root)) - before
+    return copy
+
+
+def test_a_conflict_copy_that_a_coworker_removes_ends_nothing(mounted: Mounted) -> None:
+    """The conflict is over with its copy; this mount goes on, and so does the next one."""
+    mounted.allow("in between")
+    assert (mounted.root / "notes.txt").read_bytes()
+    copy = conflict(mounted, "notes.txt")
+    mounted.zone.delete(copy)
+    eventually(lambda: copy not in os.listdir(mounted.root), what="the copy is gone here, too")
+    assert json.loads(mounted.machine.done("conflicts", "--json")) == []
+    assert mounted.status()["outbox"]["conflicts"] == 0
+    mounted.restart()
+    pid = mounted.pid
+    (mounted.root / "after.txt").write_bytes(b"x")
+    mounted.sync()
+    assert mounted.status()["pid"] == pid
+    assert (mounted.root / "notes.txt").read_bytes() == b"by bob\n"
+
+
+def test_tasks_that_fail_are_named_and_come_back(mounted: Mounted) -> None:
+    """As long as they fail, status and doctor name them, and files are read and written; then all
+    goes on by itself."""
+    mounted.allow("planted in", "could not be")
+    mounted.unmount()
+    plant = Plant(mounted.machine)
+    failing = [task for task in KEPT if task is not Task.CONTROL_SOCKET]
+    plant.put(ALWAYS, failing)
+    mounted.mount()
+    pid = mounted.pid
+
+    def named() -> bool:
+        found = mounted.status()
+        names = {each["task"] for each in found.get("failing", [])}
+        assert names == set(failing)
+        assert all("Planted: planted in" in each["error"] for each in found["failing"])
+        return bool(found["pid"] == pid)
+
+    eventually(named, 60, what="status names them")
+    said = mounted.machine.done("status")
+    assert "failing, and tried again by itself: notifications" in said.replace("\n", " ")
+    ended = mounted.machine.run("doctor", "--json")
+    (check,) = [
+        each for each in json.loads(ended.stdout)["checks"] if each["name"] == "background tasks"
+    ]
+    assert not check["ok"]
+    assert all(f"{task} (Planted)" in check["detail"] for task in failing)
+    assert "planted in" not in check["detail"]
+    (mounted.root / "new.txt").write_bytes(b"kept meanwhile\n")
+    assert (mounted.root / "new.txt").read_bytes() == b"kept meanwhile\n"
+    assert (mounted.root / "notes.txt").read_bytes() == mounted.zone.read("notes.txt")
+    plant.lift()
+    eventually(lambda: "failing" not in mounted.status(), 60, what="all of them work again")
+    assert "failing" not in mounted.machine.done("status")
+    mounted.sync()
+    assert mounted.zone.read("new.txt") == b"kept meanwhile\n"
+    assert mounted.status()["pid"] == pid
+
+
+def tried(work: Callable[[], object]) -> bool:
+    """Whether it succeeded; a program whose request met the fault sees an error, once."""
+    try:
+        work()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.mount("connections=6", "cache_size=40000000")
+def test_any_task_may_fail_at_any_time(mounted: Mounted) -> None:
+    """Each of them fails once while the mount is used: who asked may see an error, nobody else
+    does, and nothing is lost."""
+    mounted.allow("planted in", "ended without", "cached", "cannot be", "refused")
+    zone, root = mounted.zone, mounted.root
+    for folder in ("small", "large"):
+        zone.make_folder(folder)
+    for number in range(30):
+        zone.write(f"small/{number:02}.txt", b"%d" % number * 50)
+    for number in range(8):
+        zone.write(f"large/{number}.bin", os.urandom(300_000))
+    mounted.unmount()
+    plant = Plant(mounted.machine, SMALL_STEPS)
+    plant.put(ONCE, Task)
+    mounted.mount()
+    pid = mounted.pid
+
+    def missing() -> set[str]:
+        log = mounted.log()
+        return {str(task) for task in Task if not planted_in(log, task)}
+
+    def read(path: Path) -> bool:
+        return tried(path.read_bytes)
+
+    eventually(lambda: tried(lambda: os.listdir(root)), 30)
+    mounted.machine.run("status")
+    for name in ("first.txt", "second.txt"):
+        eventually(partial(tried, partial((root / name).write_bytes, b"mine\n")), 30)
+    for number in range(30):
+        eventually(partial(read, root / f"small/{number:02}.txt"), 30)
+    eventually(lambda: read(root / "big.bin"), 30)
+    large = [root / f"large/{number}.bin" for number in range(8)]
+    stalled = mounted.deployment.faulty(stall=3, method="GET", path="/content$")
+    with stalled, ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, large))
+    zone.write("big.bin", os.urandom(200_000))
+    eventually(lambda: read(root / "big.bin") and (root / "big.bin").stat().st_size == 200_000, 30)
+    eventually(lambda: tried(lambda: os.listdir(mounted.path)), 30)
+    eventually(lambda: missing() == {Task.IDLE_MEMORY}, 30, what="each has failed")
+    eventually(lambda: "failing" not in mounted.status(), 30, what="all work again")
+    mounted.sync(seconds=60)
+    for name in ("first.txt", "second.txt"):
+        assert zone.read(name) == b"mine\n"
+        assert len(zone.versions(name)) == 1
+    for number in range(30):
+        assert (root / f"small/{number:02}.txt").read_bytes() == b"%d" % number * 50
+    assert mounted.status()["pid"] == pid
+    plant.put(ONCE, [Task.IDLE_MEMORY])
+    mounted.restart("cache_size=0")
+    assert (root / "big.bin").stat().st_size == 200_000
+    eventually(lambda: read(root / "big.bin") and not missing(), 30, what="each has failed")
+    assert (root / "big.bin").read_bytes() == zone.read("big.bin")

@@ -1,0 +1,157 @@
+"""A daemon that died: who asks is told that, when and why, until the next mount or unmount."""
+
+import errno
+import json
+import os
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.planting import Plant
+from tests.harness.waiting import eventually
+
+BREAKING = """
+def first():
+    from zonedrive.fuse.mount import Session
+    answer = Session._answer
+
+    async def break_when_told():
+        while not FILE.with_name("break").exists():
+            await trio.sleep(0.02)
+        raise ValueError("the loop\\nbroke")
+
+    async def breaking(self):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(break_when_told)
+            await answer(self)
+
+    Session._answer = breaking
+"""
+
+DYING = """
+def first():
+    import signal
+    from zonedrive.daemon.ready import Pipe
+    ok = Pipe.ok
+
+    def last_words(self):
+        ok(self)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Pipe.ok = last_words
+"""
+
+
+def check(mounted: Mounted, name: str) -> dict[str, Any]:
+    """What doctor says of it."""
+    ended = mounted.machine.run("doctor", "--json")
+    found = [each for each in json.loads(ended.stdout)["checks"] if each["name"] == name]
+    return dict(found[0]) if found else {}
+
+
+def top(mounted: Mounted) -> str:
+    """The first lines of what a person reads."""
+    return "\n".join(mounted.machine.done("status").splitlines()[:4])
+
+
+def forgotten(mounted: Mounted) -> bool:
+    """Whether nobody speaks of a death any more."""
+    return "died" not in top(mounted) and "died" not in mounted.status()
+
+
+def test_a_killed_daemon_is_told_of(mounted: Mounted) -> None:
+    """By status, doctor and the log of the next one, with the time; a mount ends that."""
+    (mounted.root / "new.txt").write_bytes(b"x")
+    mounted.sync()
+    assert forgotten(mounted)
+    pid = mounted.pid
+    mounted.kill()
+    said = top(mounted)
+    assert f"the daemon of {mounted.path} died after 2" in said
+    assert "it was killed (SIGKILL)" in said
+    assert f"run: zonedrive mount {mounted.path}" in said
+    first = mounted.status()
+    assert (first["died"]["pid"], first["died"]["mountpoint"]) == (pid, str(mounted.path))
+    assert (first["mountpoint"], first["pid"], first["state"]) == (None, None, "offline")
+    age = datetime.now(UTC) - datetime.fromisoformat(first["died"]["at"])
+    assert 0 <= age.total_seconds() < 300
+    assert mounted.status()["died"] == first["died"], "to ask changes nothing about the time"
+    found = check(mounted, "last daemon")
+    assert not found["ok"]
+    assert "SIGKILL" in found["detail"]
+    assert str(mounted.path) not in found["detail"] + found["remedy"]
+    assert str(mounted.path) in mounted.machine.run("doctor").stdout
+    mounted.mount()
+    assert forgotten(mounted)
+    assert f"before this: the daemon of {mounted.path} died after" in mounted.log()
+    mounted.kill()
+    mounted.unmount()
+    assert forgotten(mounted)
+    assert check(mounted, "last daemon") == {}
+
+
+def test_a_daemon_that_fails_says_why(mounted: Mounted) -> None:
+    """The path errs as that of a killed one does; the reason is in status, doctor and the log."""
+    mounted.allow("the loop", "the daemon failed")
+    mounted.unmount()
+    Plant(mounted.machine, BREAKING)
+    mounted.mount()
+    assert (mounted.root / "notes.txt").read_bytes()
+    pid = mounted.pid
+    (mounted.machine.folder / "site" / "break").touch()
+    eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists(), what="the daemon is dead")
+    with pytest.raises(OSError, match=r".") as dead:
+        os.listdir(mounted.root)
+    assert dead.value.errno == errno.ENOTCONN
+    assert "died at 2" in top(mounted)
+    assert "ValueError: the loop broke" in top(mounted)
+    assert mounted.status()["died"]["why"] == "ValueError: the loop broke"
+    found = check(mounted, "last daemon")
+    assert "an unexpected ValueError" in found["detail"]
+    assert "broke" not in found["detail"]
+    assert "Traceback" in mounted.log()
+    (mounted.machine.folder / "site" / "break").unlink()
+    mounted.mount()
+    assert (mounted.root / "notes.txt").read_bytes()
+    assert forgotten(mounted)
+
+
+def test_an_end_of_the_machine_is_told_as_that(mounted: Mounted) -> None:
+    """After a power cut nobody killed it: the machine runs anew."""
+    mounted.kill()
+    record = mounted.machine.state / "daemon.run"
+    said = json.loads(record.read_bytes())
+    record.write_text(json.dumps({**said, "boot": "that of before"}))
+    assert "the machine stopped without unmounting it" in top(mounted)
+    mounted.mount()
+    assert forgotten(mounted)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, None])
+def test_an_orderly_end_is_no_death(mounted: Mounted, number: signal.Signals | None) -> None:
+    """By a signal or by unmount: nothing is left that says otherwise."""
+    pid = mounted.pid
+    if number is None:
+        mounted.unmount()
+    else:
+        os.kill(pid, number)
+        eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists(), what="the daemon has ended")
+    assert forgotten(mounted)
+    assert not (mounted.machine.state / "daemon.run").exists()
+
+
+def test_mount_fails_with_a_daemon_that_dies_at_once(mounted: Mounted) -> None:
+    """It had said that it is ready; whoever mounts is told in one line, with exit status 1."""
+    mounted.unmount()
+    Plant(mounted.machine, DYING)
+    ended = mounted.machine.run("mount", mounted.path)
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert "the daemon ended right after it had mounted" in ended.stderr
+    assert "SIGKILL" in ended.stderr
+    assert "died after" in top(mounted)
+    mounted.unmount()
+    assert forgotten(mounted)

@@ -72,7 +72,7 @@ class Task(StrEnum):
     INVALIDATION = "kernel invalidation"
 
 
-class Failure(msgspec.Struct):
+class Failure(msgspec.Struct, eq=False):
     """A task that fails."""
 
     task: Task

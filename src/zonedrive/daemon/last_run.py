@@ -67,8 +67,8 @@ class Death:
 def line_of(died: Mapping[str, Any]) -> str:
     """What `Death.json` gives, in a line."""
     when = datetime.fromisoformat(died["at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    said = f"at {when}" if died["exact"] else f"after {when}"
-    return f"the daemon of {quoted(Path(died['mountpoint']))} died {said}: {died['why']}"
+    said = f"died at {when}" if died["exact"] else f"died after {when}"
+    return f"the daemon of {quoted(Path(died['mountpoint']))} {said}: {died['why']}"
 
 
 class Run:

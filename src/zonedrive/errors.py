@@ -142,3 +142,16 @@ class TooLarge(RemoteError):
 
 class Rejected(RemoteError):
     """400 and its kin: the service finds the request wrong, for instance an illegal name."""
+
+
+def first_of(wrong: Exception) -> Exception:
+    """The first exception of a group, at any depth."""
+    while isinstance(wrong, ExceptionGroup):
+        wrong = wrong.exceptions[0]
+    return wrong
+
+
+def described(wrong: BaseException) -> str:
+    """An exception in one line: its type, and what it says."""
+    said = " ".join(str(wrong).split())
+    return f"{type(wrong).__name__}: {said}" if said else type(wrong).__name__

@@ -20,6 +20,8 @@ from typing import TypeVarTuple
 import msgspec
 import trio
 
+from zonedrive.errors import described, first_of
+
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 1.0
@@ -163,16 +165,3 @@ class Supervisor:
         now = Failure(task, before.since_ns, before.times + 1, error, type(cause).__name__, until)
         self._failures[task] = now
         return now
-
-
-def first_of(wrong: Exception) -> Exception:
-    """The first exception of a group, at any depth."""
-    while isinstance(wrong, ExceptionGroup):
-        wrong = wrong.exceptions[0]
-    return wrong
-
-
-def described(wrong: BaseException) -> str:
-    """An exception in one line: its type, and what it says."""
-    said = " ".join(str(wrong).split())
-    return f"{type(wrong).__name__}: {said}" if said else type(wrong).__name__

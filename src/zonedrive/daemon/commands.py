@@ -20,10 +20,9 @@ from zonedrive.daemon.pinning import Pinning
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.trash import Trash
 from zonedrive.daemon.vigil import logon_command
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import ZonedriveError, described, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
-from zonedrive.supervisor import described, first_of
 from zonedrive.tree.inode import ROOT, Inode
 from zonedrive.vfs.places import Place
 

@@ -19,9 +19,9 @@ import trio
 
 from zonedrive.daemon import protocol
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import MountEnded, ZonedriveError
+from zonedrive.errors import MountEnded, ZonedriveError, first_of
 from zonedrive.paths import private_dir
-from zonedrive.supervisor import Supervisor, Task, first_of
+from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from zonedrive.daemon import lock
+from zonedrive.errors import described, first_of
 from zonedrive.paths import AccountPaths, quoted, write_private
-from zonedrive.supervisor import described, first_of
 
 log = logging.getLogger(__name__)
 

@@ -32,14 +32,14 @@ from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.ready import Pipe
 from zonedrive.daemon.tidings import Tidings
 from zonedrive.daemon.vigil import Vigil
-from zonedrive.errors import StoreError, ZonedriveError
+from zonedrive.errors import StoreError, ZonedriveError, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.fuse.options import Options, parse
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import Shut
 from zonedrive.paths import AccountPaths, config_file
-from zonedrive.supervisor import Task, first_of
+from zonedrive.supervisor import Task
 from zonedrive.tree.inode import ROOT
 
 log = logging.getLogger(__name__)

@@ -137,7 +137,7 @@ def test_a_part_is_not_enough(mounted: Mounted, thumbnailer: Path) -> None:
 def test_a_new_version_is_not_fetched_for_who_has_the_file_open(
     mounted: Mounted, tmp_path: Path
 ) -> None:
-    """What was here as a whole can be read; the version that comes after it is another matter."""
+    """What was here as a whole can be read on; of the version after it nothing is fetched."""
     notes = mounted.root / "notes.txt"
     assert notes.read_bytes() == world.SEED["notes.txt"]
     program = tmp_path / "tumblerd"
@@ -154,7 +154,8 @@ def test_a_new_version_is_not_fetched_for_who_has_the_file_open(
         before = downloads(mounted.deployment)
         running.stdin.write(b"go\n")
         running.stdin.close()
-        assert running.stdout.read() == b"refused\n"
+        assert running.stdout.read() == b"second line\n"
+        assert b"Permission denied" in read_by(program, notes).stderr
         assert downloads(mounted.deployment) == before
 
 

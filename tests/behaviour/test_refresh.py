@@ -79,27 +79,26 @@ def test_everything_a_coworker_does_shows(mounted: Mounted) -> None:
 
 
 @QUICK
-def test_open_and_mapped_files_show_the_new_version(mounted: Mounted) -> None:
-    """Who has a file open, or mapped, sees a coworker's version whole, never a mixture."""
-    path = mounted.root / "notes.txt"
-    old, new = path.read_bytes(), b"SECOND LINE, first line"
+def test_open_and_mapped_files_keep_their_version(mounted: Mounted) -> None:
+    """Who has a file open, or mapped, goes on with the version it has read of, never a mixture;
+    a new open shows a coworker's version.  Who has read nothing yet gets the new one."""
+    path, other = mounted.root / "notes.txt", mounted.root / "docs" / "report.md"
+    old, new, longer = path.read_bytes(), b"SECOND LINE, first line", b"longer" * 1000
     assert len(old) == len(new)
     with (
         path.open("rb", buffering=0) as file,
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as m,
+        other.open("rb", buffering=0) as unread,
     ):
         assert m[:] == old
         mounted.zone.write("notes.txt", new)
-
-        def seen() -> bool:
-            path.stat()  # somebody uses the folder
-            whole = os.pread(file.fileno(), 100, 0)
-            assert whole in (old, new)
-            return whole == new
-
-        eventually(seen, what="the descriptor reads the new version")
-        assert m[:] == new
-        assert os.fstat(file.fileno()).st_mtime_ns == path.stat().st_mtime_ns
+        mounted.zone.write("docs/report.md", longer)
+        eventually(lambda: path.read_bytes() == new, what="a new open shows the new version")
+        eventually(lambda: other.stat().st_size == len(longer), what="the other one shows")
+        assert m[:] == os.pread(file.fileno(), 100, 0) == old
+        assert os.fstat(file.fileno()).st_mtime_ns != path.stat().st_mtime_ns
+        assert unread.read() == longer
+        assert os.fstat(unread.fileno()).st_mtime_ns == other.stat().st_mtime_ns
 
 
 @QUICK

@@ -5,6 +5,7 @@ can be computed once.
 """
 
 import errno
+import os
 import stat
 from collections.abc import Sequence
 
@@ -90,7 +91,7 @@ class Operations(pyfuse3.Operations):
     ) -> EntryAttributes:
         if not stat.S_ISREG(mode):
             raise FUSEError(errno.EPERM)
-        opened, attr = await self._files.create(parent_inode, name, mode, 0)
+        opened, attr = await self._files.create(parent_inode, name, mode, os.O_EXCL)
         await self._files.flush(opened.handle)
         await self._files.release(opened.handle)
         return encode(attr)
@@ -235,7 +236,7 @@ def encode(attr: Attr) -> EntryAttributes:
 def _info(opened: Opened) -> FileInfo:
     return FileInfo(
         fh=opened.handle,
-        direct_io=opened.direct_io,
+        direct_io=False,  # without pages of the kernel no shared map can be made
         keep_cache=opened.keep_cache,
         nonseekable=False,
     )

@@ -43,8 +43,6 @@ class Opened(Protocol):
     @property
     def handle(self) -> int: ...
     @property
-    def direct_io(self) -> bool: ...  # the kernel keeps no pages of it
-    @property
     def keep_cache(self) -> bool: ...  # pages from an earlier open are still right
 
 

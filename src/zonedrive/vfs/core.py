@@ -1,5 +1,6 @@
 """What the parts of the vfs share: the stores, the service, the settings, the open files."""
 
+import contextlib
 import errno
 import fnmatch
 import re
@@ -15,6 +16,7 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
+from zonedrive.errors import StoreError
 from zonedrive.model import Revision
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
@@ -27,6 +29,7 @@ from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Attr, Owner, Rules, attr_of
 from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
+from zonedrive.vfs.kernel_inodes import KernelInodes
 from zonedrive.vfs.open_file import Content, OpenFile, content_of
 from zonedrive.vfs.refusals import Refusals
 from zonedrive.vfs.source import ServiceSource
@@ -60,7 +63,7 @@ class Core:
     owner: Owner
     supervisor: Supervisor = field(default_factory=Supervisor)
     host: str = field(default_factory=socket.gethostname)
-    invalidations: Invalidations = field(default_factory=Invalidations)
+    kernel: KernelInodes = field(default_factory=KernelInodes)
     in_flight: Callable[[int], bool] = lambda ino: False  # whether a step for it is under way
     listed: Callable[[int], None] = lambda ino: None  # told which folder's listing was merged
     landed: Callable[[int], Awaitable[None]] = _nothing  # until no step for it is under way
@@ -74,6 +77,7 @@ class Core:
     def __post_init__(self) -> None:
         self.callers = Callers(self.settings.guard)
         self.rules = Rules(keep_executable=self.settings.executable == "keep")
+        self.invalidations = Invalidations(self.kernel)
         patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
         self._local_only = re.compile(patterns) if patterns else None
         # By inode and generation: the entry and version it is a copy of.
@@ -159,6 +163,59 @@ class Core:
         if opened is not None:
             opened.replaced(content_of(inode), content)
 
+    def content_changed(self, inode: Inode) -> None:
+        """A file has other bytes: tell the kernel, unless programs here keep the former ones."""
+        if not self.supersede(inode):
+            self.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+
+    def supersede(self, inode: Inode) -> bool:
+        """Give newer bytes a kernel inode of their own, if a program may have read the former.
+
+        Return whether that was done.  Handles that can only write follow the file: they have seen
+        nothing of it.  Nothing is done while a program writes, whose edit is the newer content.
+        """
+        opened = self.opened.get(inode.ino)
+        if opened is None or not opened.is_settled:
+            return False
+        content = content_of(inode)
+        if opened.content == content and not opened.is_spoilt:
+            return False
+        if not opened.may_be_read:
+            opened.close()
+            opened.content, opened.pages = content, False
+            return False
+        self._hold(inode, opened)
+        opened.superseded = True
+        opened.told.nlink = 0  # as of a file that another one was renamed over
+        opened.told.attr_timeout = self.settings.refresh
+        del self.opened[inode.ino]
+        self.kernel.renew(opened)
+        if following := [handle for handle in opened.by_handle if not handle.readable]:
+            successor = self.new_open_file(inode)
+            for handle in following:
+                handle.move_to(successor)
+        if inode.parent != NOWHERE:
+            self.invalidations.put(EntryChanged(inode.parent, inode.name.encode()))
+        return True
+
+    def new_open_file(self, inode: Inode) -> OpenFile:
+        """Note that a program has a file open."""
+        opened = OpenFile(inode.ino, content_of(inode), self.attr(inode, self.settings.refresh))
+        self.opened[inode.ino] = opened
+        return opened
+
+    def _hold(self, inode: Inode, opened: OpenFile) -> None:
+        """Let handles on a former version read on what is here of it."""
+        content = opened.content
+        if isinstance(content, int):
+            if opened.local is None or opened.local[0] != content:
+                opened.close()
+                with contextlib.suppress(OSError, StoreError):
+                    opened.local = content, self.spool.open(inode.ino, content)
+        elif opened.reader is None and self.cache.is_complete(inode.ino, content):
+            source = self.source(inode)
+            opened.reader = content, self.cache.open(inode.ino, content, opened.told.size, source)
+
     def due(self) -> int:
         """When a change made now may be sent."""
         return due_in(self.settings.settle)
@@ -169,8 +226,12 @@ class Core:
 
     def attr(self, inode: Inode, timeout: float) -> Attr:
         """The stat fields, those of bytes that are just being written included."""
+        self.supersede(inode)
         attr = attr_of(inode, self.owner, self.rules, timeout, timeout)
+        attr.ino = self.kernel.number(inode.ino)
         opened = self.opened.get(inode.ino)
+        if opened is not None:
+            opened.told = attr
         if opened is not None and opened.session is not None:
             attr.size = opened.session.size
             attr.mtime_ns = attr.atime_ns = opened.session.mtime_ns
@@ -252,10 +313,11 @@ class Core:
             self.invalidations.put(EntryGone(parent, name.encode(), ino))
         for parent, name in merged.moved:
             self.invalidations.put(EntryChanged(parent, name.encode()))
+        for ino in merged.content:
+            if (inode := self.tree.find(ino)) is not None:
+                self.content_changed(inode)
         for ino, generation in merged.copies:
             self.drop_bytes(ino, generation)
-        for ino in merged.content:
-            self.invalidations.put(InodeChanged(ino, attr_only=False))
         for ino in merged.attributes:
             self.invalidations.put(InodeChanged(ino, attr_only=True))
 

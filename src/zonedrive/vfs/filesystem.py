@@ -24,6 +24,7 @@ from zonedrive.vfs.attributes import MODE_BITS, Attr, allowed, permissions
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.carrier import Delivery
 from zonedrive.vfs.handles.files import Files
+from zonedrive.vfs.kernel_inodes import ino_of
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.names.namespace import Listed, Namespace
 from zonedrive.vfs.names.renaming import Renaming
@@ -158,8 +159,8 @@ class FileSystem:
         """The kernel holds an inode `count` times less."""
         if ino >= VIRTUAL:
             self._virtual.forget(ino, count)
-        elif self._core.tree.forget(ino, count):
-            inode = self._core.tree.find(ino)
+        elif self._core.tree.forget(ino_of(ino), count):
+            inode = self._core.tree.find(ino_of(ino))
             if inode is not None:
                 self._core.reap(inode)
 
@@ -168,7 +169,7 @@ class FileSystem:
         if next(iter(inos), ROOT) >= VIRTUAL:
             self._virtual.remember(inos)
         else:
-            self._core.tree.remember_all(inos)
+            self._core.tree.remember_all(map(ino_of, inos))
 
     async def opendir(self, ino: int) -> int:
         """See `Namespace.opendir`."""
@@ -235,10 +236,13 @@ class FileSystem:
     # ---- attributes ----
 
     async def getattr(self, ino: int) -> Attr:
-        """See `Namespace.getattr`."""
+        """See `Namespace.getattr`; of a former version that is still open what was told of it."""
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
-        return await self._names.getattr(ino)
+        kernel = self._core.kernel
+        former = kernel.former.get(ino)
+        attr = await self._names.getattr(ino_of(ino)) if former is None else former.told
+        return attr if attr.ino == ino else kernel.told(ino)
 
     async def setattr(
         self,
@@ -261,7 +265,7 @@ class FileSystem:
         core = self._core
         if ino >= VIRTUAL:
             return await self._virtual.setattr(ino, size=size, mode=mode, mtime_ns=mtime_ns)
-        inode = core.tree.get(ino)
+        inode = self._core.kernel.inode(self._core.tree, ino)
         owner = core.owner
         if uid not in (None, owner.uid) or gid not in (None, owner.gid):
             raise PermissionError(errno.EPERM, "the owner cannot be changed")
@@ -291,7 +295,7 @@ class FileSystem:
         """access(2) for whoever runs the daemon."""
         if ino >= VIRTUAL:
             return self._virtual.permits(ino, mode)
-        bits = permissions(self._core.tree.get(ino), self._core.rules) >> 6
+        bits = permissions(self._core.tree.get(ino_of(ino)), self._core.rules) >> 6
         return mode & ~bits & 7 == 0
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
@@ -305,7 +309,7 @@ class FileSystem:
     def _xattrs(self, ino: int) -> dict[str, str]:
         if ino >= VIRTUAL:
             return self._virtual.xattrs(ino)
-        inode = self._core.tree.get(ino)
+        inode = self._core.tree.get(ino_of(ino))
         return xattrs.values(self._core, inode, self._histories.present(inode))
 
     async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
@@ -337,10 +341,12 @@ class FileSystem:
         """See `Files.open`."""
         if ino >= VIRTUAL:
             return await self._virtual.open(ino, flags, pid)
-        inode = self._core.tree.get(ino)
-        if inode.parent != NOWHERE and not self._core.local(ino):
+        inode = self._core.kernel.inode(self._core.tree, ino)
+        if inode.parent != NOWHERE and not self._core.local(inode.ino):
             await self._folders.ensure(self._core.tree.get(inode.parent))
-        await self._siblings.arriving(ino)
+        await self._siblings.arriving(inode.ino)
+        self._core.supersede(inode)
+        self._core.kernel.inode(self._core.tree, ino)
         opened = await self._files.open(inode, flags, pid)
         if flags & os.O_ACCMODE == os.O_RDONLY:
             self._siblings.opened(inode, pid, flags)

@@ -14,6 +14,7 @@ from zonedrive.content.file import ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.model import Revision
 from zonedrive.tree.inode import Inode
+from zonedrive.vfs.attributes import Attr
 
 PAGE = 4096  # what the kernel writes at once from a mapping
 
@@ -30,10 +31,16 @@ class Session:
     """Bytes that are being written: from the first write to the last close."""
 
     def __init__(
-        self, generation: int, file: ContentFile, base: Revision | None, mtime_ns: int
+        self,
+        generation: int,
+        file: ContentFile,
+        base: Revision | None,
+        mtime_ns: int,
+        former: Content,
     ) -> None:
         self.generation = generation
         self.file = file
+        self.former = former  # what the file has again if nothing of the session is kept
         self.base = base  # the version the edit began from
         self.mtime_ns = self.ctime_ns = mtime_ns
         self.dirty = False  # written since the last commit
@@ -62,37 +69,49 @@ class Session:
 
 
 class OpenFile:
-    """An inode that programs have open."""
+    """A file that programs have open: one kernel inode, whose handles all have the same bytes.
 
-    def __init__(self, ino: int) -> None:
+    INVARIANT: `content` changes only with an edit made on this machine, where the same bytes get
+    another name, or before any handle can have read of it.
+    """
+
+    def __init__(self, ino: int, content: Content, told: Attr) -> None:
         self.ino = ino
+        self.number = told.ino  # the kernel's, see `kernel_inodes`
+        self.content = content  # of the session, where there is one
         self.handles = 0
         self.by_handle: list[Handle] = []
         self.writers = 0
-        self.edits = 0  # how often somebody here began to write into it
+        self.pages = False  # whether the kernel may have pages of `content`
+        self.told = told  # attributes of `content`, as the kernel was last told
+        self.superseded = False  # the file has newer bytes, under another number
+        self.removed_here = False  # a program on this machine took the name away
         self.session: Session | None = None
         self.local: tuple[int, ContentFile] | None = None  # a closed generation, for reading
         self.reader: tuple[Revision, Reader] | None = None  # the service's bytes
         self.preparing = trio.Lock()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody writes, or is about to."""
+        return self.session is None and not self.preparing.locked()
+
+    @property
+    def may_be_read(self) -> bool:
+        """Whether a handle may have read of the content; the kernel does not tell us each time."""
+        return self.pages and any(handle.readable for handle in self.by_handle)
+
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether nothing more can be read: the service had something else than this version."""
+        return self.reader is not None and self.reader[1].spoilt
+
     def replaced(self, content: Content, by: Content) -> None:
         """The same bytes are known by another name now: who has them open goes on with them."""
-        for handle in self.by_handle:
-            if handle.seen is not None and handle.seen[0] == content:
-                handle.seen = by, handle.seen[1]
-
-    def begin_anew(self) -> bool:
-        """Let go of a reader that can read nothing more; who has read by it goes on in vain.
-
-        Whether there was such a one.
-        """
-        if self.reader is None or not self.reader[1].spoilt:
-            return False
-        for handle in self.by_handle:
-            handle.over = handle.over or handle.read
-        self.reader[1].close()
-        self.reader = None
-        return True
+        if self.content == content:
+            self.content = by
+        if self.session is not None and self.session.former == content:
+            self.session.former = by
 
     def close(self) -> None:
         """Let go of what was open for reading."""
@@ -112,33 +131,22 @@ class Handle(msgspec.Struct, eq=False):
     """One open(2)."""
 
     file: OpenFile
+    number: int  # of the kernel's inode that it was opened on
     readable: bool
     writable: bool
     append: bool
     pid: int = 0  # of the process, or thread, that opened it
     flags: int = 0  # with which it did
     guarded: bool | None = None  # whether that is a program of `guard`; None: not asked yet
-    seen: tuple[Content, int] | None = None  # what it was opened on, and the edits till then
-    read: bool = False  # whether we know that it has read of that; the kernel may have had pages
-    over: bool = False  # whether it was told that its version cannot be had any more
 
-    def outdated(self, content: Content) -> bool:
-        """Whether it began with other bytes than these, and nobody here has edited them since.
-
-        A program sees edits made beside it on this machine, as on any file system.
-        """
-        if self.seen is None or self.seen[1] != self.file.edits:
-            return False
-        return self.over or self.seen[0] != content
-
-    def may_begin_anew(self, content: Content, offset: int) -> bool:
-        """Whether it may read of a version other than the one that it was opened on.
-
-        Never parts of two: only who has read nothing yet, as far as we know, and begins at the
-        beginning; and only while nobody else, who shares the kernel's pages, is in the same case.
-        """
-        others = any(each is not self and each.outdated(content) for each in self.file.by_handle)
-        return not (self.read or self.over or offset or others)
+    def move_to(self, file: OpenFile) -> None:
+        """Go on with another open file."""
+        for each, number in ((self.file, -1), (file, 1)):
+            each.handles += number
+            each.writers += number * self.writable
+        self.file.by_handle.remove(self)
+        file.by_handle.append(self)
+        self.file = file
 
     def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:
         """Whether a write by an appending handle is of pages that were changed through mmap(2).
@@ -154,5 +162,4 @@ class Opened(msgspec.Struct, frozen=True):
     """What the kernel is told of a new handle."""
 
     handle: int
-    direct_io: bool = False
     keep_cache: bool = False

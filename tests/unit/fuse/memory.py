@@ -41,7 +41,6 @@ class Opened(NamedTuple):
     """An open file."""
 
     handle: int
-    direct_io: bool = False
     keep_cache: bool = True
 
 

@@ -15,7 +15,7 @@ from zonedrive.tree.inode import Inode, Kind
 from zonedrive.tree.listing import fields_of
 from zonedrive.tree.names import with_mark
 from zonedrive.vfs.core import Core
-from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged
+from zonedrive.vfs.invalidation import EntryChanged, EntryGone
 from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
 
@@ -77,9 +77,9 @@ class Conflicts:
             identity.follow(core, inode, found)
         reached(Place.COPY_RECORDED)
         core.invalidations.put(EntryChanged(inode.parent, name.encode()))
+        core.content_changed(inode)
         core.drop_bytes(inode.ino, intent.generation)
         reached(Place.COPY_ALONE)
-        core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     def give_way(self, inode: Inode, found: Entry) -> None:
         """Somebody took the name on the service meanwhile: ours gets the name of a copy."""

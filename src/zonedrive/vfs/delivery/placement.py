@@ -254,6 +254,8 @@ class Placement:
             if edited is not None and edited.generation:
                 return  # the verdict before the upload compares
             # A move may count as a modification; the bytes are the same.
+            if not inode.generation:
+                core.same_bytes(inode, entry.revision)
             core.tree.update(inode, revision=entry.revision)
 
     async def delete(self, intent: Intent, inode: Inode) -> None:

@@ -23,7 +23,7 @@ from zonedrive.outbox.journal import Intent, due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.comparison import Comparison
-from zonedrive.vfs.invalidation import EntryGone, InodeChanged
+from zonedrive.vfs.invalidation import EntryGone
 from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
 
@@ -214,8 +214,8 @@ class Resolution:
             core.doubts.drop(inode.ino)
             core.journal.done(intent, content=True)
             identity.follow(core, inode, found)
+        core.content_changed(inode)
         core.resolved(doubt)
-        core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     # ---- noting ----
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 from zonedrive.content.reader import Reader
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
-from zonedrive.vfs.open_file import Handle
+from zonedrive.vfs.open_file import Handle, OpenFile
 
 LARGEST = 16 << 40  # bytes in a file; as on ext4, and far more than any disk here can hold
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
@@ -19,10 +19,18 @@ WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 def require_reachable(core: Core, inode: Inode) -> None:
     """Raises OSError (ESTALE) for what was removed or replaced before it could be opened.
 
-    The kernel then looks its name up once more, and opens what is there now.
+    The kernel then looks its name up once more, and opens what is there now, or makes it.  A file
+    that a program here has removed while another one has it open can be opened by /proc/self/fd.
     """
-    if inode.parent == NOWHERE and inode.ino not in core.opened:
+    opened = core.opened.get(inode.ino)
+    if inode.parent == NOWHERE and not (opened is not None and opened.removed_here):
         raise OSError(errno.ESTALE, "removed, or replaced by another one")
+
+
+def require_current(opened: OpenFile) -> None:
+    """Raises OSError (ESTALE) for a version that a newer one has superseded."""
+    if opened.superseded:
+        raise OSError(errno.ESTALE, "changed on the service, open it again")
 
 
 def require_permitted(inode: Inode, flags: int) -> None:

@@ -23,8 +23,9 @@ from zonedrive.tree.inode import Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles import access
 from zonedrive.vfs.handles.sessions import Sessions
+from zonedrive.vfs.invalidation import InodeChanged
 from zonedrive.vfs.listings.folders import Folders
-from zonedrive.vfs.open_file import Handle, Opened, OpenFile, content_of
+from zonedrive.vfs.open_file import Handle, Opened, OpenFile, Session
 
 log = logging.getLogger(__name__)
 
@@ -56,21 +57,16 @@ class Files:
         """
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
+        core = self._core
         writable = bool(flags & access.WRITE_FLAGS)
-        access.require_reachable(self._core, inode)
+        access.require_reachable(core, inode)
         access.require_permitted(inode, flags)
         if writable:
-            self._core.require_folders(inode)
+            core.require_folders(inode)
+        core.supersede(inode)
+        number = core.kernel.number(inode.ino)
         state = (inode.revision, inode.generation)
-        keep = self._paged.get(inode.ino) == state
-        before = self._core.opened.get(inode.ino)
-        if before is not None and before.begin_anew():
-            keep = False
-        # The kernel's pages of an inode are common to all handles.  One that began with a former
-        # version must not come upon pages of this one: those of this open are not kept.
-        apart = before is not None and any(
-            handle.outdated(content_of(inode)) for handle in before.by_handle
-        )
+        keep = self._paged.get(number) == state
         if flags & os.O_TRUNC and not writable:
             await self.truncate(inode, 0)
             keep = False
@@ -78,26 +74,24 @@ class Files:
         if flags & os.O_TRUNC and writable:
             handle = self._handles[opened.handle]
             try:
-                handle.file.edits += 1
-                await self._sessions.begin(handle.file, truncate=True)
+                await self._session(handle, truncate=True)
                 self._sessions.cut(handle.file, 0)
             except BaseException:
                 await self.release(opened.handle)
                 raise
             return Opened(opened.handle)
-        if inode.remote_id is not None and not inode.generation:
+        handle = self._handles[opened.handle]
+        if inode.remote_id is not None and handle.file.content == inode.revision:
             # From now on this version can be read, whatever becomes of the name.
-            handle = self._handles[opened.handle]
             reader = self._reader(handle.file, inode)
             if not writable and handle.file.session is None:
                 try:
-                    access.require_unguarded(self._core, handle, reader)
+                    access.require_unguarded(core, handle, reader)
                 except BaseException:
                     await self.release(opened.handle)
                     raise
-        if apart:
-            return Opened(opened.handle, direct_io=True)
-        self._paged[inode.ino] = state
+        if handle.file.pages:
+            self._paged[number] = state
         return opened
 
     def create(self, inode: Inode, flags: int) -> Opened:
@@ -158,15 +152,18 @@ class Files:
         """Bytes at `offset`; fewer at the end of the file."""
         which = self._handles[handle]
         opened = which.file
+        inode = self._core.tree.get(opened.ino)
+        if not opened.superseded:
+            self._core.supersede(inode)
+        if not opened.pages:
+            opened.pages = True
+            self._paged[opened.number] = inode.revision, inode.generation
         if opened.session is not None:
             return opened.session.file.pread(offset, size)
-        inode = self._core.tree.get(opened.ino)
-        if inode.generation:
-            return self._local(opened, inode).pread(offset, size)
-        if which.outdated(inode.revision) and not which.may_begin_anew(inode.revision, offset):
-            raise OSError(errno.ESTALE, "changed on the service, open it again")
-        which.seen, which.read = (inode.revision, opened.edits), True
-        if offset >= inode.size or (inode.is_new and opened.reader is None):
+        if isinstance(opened.content, int):
+            return self._local(opened, opened.content).pread(offset, size)
+        known = opened.reader is not None or opened.superseded
+        if not known and (inode.is_new or offset >= inode.size):
             return b""
         reader = self._reader(opened, inode)
         access.require_unguarded(self._core, which, reader)
@@ -180,7 +177,8 @@ class Files:
             return await reader.read(offset, size)
         except Changed as wrong:
             # The kernel has told the program the old size, so the new version needs a new open.
-            await self._sessions.catch_up(inode)
+            if not opened.superseded:
+                await self._sessions.catch_up(inode)
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
@@ -189,13 +187,8 @@ class Files:
         Raises OSError (EFBIG) past the largest size.
         """
         which = self._handles[handle]
-        opened = which.file
-        session = opened.session
-        if session is None or session.frozen:
-            opened.edits += 1
-            await self._sessions.begin(opened, truncate=False)
-            session = opened.session
-            assert session is not None
+        session = await self._session(which)
+        which.file.pages = True
         if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
             offset = session.size  # the kernel may not know yet that others made it longer
         access.require_fitting(offset + len(data))
@@ -208,6 +201,8 @@ class Files:
             session.refused = getattr(wrong, "errno", 0) or errno.EIO
             raise
         session.refused = 0
+        if which.number != which.file.number:  # written into the pages of the former version
+            self._core.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
         reached(Place.BYTES_WRITTEN)
         return len(data)
 
@@ -224,11 +219,11 @@ class Files:
                 if not self.touch(inode, now := time.time_ns()):
                     self._core.tree.update(inode, mtime_ns=now, ctime_ns=now)
             return
-        opened = opened or self._new_open_file(inode.ino)
+        opened = opened or self._core.new_open_file(inode)
         opened.handles += 1
         try:
-            opened.edits += 1
             await self._sessions.begin(opened, truncate=size == 0)
+            access.require_current(opened)
             self._sessions.cut(opened, size)
             if opened.writers == 0:
                 self._sessions.end(opened)
@@ -281,14 +276,25 @@ class Files:
     def close_all(self) -> None:
         """The mount ends: keep what is being written."""
         reached(Place.CLOSING)
-        for opened in list(self._core.opened.values()):
+        for opened in [*self._core.opened.values(), *self._core.kernel.former.values()]:
             with contextlib.suppress(Exception):  # which is logged, and must not cost the others
                 self._end(opened)
             opened.close()
         self._core.opened.clear()
+        self._core.kernel.former.clear()
         self._handles.clear()
 
     # ---- inside ----
+
+    async def _session(self, which: Handle, *, truncate: bool = False) -> Session:
+        """The session that the handle writes in, begun if need be.
+
+        Raises OSError (ESTALE) for a handle that may have read of a former version.
+        """
+        while (session := which.file.session) is None or session.frozen:
+            access.require_current(which.file)
+            await self._sessions.begin(which.file, truncate=truncate, append=which.append)
+        return session
 
     def _end(self, opened: OpenFile) -> None:
         """Nobody writes any more: keep what was written or, where that was refused, the former."""
@@ -305,29 +311,26 @@ class Files:
             raise
 
     def _abandon(self, opened: OpenFile) -> None:
-        self._paged.pop(opened.ino, None)  # the kernel may have pages of what was refused
+        self._paged.pop(opened.number, None)  # the kernel may have pages of what was refused
         self._sessions.abandon(opened)
-
-    def _new_open_file(self, ino: int) -> OpenFile:
-        opened = self._core.opened[ino] = OpenFile(ino)
-        return opened
 
     def _attach(
         self, inode: Inode, flags: int, *, keep_cache: bool, writable: bool = False, pid: int = 0
     ) -> Opened:
         writable = writable or bool(flags & access.WRITE_FLAGS)
-        opened = self._core.opened.get(inode.ino) or self._new_open_file(inode.ino)
+        opened = self._core.opened.get(inode.ino) or self._core.new_open_file(inode)
+        opened.pages = opened.pages or keep_cache
         opened.handles += 1
         opened.writers += writable
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         which = self._handles[handle] = Handle(
             opened,
+            opened.number,
             writable=writable,
             readable=flags & os.O_ACCMODE != os.O_WRONLY,
             append=bool(flags & os.O_APPEND),
             pid=pid,
             flags=flags,
-            seen=None if opened.session is not None else (content_of(inode), opened.edits),
         )
         opened.by_handle.append(which)
         return Opened(handle, keep_cache=keep_cache)
@@ -336,9 +339,12 @@ class Files:
         """Nobody has the inode open any more."""
         core = self._core
         opened.close()
-        core.opened.pop(opened.ino, None)
+        if opened.superseded:
+            del core.kernel.former[opened.number]
+        else:
+            del core.opened[opened.ino]
         inode = core.tree.find(opened.ino)
-        if inode is None:
+        if inode is None or opened.superseded:
             return
         intent = core.journal.get(opened.ino)
         if intent is not None and intent.gone and intent.held:
@@ -346,21 +352,22 @@ class Files:
                 core.journal.hold(opened.ino, False, core.due())
         core.reap(inode)
 
-    def _local(self, opened: OpenFile, inode: Inode) -> ContentFile:
-        if opened.local is None or opened.local[0] != inode.generation:
+    def _local(self, opened: OpenFile, generation: int) -> ContentFile:
+        if opened.local is None or opened.local[0] != generation:
+            access.require_current(opened)
             opened.close_local()
-            file = self._core.spool.open(inode.ino, inode.generation)
-            opened.local = (inode.generation, file)
+            opened.local = generation, self._core.spool.open(opened.ino, generation)
         return opened.local[1]
 
     def _reader(self, opened: OpenFile, inode: Inode) -> Reader:
-        """Of the version the service has now; for a file deleted there, of the one it had."""
-        opened.close_local()
-        if opened.reader is not None:
-            if opened.reader[0] == inode.revision:
-                return opened.reader[1]
-            opened.reader[1].close()
+        """Of the version that the handles have; for a file deleted there, of the one it had."""
+        if opened.reader is not None and opened.reader[0] == opened.content:
+            return opened.reader[1]
+        access.require_current(opened)
         core = self._core
+        if inode.revision != opened.content:  # a program is about to edit what it began from
+            raise OSError(errno.ESTALE, "changed on the service, open it again")
+        opened.close()
         reader = core.cache.open(inode.ino, inode.revision, inode.size, core.source(inode))
-        opened.reader = (inode.revision, reader)
+        opened.reader = inode.revision, reader
         return reader

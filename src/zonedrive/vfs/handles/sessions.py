@@ -20,15 +20,16 @@ import trio
 
 from zonedrive.content.file import ContentFile
 from zonedrive.content.source import Changed
-from zonedrive.errors import NotLoggedOn, StoreError, Unreachable, ZonedriveError
+from zonedrive.errors import NotFound, NotLoggedOn, StoreError, Unreachable, ZonedriveError
 from zonedrive.failpoint import Place, reached
+from zonedrive.model import Revision
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.outbox.journal import due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.invalidation import EntryGone, InodeChanged
 from zonedrive.vfs.listings.folders import Folders
-from zonedrive.vfs.open_file import OpenFile, Session
+from zonedrive.vfs.open_file import OpenFile, Session, content_of
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +51,47 @@ class Sessions:
         generation = self._core.next_generation()
         file = self._core.spool.create(opened.ino, generation)
         reached(Place.SPOOL_MADE)
-        opened.session = Session(generation, file, None, time.time_ns())
+        opened.session = Session(generation, file, None, time.time_ns(), opened.content)
         opened.session.changed(0)
+        opened.content = generation
         self._begun.set()
 
-    async def begin(self, opened: OpenFile, *, truncate: bool) -> None:
-        """Give the file a session to write in."""
+    async def begin(self, opened: OpenFile, *, truncate: bool, append: bool = False) -> None:
+        """Give the file a session to write in.
+
+        None where the service has another version by now and `opened` is superseded by it.  To
+        `append` to a file that the service no longer has makes it again.
+        """
+        core = self._core
+        try:
+            await self._begin(opened, truncate)
+        except (Changed, NotFound) as wrong:
+            inode = core.tree.get(opened.ino)
+            place = inode.parent, inode.name
+            await self.catch_up(inode)
+            core.supersede(inode)
+            if inode.parent == NOWHERE and append:
+                self._make_again(opened, inode, *place)
+            elif isinstance(wrong, NotFound):
+                raise OSError(errno.ESTALE, "removed on the service") from wrong
+            if not opened.superseded:
+                await self._begin_again(opened, truncate)
+
+    async def _begin_again(self, opened: OpenFile, truncate: bool) -> None:
+        try:
+            await self._begin(opened, truncate)
+        except Changed as wrong:
+            raise OSError(errno.ESTALE, "changed on the service") from wrong
+
+    async def _begin(self, opened: OpenFile, truncate: bool) -> None:
         core = self._core
         async with opened.preparing:
             inode = core.tree.get(opened.ino)
             old = opened.session
-            if old is not None and not old.frozen:
+            if opened.superseded or (old is not None and not old.frozen):
                 return
+            if inode.parent == NOWHERE and old is None and not opened.removed_here:
+                raise OSError(errno.ESTALE, "removed on the service")
             generation = core.next_generation()
             base = inode.revision
             if old is not None:
@@ -77,23 +107,34 @@ class Sessions:
                 reached(Place.SPOOL_COPIED)
                 base = inode.revision  # its upload may have ended meanwhile
             else:
-                try:
-                    file = await self._copy_of_version(inode, generation)
-                except Changed:
-                    await self.catch_up(inode)
-                    base = inode.revision
-                    try:
-                        file = await self._copy_of_version(inode, generation)
-                    except Changed as wrong:
-                        raise OSError(errno.ESTALE, "changed on the service") from wrong
+                file = await self._copy_of_version(inode, generation)
             if old is not None:
                 old.file.close()
                 base = old.base or base
             known = None if inode.remote_id is None else base
-            session = opened.session = Session(generation, file, known, inode.mtime_ns)
+            session = Session(generation, file, known, inode.mtime_ns, opened.content)
             session.rewritten = truncate or (old is not None and old.rewritten)
+            opened.session, opened.content = session, generation
             opened.close_local()
             self._begun.set()
+
+    def _make_again(self, opened: OpenFile, inode: Inode, parent: int, name: str) -> None:
+        """Let an empty file have the place of one that others have just removed.
+
+        Raises OSError (ESTALE) where the folder is gone, or the name somebody else's.
+        """
+        core = self._core
+        folder = core.tree.find(parent)
+        if folder is None or folder.parent == NOWHERE or core.tree.has_name(parent, name):
+            raise OSError(errno.ESTALE, "removed on the service")
+        with core.transaction():
+            core.tree.move(inode, parent, name)
+            core.tree.update(
+                inode, size=0, revision=Revision(""), remote_parent=None, remote_name=None
+            )
+        opened.close()
+        opened.content = content_of(inode)
+        core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
         """The service's bytes, to be changed."""
@@ -256,7 +297,9 @@ class Sessions:
             with contextlib.suppress(OSError):
                 session.file.close()
             self._drop_unnamed(inode.ino, session)
-            core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+            if inode.generation != session.generation:
+                opened.content = session.former
+            core.content_changed(inode)
             self._dispatcher.wake()  # who waits until everything is sent waits for this no longer
 
     def _empty(self, opened: OpenFile, inode: Inode) -> None:

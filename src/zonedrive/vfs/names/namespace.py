@@ -6,6 +6,7 @@ what never was on the service can always be changed.
 """
 
 import errno
+import os
 import time
 from collections.abc import Iterator, Mapping
 
@@ -176,7 +177,7 @@ class Namespace:
             inode = core.tree.find(opened.ino) if opened.session is not None else None
             if inode is not None and inode.parent == folder.ino:
                 return None
-        return core.tree.changes(folder.ino), folder.parent
+        return core.tree.changes(folder.ino), folder.parent, core.kernel.renewals
 
     def releasedir(self, handle: int) -> None:
         """The handle is closed."""
@@ -185,8 +186,18 @@ class Namespace:
     # ---- making ----
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
-        """A new empty file, open for writing."""
+        """A new empty file, open for writing.
+
+        Without O_EXCL, one that somebody else has made since the kernel looked is opened.
+        """
         core = self._core
+        if not flags & os.O_EXCL:
+            folder = await self.folder(parent)
+            made = core.tree.child(folder.ino, core.checked_name(name))
+            if made is not None:
+                opened = await self._files.open(made, flags)
+                core.tree.remember(made.ino)
+                return opened, self.attr(made)
         folder, wanted = await self._free_place(parent, name)
         with core.transaction():
             inode = core.tree.add(
@@ -301,6 +312,7 @@ class Namespace:
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
         intent = core.journal.get(inode.ino)
         core.journal.conflicts.drop(inode.ino)
+        self.note_removal(inode)
         if inode.is_new and core.doubts.get(inode.ino) is None:
             core.tree.unlink(inode)
             core.journal.drop(inode.ino)
@@ -313,6 +325,11 @@ class Namespace:
         if intent is not None and intent.generation and not self._files.is_open(inode.ino):
             core.discard_bytes(inode, intent)
             core.tree.update(inode, generation=0)
+
+    def note_removal(self, inode: Inode) -> None:
+        """The kernel knows that the name goes: who has the file open keeps it."""
+        if (opened := self._core.opened.get(inode.ino)) is not None:
+            opened.removed_here = True
 
     # ---- refusals ----
 

@@ -122,6 +122,7 @@ class Renaming:
             if not self._files.is_open(target.ino):
                 core.discard_bytes(target, intent)
                 core.tree.update(target, generation=0)
+        self._names.note_removal(target)
         core.tree.unlink(target)
         core.tree.update(inode, **taken)
         if opened is not None and opened.session is not None:

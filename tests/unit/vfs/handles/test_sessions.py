@@ -42,7 +42,7 @@ async def test_what_is_appended_for_hours_survives_without_a_close(
     core = disk.start()
     inode = a_file(core, b"old")
     sessions = Sessions(core, Folders(core), cast(Dispatcher, None))
-    opened = core.opened[inode.ino] = OpenFile(inode.ino)
+    opened = core.new_open_file(inode)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sessions.keep)
         await sessions.begin(opened, truncate=False)
@@ -71,7 +71,7 @@ async def test_what_could_not_be_noted_once_is_tried_again(
     core = disk.start()
     inode = a_file(core, b"old")
     sessions = Sessions(core, Folders(core), cast(Dispatcher, None))
-    opened = core.opened[inode.ino] = OpenFile(inode.ino)
+    opened = core.new_open_file(inode)
     errors, commit = [error], Sessions.commit
 
     def failing(self: Sessions, opened: OpenFile, *, held: bool) -> None:

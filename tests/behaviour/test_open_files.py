@@ -1,0 +1,248 @@
+"""Files that programs have open while somebody saves them, here or on the service."""
+
+import contextlib
+import mmap
+import os
+import subprocess
+import threading
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+from tests.posix.calls import descriptor, refusal
+
+QUICK = pytest.mark.mount("refresh=0.3")
+BIG = world.SEED["big.bin"]
+PAGE = 4096
+
+
+def uncached(opened: int, size: int, offset: int) -> bytes:
+    """Read past the kernel's pages."""
+    os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+    return os.pread(opened, size, offset)
+
+
+def mapped(path: Path) -> bytes:
+    """The file through a shared map, as Python and many programs map it."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+        return view[:]
+
+
+def test_a_reader_goes_on_over_an_edit_made_here(mounted: Mounted) -> None:
+    """A program reads while another one begins to write into the file in place: it sees the edit,
+    before and after the upload, and new opens can be mapped meanwhile."""
+    path = mounted.root / "big.bin"
+    with descriptor(path, os.O_RDONLY) as reader:
+        assert os.pread(reader, PAGE, 0) == BIG[:PAGE]
+        other = slice(40 * PAGE, 41 * PAGE)  # a page that the writer does not lock
+
+        def edit() -> None:
+            with descriptor(path, os.O_RDWR) as writer:
+                os.pwrite(writer, b"edited", 100)
+
+        expected = BIG[:100] + b"edited" + BIG[106:]
+        with mounted.deployment.faulty(latency_ms=300):
+            thread = threading.Thread(target=edit)  # which fetches what is missing first
+            thread.start()
+            while thread.is_alive():
+                assert uncached(reader, PAGE, other.start) == BIG[other]
+            thread.join()
+        for _ in range(2):
+            assert uncached(reader, PAGE, 0) == expected[:PAGE]
+            assert uncached(reader, PAGE, 2_000_000) == BIG[2_000_000:2_004_096]
+            assert mapped(path) == expected
+            mounted.sync()
+    assert mounted.zone.read("big.bin") == expected
+
+
+@QUICK
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR], ids=["read", "read and write"])
+def test_a_newer_version_is_cached_while_the_former_one_is_open(
+    mounted: Mounted, flags: int
+) -> None:
+    """A coworker saves a file that a program has open: others map the new version at once, and
+    edit it; the program reads on in the former one, and is told where it would write into it."""
+    path, new = mounted.root / "big.bin", bytes(byte ^ 0xFF for byte in BIG) + b"longer"
+    with (
+        descriptor(path, flags) as old,
+        mmap.mmap(old, 0, prot=mmap.PROT_READ) as view,
+    ):
+        assert uncached(old, len(BIG), 0) == BIG
+        mounted.zone.write("big.bin", new)
+        eventually(lambda: path.stat().st_size == len(new), what="the new version shows")
+        assert mapped(path) == new
+        assert path.read_bytes() == new
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as shared:
+            shared[:6] = b"edited"
+        assert mapped(path) == b"edited" + new[6:]
+        mounted.sync()
+        assert mapped(path) == b"edited" + new[6:]
+        assert (os.fstat(old).st_size, os.fstat(old).st_nlink) == (len(BIG), 0)
+        assert uncached(old, len(BIG), 0) == BIG
+        assert view[:] == BIG
+        if flags == os.O_RDWR:
+            assert refusal(os.pwrite, old, b"x", 0) == "ESTALE"
+            assert refusal(os.ftruncate, old, 7) == "ESTALE"
+    assert mounted.zone.read("big.bin") == b"edited" + new[6:]
+    assert path.read_bytes() == b"edited" + new[6:]
+    assert [name for name in mounted.zone.listing() if "conflict" in name] == []
+
+
+@QUICK
+def test_many_versions_are_open_at_once(mounted: Mounted) -> None:
+    """Each program reads the version that it has opened, and the name leads to the newest."""
+    path = mounted.root / "notes.txt"
+    with contextlib.ExitStack() as stack:
+        held = []
+        for number in range(4):
+            content = bytes(f"version {number}".encode()) * 1000 * (1 + number % 2)
+            mounted.zone.write("notes.txt", content)
+            eventually(partial(reads, path, content), what="it shows")
+            held.append((stack.enter_context(descriptor(path, os.O_RDONLY)), content))
+            assert mapped(path) == content
+            for opened, its in held:
+                assert uncached(opened, 100_000, 0) == its
+                assert os.fstat(opened).st_size == len(its)
+        assert len({os.fstat(opened).st_ino for opened, _ in held}) == len(held)
+    path.write_bytes(b"ours")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"ours"
+
+
+def reads(path: Path, content: bytes) -> bool:
+    """Whether a program that opens the file now reads that; not where it changes just then."""
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False
+
+
+@QUICK
+def test_an_append_follows_the_file_that_others_read(mounted: Mounted) -> None:
+    """A shell has a file open to append to, another program to read: the line goes behind what a
+    coworker saved since, and whoever opens the file sees it."""
+    path = mounted.root / "notes.txt"
+    with (
+        descriptor(path, os.O_RDONLY) as reader,
+        descriptor(path, os.O_WRONLY | os.O_APPEND) as log,
+    ):
+        assert os.pread(reader, 100, 0) == world.SEED["notes.txt"]
+        mounted.zone.write("notes.txt", b"by a coworker\n")
+        eventually(partial(reads, path, b"by a coworker\n"), what="it shows")
+        os.write(log, b"one line\n")
+        os.write(log, b"another\n")
+        expected = b"by a coworker\none line\nanother\n"
+        eventually(lambda: mapped(path) == expected, what="the lines show")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == expected == path.read_bytes()
+
+
+ROUNDS, SIZE = 5, 64 * PAGE
+
+
+def test_readers_and_a_writer_in_place_over_several_uploads(mounted: Mounted) -> None:
+    """Programs that read and map a file all the time, and one that rewrites it in place again and
+    again, with an upload after each round: no error, and the right bytes, whoever looks when."""
+    path, over, wrong = mounted.root / "shared.bin", threading.Event(), list[object]()
+    possible = set(range(ROUNDS + 1))
+    path.write_bytes(bytes(SIZE))
+    mounted.sync()
+
+    def read(*, anew: bool) -> None:
+        try:
+            while not over.is_set():
+                with (
+                    descriptor(path, os.O_RDONLY) as opened,
+                    mmap.mmap(opened, SIZE, prot=mmap.PROT_READ) as view,
+                ):
+                    while not over.is_set():
+                        for offset in range(SIZE - PAGE, 0, -PAGE):
+                            wrong.extend(set(uncached(opened, PAGE, offset)) - possible)
+                        wrong.extend(set(view[:]) - possible)
+                        if anew:
+                            break
+        except (OSError, ValueError) as error:
+            wrong.append(error)
+
+    readers = [threading.Thread(target=read, kwargs={"anew": anew}) for anew in (True, False)]
+    try:
+        with (
+            descriptor(path, os.O_RDONLY) as kept,
+            mmap.mmap(kept, SIZE, prot=mmap.PROT_READ) as view,
+        ):
+            for reader in readers:
+                reader.start()
+            for number in range(1, ROUNDS + 1):
+                with descriptor(path, os.O_RDWR) as writer, mmap.mmap(writer, SIZE) as shared:
+                    os.pwrite(writer, bytes([number]) * (SIZE // 2), 0)
+                    shared[SIZE // 2 :] = bytes([number]) * (SIZE // 2)
+                mounted.sync()
+                expected = bytes([number]) * SIZE
+                assert uncached(kept, SIZE, 0) == view[:] == mapped(path) == expected
+                assert mounted.zone.read("shared.bin") == expected
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join(30)
+    assert not wrong, wrong[:5]
+    assert len(mounted.zone.versions("shared.bin")) == ROUNDS + 1
+
+
+@pytest.mark.mount("refresh=60")
+@pytest.mark.parametrize("how", [">>", ">"])
+def test_a_file_that_was_just_taken_away_is_made_again(mounted: Mounted, how: str) -> None:
+    """A shell writes into a file that a coworker has deleted since the folder was looked at."""
+    mounted.allow("deleted on the service while it was edited")
+    path = mounted.root / "notes.txt"
+    assert path.stat().st_size == 23
+    mounted.zone.delete("notes.txt")
+    subprocess.run(["sh", "-c", f'echo one {how} "$1"; echo two >> "$1"', "sh", path], check=True)
+    assert path.read_bytes() == b"one\ntwo\n"
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"one\ntwo\n"
+
+
+@pytest.mark.mount("refresh=60")
+def test_an_append_to_what_was_just_moved_away_goes_along(mounted: Mounted) -> None:
+    """A coworker has moved the file to another folder: the line is in it there."""
+    path = mounted.root / "notes.txt"
+    assert path.stat().st_size == 23
+    mounted.zone.move("notes.txt", "docs/notes.txt")
+    subprocess.run(["sh", "-c", 'echo one >> "$1"', "sh", path], check=True)
+    mounted.sync()
+    assert mounted.zone.read("docs/notes.txt") == world.SEED["notes.txt"] + b"one\n"
+
+
+@QUICK
+@pytest.mark.parametrize("how", [">>", ">"])
+def test_no_line_is_lost_while_others_take_the_file_away(mounted: Mounted, how: str) -> None:
+    """A coworker deletes, moves or renames a file as a shell writes into it, with another program
+    reading it: each line is in one file of the service then."""
+    mounted.allow("deleted on the service while it was edited", "in between")
+    path = mounted.root / "race.txt"
+    shell = ["sh", "-c", f'echo "$2" {how} "$1"', "sh", str(path)]
+    for to, seen in product(["", "docs/gone.txt", "gone.txt"], [False, True]):
+        mounted.zone.write("race.txt", b"theirs\n")
+        eventually(partial(reads, path, b"theirs\n"), what="it shows")
+        line = f"{how} {to} {seen}"
+        with descriptor(path, os.O_RDONLY) as reader:
+            assert os.pread(reader, 10, 0) == b"theirs\n"
+            if to:
+                mounted.zone.move("race.txt", to)
+            else:
+                mounted.zone.delete("race.txt")
+            if seen:
+                eventually(lambda: not path.exists(), what="it is gone here")
+            subprocess.run([*shell, line], check=True)
+        mounted.sync()
+        tree = mounted.zone.tree()
+        found = [name for name, data in tree.items() if line.encode() in (data or b"")]
+        assert len(found) == 1, (line, tree.keys())
+        for name in [name for name in tree if "race" in name or "gone" in name]:
+            mounted.zone.delete(name)
+        eventually(lambda: not path.exists(), what="it is gone here")

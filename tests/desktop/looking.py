@@ -91,6 +91,17 @@ class Item:
         assert found is not None
         return found
 
+    def program(self, name: str) -> "Item":
+        """All that is on the screen of one program: others show what they have, too."""
+
+        def look() -> "Item | None":
+            every = (each for each in self.children() if each.name.casefold() == name.casefold())
+            return next(every, None)
+
+        found = eventually(look, 30, what=f"{name} is on the screen")
+        assert found is not None
+        return found
+
     def do(self, number: int = 0) -> None:
         """Its first action: press a button, open a row."""
         self._ask(A11Y + "Action", "DoAction", "i", number)

@@ -4,11 +4,21 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from jeepney import DBusAddress, MessageType, new_method_call
+from jeepney.io.blocking import open_dbus_connection
 
+from tests.desktop.looking import Item
+from tests.desktop.session import Session
 from tests.desktop.thunar import Thunar
 from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+
+SERVICES = [
+    Path(folder, "notification-daemon", "notification-daemon")
+    for folder in ("/usr/lib", "/usr/libexec")
+]
+"""Where distributions have a service that shows notifications as windows."""
 
 TOP = ("docs", "big.bin", "empty", "notes.txt")  # folders first
 
@@ -17,6 +27,46 @@ def downloads(mounted: Mounted) -> int:
     """How often the service was asked for bytes of files."""
     requests: dict[str, int] = mounted.deployment.stats()["requests"]
     return requests.get("GET /api/zones/{zone_id}/files/{file_id}/content", 0)
+
+
+@pytest.fixture
+def bubble(session: Session) -> Item:
+    """What a desktop's service shows of notifications: of somebody else's, until it is closed."""
+    service = next(each for each in SERVICES if each.exists())
+    session.run(service)
+    words: list[object] = ["other", 0, "dialog-warning", "Somebody else's", "A dialog?", [], {}, 0]
+    address = DBusAddress(
+        "/org/freedesktop/Notifications",
+        bus_name="org.freedesktop.Notifications",
+        interface="org.freedesktop.Notifications",
+    )
+    with open_dbus_connection(session.environment["DBUS_SESSION_BUS_ADDRESS"]) as connection:
+        call = new_method_call(address, "Notify", "susssasa{sv}i", tuple(words))
+
+        def taken() -> bool:
+            answer = connection.send_and_get_reply(call, timeout=20)
+            return answer.header.message_type is MessageType.method_return
+
+        eventually(taken, 30, what="the service takes the notification")
+    shown = session.screen.find("label", "Somebody else's")
+    assert shown.is_showing
+    return shown
+
+
+def test_a_notification_is_no_dialog(mounted: Mounted, bubble: Item, thunar: Thunar) -> None:
+    """With a bubble on the screen the file manager's own dialogs are found, and nothing else."""
+    assert not thunar.dialogs()
+    thunar.select("notes.txt")
+    thunar.key("F2")
+    dialog = thunar.screen.find("dialog")
+    assert len(thunar.dialogs()) == 1
+    dialog.find("text").write("minutes.txt")
+    dialog.find("push button", "Rename").do()
+    thunar.until("docs", "big.bin", "empty", "minutes.txt")
+    eventually(lambda: not thunar.dialogs(), 30, what="the dialog has closed")
+    assert bubble.is_showing
+    mounted.sync()
+    assert mounted.zone.find("minutes.txt")
 
 
 def test_browsing_opening_renaming(mounted: Mounted, thunar: Thunar) -> None:

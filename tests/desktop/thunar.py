@@ -34,7 +34,7 @@ class Thunar:
         settings.parent.mkdir(parents=True)
         settings.write_text(SETTINGS)
         session.run("thunar", folder)
-        self.screen = session.screen
+        self.screen = session.screen.program("thunar")
         self.window = self.screen.find("frame")
         self._arrived(folder.name)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from zonedrive.logon.secrets import Secret
     from zonedrive.logon.wire import Offer
 
+STDIN = "-"
 LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads
 
 
@@ -107,7 +108,11 @@ class Given:
     help="Read the password as one line from the standard input.",
 )
 @click.option(
-    "--code", type=Text(), metavar="CODE", help="A one-time code, where the service wants one."
+    "--code",
+    type=Text(),
+    metavar="CODE",
+    help="A one-time code.  Give '-' to read it as a line from the standard input: other users can"
+    " see an argument.",
 )
 @click.option(
     "--idp",
@@ -162,7 +167,8 @@ def logon(**options: Any) -> None:
     --profile as they were.
 
     A password that must be changed first is changed, where the --profile knows how: the new one is
-    asked for, or read as a second line of the standard input.
+    asked for, or read from the standard input.  The lines there are, in this order: the password
+    (--password-stdin), the code (--code -), the new password.
 
     A sign-on in a browser happens where --idp or --personal-id asks for it, or the service does.
     It needs a --profile that says what the browser brings back.
@@ -200,15 +206,21 @@ class Terminal:
     """Asks a person for credentials, or takes what was given beforehand."""
 
     def __init__(self, password_stdin: bool, code: str | None) -> None:
+        """`code` is "-" for one on the standard input."""
         self._password_stdin = password_stdin
-        self._code = code
+        self._code_stdin = code == STDIN
+        self._code = None if self._code_stdin else code
+        # The lines of the standard input that were not read yet.
+        self._ahead = ["password", "new password"] if password_stdin else []
+        if self._code_stdin:
+            self._ahead.insert(1 if password_stdin else 0, "code")
 
     def password(self) -> "Secret":
         """From the standard input, or typed unseen."""
         from zonedrive.logon.secrets import Secret
 
         if self._password_stdin:
-            return Secret(_line("there is no password on the standard input"))
+            return Secret(self._line("password", "there is no password on the standard input"))
         return Secret(_prompt("Password", hidden=True))
 
     def new_password(self) -> "Secret":
@@ -216,7 +228,8 @@ class Terminal:
         from zonedrive.logon.secrets import Secret
 
         if self._password_stdin:
-            return Secret(_line("the new password is missing: give it as a second line"))
+            missing = "the new password is missing: give it as the last line"
+            return Secret(self._line("new password", missing))
         first = _prompt("New password", hidden=True)
         if _prompt("New password again", hidden=True) != first:
             raise CredentialsRefused("the two are not the same", remedy="nothing was changed")
@@ -226,10 +239,13 @@ class Terminal:
         """Typed, where somebody is there to type."""
         from zonedrive.logon.secrets import Secret
 
+        if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
+            missing = "there is no one-time code on the standard input"
+            return Secret(self._line("code", missing).strip())
         how = {"ServiceMail": " (sent to you by mail)", "": ""}.get(kind, f" ({show.word(kind)})")
         if self._password_stdin or not sys.stdin.isatty():
             raise CredentialsRefused(
-                f"the service wants a one-time code{how}", remedy="give it with --code"
+                f"the service wants a one-time code{how}", remedy="give it with --code -"
             )
         return Secret(_prompt(f"One-time code{how}").strip())
 
@@ -239,17 +255,23 @@ class Terminal:
 
         return Secret(self._code.strip()) if self._code else None
 
+    def _line(self, name: str, missing: str) -> str:
+        """The line of that name.  What the service did not ask for before it is passed over."""
+        while self._ahead and self._ahead.pop(0) != name:
+            sys.stdin.buffer.readline(LONGEST_PASSWORD)
+        return _line(missing)
+
 
 def _line(missing: str) -> str:
-    """A password from the standard input.  Raises CredentialsRefused."""
+    """A secret from the standard input.  Raises CredentialsRefused."""
     line = sys.stdin.buffer.readline(LONGEST_PASSWORD + 1)
     if len(line) > LONGEST_PASSWORD:
-        raise CredentialsRefused("the line on the standard input is no password: too long")
+        raise CredentialsRefused("a line on the standard input is too long")
     try:
         text = line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         # Without the decoder's words: its exception holds the line.
-        raise CredentialsRefused("the password is not UTF-8 text") from None
+        raise CredentialsRefused("a line on the standard input is not UTF-8 text") from None
     if not text:
         raise CredentialsRefused(missing)
     return text

@@ -16,10 +16,12 @@ import pytest
 import trustme
 
 from tests.harness import world
-from tests.harness.deployment import Deployment
+from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine
 from tests.harness.terminal import Terminal
+from tests.harness.waiting import eventually
 from zonedrive.cli.logoff import _refusal
+from zonedrive.cli.logon import Terminal as Script
 from zonedrive.cli.main import main
 from zonedrive.logon.local import Backlog
 
@@ -274,9 +276,57 @@ def test_a_code_from_a_device(here: Here) -> None:
     with organization('otp = "TOTP"') as deployment:
         one_line(logon(here, deployment), 3, "--code")
         one_line(logon(here, deployment, "--code", "000000"), 3, "code")
-        ended = logon(here, deployment, "--code", pyotp.TOTP(SECRET).now())
+        typed = f"{PASSWORD}\n{pyotp.TOTP(SECRET).now()}\n"
+        one_line(logon(here, deployment, "--code", "-"), 3, "no one-time code on the standard")
+        ended = logon(here, deployment, "--code", "-", text=typed)
         assert ended.returncode == 0, ended.stderr
         here.done("zones")
+
+
+def test_a_code_that_a_script_has_later(machine: Machine) -> None:
+    """One that comes by mail once the password was right: the standard input is read no sooner."""
+    with organization('otp = "ServiceMail"') as deployment:
+        words = ["--username", ALICE, "--password-stdin", "--code", "-", "--session-only"]
+        logging_on = subprocess.Popen(
+            [COMMAND, "logon", deployment.base_url, "--ca-file", deployment.ca_file, *words],
+            stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=machine.environment,
+        )  # fmt: skip
+        assert logging_on.stdin is not None
+        logging_on.stdin.write(f"{PASSWORD}\n")
+        logging_on.stdin.flush()
+        mailed = eventually(
+            lambda: deployment.tell({"mail": ALICE}).get("code"), 30, what="a code is mailed"
+        )
+        said = logging_on.communicate(f"{mailed}\n", timeout=30)[1]
+        assert logging_on.returncode == 0, said
+        machine.done("zones")
+
+
+def test_one_code_as_an_argument(here: Here) -> None:
+    """Still taken, though others can read it."""
+    with organization('otp = "TOTP"') as deployment:
+        ended = logon(here, deployment, "--code", pyotp.TOTP(SECRET).now())
+        assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken"),
+    [
+        (("password", "code", "new_password"), ["one", "two", "three"]),
+        (("password", "new_password"), ["one", "three"]),
+        (("code",), ["two"]),
+        (("new_password",), ["three"]),
+    ],
+)
+def test_each_line_of_the_standard_input_has_its_place(
+    monkeypatch: pytest.MonkeyPatch, wanted: tuple[str, ...], taken: list[str]
+) -> None:
+    """Password, code, new password: what the service does not ask for is passed over."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n two \r\nthree\n")))
+    terminal = Script(password_stdin=True, code="-")
+    assert terminal.given_code() is None
+    ask = {"code": lambda: terminal.code("TOTP")}
+    assert [ask.get(name, getattr(terminal, name))().reveal() for name in wanted] == taken
 
 
 def test_a_person_at_a_terminal(machine: Machine) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import zonedrive.remote
+from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
 from zonedrive.remote import Client, Directory
@@ -28,7 +29,7 @@ MEETING = seed.PACKAGED_WORLD.parent / "board/2026-09-15 Meeting"
 def example_world() -> Iterator[Deployment]:
     """The sandbox as everybody has it at first."""
     folder = Path(tempfile.mkdtemp(prefix="zdsb"))
-    deployment = Deployment(folder, world_file=seed.PACKAGED_WORLD)
+    deployment = Deployment(folder, world_file=world.example(folder, seed.PACKAGED_WORLD))
     yield deployment
     deployment.close()
     shutil.rmtree(folder, ignore_errors=True)

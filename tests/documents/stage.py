@@ -251,7 +251,8 @@ def _answer(shown: str) -> str | None:
 @contextmanager
 def open_stage(folder: Path) -> Iterator[Stage]:
     """A stage below `folder`, whose path is short; nothing of it is left."""
-    deployment = Deployment(folder / "service", world_file=seed.PACKAGED_WORLD)
+    service = folder / "service"
+    deployment = Deployment(service, world_file=world.example(service, seed.PACKAGED_WORLD))
     stage = Stage(Machine(folder / "home"), deployment)
     try:
         yield stage

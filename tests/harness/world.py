@@ -23,6 +23,19 @@ SEED: Mapping[str, bytes] = {
 """What every zone holds at first."""
 
 
+def example(folder: Path, packaged: Path) -> Path:
+    """Write the world that comes with the sandbox to `folder`, with the passwords from above."""
+    text = packaged.read_text("utf-8")
+    for name, password in PASSWORDS.items():
+        user = f'id = "{name}@{DOMAIN}"\nname'
+        assert user in text
+        text = text.replace(user, f'password = "{password}"\n{user}')
+    path = folder / "example.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.replace('content = "', f'content = "{packaged.parent}/'), "utf-8")
+    return path
+
+
 def write(folder: Path, *, zones: int = ZONES, organization: str = "") -> Path:
     """Write the world file below `folder`; `organization` is TOML for its table."""
     for name, data in SEED.items():

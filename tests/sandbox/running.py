@@ -198,10 +198,17 @@ class Service:
         """A user who is logged on by password."""
         user_id = f"{user}@acme.example"
         client = self.client()
-        answer = logon(client, user_id, PASSWORDS[user_id])
+        answer = logon(client, user_id, self.passwords()[user_id])
         assert answer.status_code == 200, answer.text
         client.headers["Authorization"] = "Bearer " + answer.json()["sessionId"]
         return Person(self, client, user_id)
+
+    def passwords(self) -> dict[str, str]:
+        """Those of the world above, or those that the sandbox made."""
+        made = self.data / "passwords"
+        if not made.exists():
+            return PASSWORDS
+        return dict(line.split(" ") for line in made.read_text().splitlines())
 
     def regular(self, user: str) -> "Person":
         """The same, but logged on once for all tests."""

@@ -22,6 +22,7 @@ from tests.sandbox.running import (
     Person,
     Service,
     eventually,
+    logon,
     receive_all,
     world,
 )
@@ -373,3 +374,55 @@ def test_the_packaged_world_is_a_working_firm(start: Start) -> None:
     assert 25 <= files <= 45
     assert depth >= 3
     assert kinds >= {"md", "txt", "csv", "pdf", "png", "html"}
+
+
+def test_the_example_world_has_passwords_of_its_own(place: Path) -> None:
+    """Random ones, which only the owner of the folder can read; they stay over a restart."""
+    users: list[dict[str, str]] = []
+    for name in ("one", "two"):
+        (place / name).mkdir()
+        service = Service(place / name)
+        try:
+            file = service.data / "passwords"
+            text = file.read_text()
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+            users.append(service.passwords())
+            service.stop()
+            service.start()
+            assert file.read_text() == text
+            for user, password in users[-1].items():
+                assert logon(service.client(), user, password).status_code == 200
+                assert logon(service.client(), user, "correct horse").status_code == 401
+        finally:
+            service.close()
+    one, two = users
+    assert one.keys() == two.keys() and "alice@acme.example" in one
+    assert not set(one.values()) & set(two.values())
+    assert min(map(len, one.values())) >= 20
+
+
+def test_only_a_user_without_a_password_is_given_one(start: Start) -> None:
+    """What a world file says holds, and then there is nothing to write down."""
+    assert not (start(world()).data / "passwords").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "warned"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]
+)
+def test_a_sandbox_that_others_can_reach_warns(place: Path, host: str, warned: bool) -> None:
+    """One line, before anybody can come from another machine."""
+    ready = place / "ready.json"
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "zonedrive.sandbox", "--data", str(place / "data"),
+             "--ready-file", str(ready), "--host", host],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        eventually(ready.exists, "the sandbox answers")
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_SECONDS)
+    lines = (place / "log").read_text().splitlines()
+    assert len(lines) == warned
+    assert not warned or "can be reached from other machines" in lines[0]

@@ -5,6 +5,7 @@ nobody else answers there.
 """
 
 import asyncio
+import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
@@ -26,6 +27,8 @@ class Listener:
         self._socket = _bind(host, port, memory)
         self.port: int = self._socket.getsockname()[1]
         memory.write_text(f"{self.port}\n")
+        bound = ipaddress.ip_address(self._socket.getsockname()[0].partition("%")[0])
+        self.is_loopback = bound.is_loopback
         self._server: asyncio.Server | None = None
         self._make_protocol: Callable[[], asyncio.Protocol] | None = None
         self._context: ssl.SSLContext | None = None

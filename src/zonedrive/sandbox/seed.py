@@ -5,8 +5,11 @@ next one.
 """
 
 import os
+import secrets
 import shutil
 from pathlib import Path
+
+import msgspec
 
 from zonedrive.sandbox import settings
 from zonedrive.sandbox.blobs import new_id
@@ -19,15 +22,40 @@ from zonedrive.sandbox.zones import Level
 PACKAGED_WORLD = Path(__file__).parent / "world" / "world.toml"
 
 
+def with_passwords(world: World, file: Path) -> World:
+    """Give each user without a password a random one, and write those to `file`, mode 0600.
+
+    Raises SandboxError if the file cannot be written.
+    """
+    made = {user.id: secrets.token_hex(12) for user in world.users if user.password is None}
+    if not made:
+        return world
+    text = "".join(f"{user} {password}\n" for user, password in made.items())
+    try:
+        file.unlink(missing_ok=True)  # of a first start that was killed
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
+            written.write(text)
+    except OSError as wrong:
+        raise SandboxError(f"{file} cannot be written: {wrong.strerror}") from wrong
+    users = [
+        msgspec.structs.replace(user, password=made.get(user.id, user.password))
+        for user in world.users
+    ]
+    return msgspec.structs.replace(world, users=users)
+
+
 def fill(deployment: Deployment, world: World) -> None:
-    """Put a checked world into an empty deployment.  Raises SandboxError for unusable content."""
+    """Put a checked world, whose users have passwords, into an empty deployment.
+
+    Raises SandboxError for unusable content.
+    """
     with deployment.database.transaction():
         settings.save(deployment.database, deployment.organization)
         for user in world.users:
             deployment.users.add(
                 user.id,
                 user.name,
-                user.password,
+                user.password or "",
                 administrator=user.administrator,
                 otp_secret=user.otp_secret,
                 change_required=user.password_change_required,

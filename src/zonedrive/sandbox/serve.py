@@ -26,6 +26,7 @@ from zonedrive.sandbox.listener import Listener
 from zonedrive.sandbox.server import Server
 from zonedrive.sandbox.traffic import Stats, Traffic
 
+PASSWORDS = "passwords"  # file for those that the sandbox makes
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 names, not a binding
 
 
@@ -81,6 +82,7 @@ def _open(data: Path, world_file: Path | None) -> Deployment:
         deployment.entries.sweep()
         return deployment
     wanted = world.load(world_file or seed.PACKAGED_WORLD)
+    wanted = seed.with_passwords(wanted, data / PASSWORDS)
     deployment = assemble(data, database, world.organization(wanted))
     deployment.entries.sweep()
     seed.fill(deployment, wanted)
@@ -93,6 +95,13 @@ async def _serve(
     name = "127.0.0.1" if host in ANY_ADDRESS else host
     certificates = tls.prepare(data, name)
     listener = Listener(host, port, data / "port")
+    if not listener.is_loopback:
+        print(
+            f"sandbox: {host} can be reached from other machines, and whoever"
+            " knows a password of the world can log on",
+            file=sys.stderr,
+            flush=True,
+        )
     shown = f"[{name}]" if ":" in name else name
     ready = {
         "base_url": f"https://{shown}:{listener.port}",
@@ -103,7 +112,10 @@ async def _serve(
     stats, faults = Stats(), Faults()
     application = app.build(deployment)
     traffic = Traffic(application, application.routes, faults, stats)
-    server = Server(traffic, listener, certificates.context, lambda: _announce(ready_file, ready))
+    passwords = data / PASSWORDS
+    server = Server(
+        traffic, listener, certificates.context, lambda: _announce(ready_file, ready, passwords)
+    )
     control = Control(data / "control.sock", deployment, faults, stats, server.set_down)
     await control.open()
     try:
@@ -114,11 +126,13 @@ async def _serve(
             ready_file.unlink(missing_ok=True)  # noqa: ASYNC240 the loop ends here
 
 
-def _announce(ready_file: Path | None, ready: dict[str, Any]) -> None:
+def _announce(ready_file: Path | None, ready: dict[str, Any], passwords: Path) -> None:
     """Say where it is: to a person at the terminal, and to programs by the ready file."""
     if sys.stdout.isatty():
+        known = f"; passwords are in {passwords}" if passwords.exists() else ""
         print(
             f"{ready['base_url']} answers, until Ctrl-C; log on with --ca-file {ready['ca_file']}"
+            f"{known}"
         )
     if ready_file is None:
         return

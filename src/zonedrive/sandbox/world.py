@@ -42,7 +42,7 @@ class WorldUser(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     id: str
     name: str
-    password: str
+    password: str | None = None  # None: a random one is made, see seed
     administrator: bool = False
     otp_secret: str | None = None
     password_change_required: bool = False

@@ -2,9 +2,9 @@
 
 Must not know what a task does.
 
-A task is kept (`keep`: started again after a pause until it returns) or is a job (`job`: done once;
-whoever asked for it tries again).  Either way the exception is logged with its traceback, and the
-task is named by `failing` until it works again.
+A task is kept (`keep`: started again after a pause until it returns), is a job (`job`: done once;
+whoever asked for it tries again) or a callback of the loop (`call`: the same). In each case the
+exception is logged with its traceback, and the task is named by `failing` until it works again.
 
 INVARIANT: no exception of a task leaves this module, only a cancellation does: the mount goes on.
 INVARIANT: every member of `Task` is started in exactly one line of the sources.
@@ -72,6 +72,9 @@ class Task(StrEnum):
     READING_ORDER = "reading order"
     SIBLING_AHEAD = "file fetched ahead"
     INVALIDATION = "kernel invalidation"
+    # Callbacks
+    ARRIVAL = "bytes of a download"
+    FAILED_ARRIVAL = "end of a failed download"
 
 
 class Failure(msgspec.Struct, eq=False):
@@ -133,6 +136,18 @@ class Supervisor:
             self._failures.pop(task, None)
         else:
             self._note(task, wrong, trio.current_time() + REMEMBERED_S, "was given up")
+
+    def call(
+        self, task: Task, work: Callable[[*Arguments], object], *args: *Arguments
+    ) -> Exception | None:
+        """Run `work` in a callback of the loop, which an exception would end; what it raised."""
+        try:
+            work(*args)
+        except Exception as wrong:
+            self._note(task, wrong, trio.current_time() + REMEMBERED_S, "was given up")
+            return wrong
+        self._failures.pop(task, None)
+        return None
 
     async def _run(self, task: Task, work: Callable[[], Awaitable[object]]) -> Exception | None:
         """The exception that `work` ended with.  A cancellation is raised."""

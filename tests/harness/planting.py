@@ -63,6 +63,14 @@ def failing(work, wrong):
         given = yield trap
 
 
+def planted_call(self, task, work, *args):
+    prepare()
+    if wanted(str(task)):
+        def work(*args):
+            raise Planted(f"planted in {task}")
+    return call(self, task, work, *args)
+
+
 prepared = False
 
 
@@ -87,6 +95,8 @@ def first():
 
 run = supervisor.Supervisor._run
 supervisor.Supervisor._run = planted_run
+call = supervisor.Supervisor.call
+supervisor.Supervisor.call = planted_call
 supervisor.STEADY_S = supervisor.REMEMBERED_S = 1.0
 supervisor.LONGEST_PAUSE_S = 2.0
 '''

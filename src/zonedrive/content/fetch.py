@@ -323,7 +323,14 @@ class Fetcher:
         return True
 
     def _advanced(self, download: Download) -> None:
-        """On the loop: the thread has stored more."""
+        """On the loop: the thread has stored more.  Where that fails, so does the download."""
+        call = self._engine.supervisor.call
+        wrong = call(Task.ARRIVAL, self._arrived, download)
+        if wrong is not None:
+            download.stop()
+            call(Task.FAILED_ARRIVAL, self._ended, download, wrong)
+
+    def _arrived(self, download: Download) -> None:
         if download not in self._downloads:
             return
         download.gained += self.entry.arrive()

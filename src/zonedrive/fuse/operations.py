@@ -41,11 +41,11 @@ class Operations(pyfuse3.Operations):
         return encode(await self._files.lookup(parent_inode, name))
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        try:
-            for ino, count in inode_list:
+        for ino, count in inode_list:
+            try:
                 self._files.forget(ino, count)
-        except Exception as error:  # there is nobody to tell
-            errno_of(error)
+            except Exception as error:  # there is nobody to tell, and the others are to be heard of
+                errno_of(error)
 
     @guarded()
     async def mkdir(

@@ -1,0 +1,196 @@
+"""Background tasks that raise: they are restarted, named and logged, and nothing else ends."""
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import trio
+import trio.lowlevel
+from trio.testing import MockClock
+
+import zonedrive
+from zonedrive.supervisor import LONGEST_PAUSE_S, STEADY_S, Supervisor, Task
+
+SOURCES = Path(zonedrive.__file__).parent
+WHERE = ("daemon", "fuse", "vfs", "content", "outbox", "remote")
+
+WAITED_FOR = {
+    ("daemon/commands.py", "self._say_progress"): "in a request",
+    ("daemon/commands.py", "self._give_up_offline"): "in a request",
+    ("daemon/control.py", "_read_lines"): "in a request",
+    ("daemon/inhibitor.py", "self._hold"): "in the task of the inhibitor",
+    ("daemon/pinning.py", "_say_progress"): "in a request",
+    ("daemon/racing.py", "one"): "in whoever waits",
+    ("daemon/serve.py", "self._hang_up_in_the_end"): "it does nothing before the end",
+    ("daemon/serve.py", "self._parts.files.run"): "its children are supervised",
+    ("daemon/serve.py", "self._session.run"): "the loop of FUSE: without it there is no mount",
+    ("daemon/serve.py", "self._server.serve"): "its children are supervised",
+    ("fuse/mount.py", "self._answer"): "the loop of FUSE",
+    ("fuse/mount.py", "self._stop_when_cancelled"): "it does nothing before the end",
+    ("fuse/mount.py", "self._tell_until_stopped"): "its child is supervised",
+    ("remote/transport/errand.py", "watch"): "in whoever waits",
+    ("vfs/ahead/keeping.py", "worker"): "in the task of the pins, or a request",
+    ("vfs/ahead/rounds.py", "self._list_one"): "in the task of the rounds",
+    ("vfs/filesystem.py", "self._folders.run"): "its children are supervised",
+    ("vfs/filesystem.py", "self._core.cache.run"): "its children are supervised",
+    ("vfs/filesystem.py", "self._siblings.run"): "its children are supervised",
+    ("vfs/filesystem.py", "self._dispatcher.run"): "its children are supervised",
+    ("vfs/filesystem.py", "self.keeping.run"): "its children are supervised",
+}
+"""What is started without the supervisor, and why no exception of it can end a mount unseen."""
+
+
+def started() -> Iterator[tuple[str, str]]:
+    """Each start of a task: the file, and what is started."""
+    for path in sorted(each for name in WHERE for each in (SOURCES / name).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("start_soon", "start")
+                and node.args
+            ):
+                yield str(path.relative_to(SOURCES)), ast.unparse(node.args[0])
+
+
+def test_no_task_is_started_past_the_supervisor() -> None:
+    """Whoever starts one without it says here why that is right."""
+    other = {each for each in started() if not re.search(r"(^|[._])(keep|job)$", each[1])}
+    assert other == set(WAITED_FOR)
+
+
+@pytest.mark.parametrize("task", Task)
+def test_each_task_is_started_in_one_line(task: Task) -> None:
+    """Its name says where to look."""
+    name = re.compile(rf"\bTask\.{task.name}\b")
+    texts = [path.read_text("utf-8") for path in SOURCES.rglob("*.py")]
+    assert sum(len(name.findall(text)) for text in texts) == 1
+
+
+class Failing:
+    """Work that fails so many times, and then runs."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.begun: list[float] = []
+
+    async def run(self) -> None:
+        """Once."""
+        self.begun.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        if self.left:
+            self.left -= 1
+            raise KeyError(f"inode {self.left % 2}")
+        await trio.sleep_forever()
+
+
+async def test_a_kept_task_starts_again_later_each_time(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named until it has run for a while; the same error is not told in full twice."""
+    supervisor, work = Supervisor(), Failing(8)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.keep, Task.NOTIFICATIONS, work.run)
+        await trio.sleep(5)
+        (failure,) = supervisor.failing()
+        assert (failure.task, failure.kind, failure.times) == (Task.NOTIFICATIONS, "KeyError", 3)
+        assert failure.error == "KeyError: 'inode 1'"
+        await trio.sleep(300)
+        assert supervisor.failing() == []
+        nursery.cancel_scope.cancel()
+    pauses = [after - before for before, after in pairwise(work.begun)]
+    assert pauses == [1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
+    assert all(record.exc_info for record in caplog.records)
+    caplog.clear()
+
+
+async def test_the_same_error_is_told_in_full_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or a task that fails for a week would fill the log."""
+    supervisor = Supervisor()
+
+    async def fail() -> None:
+        raise ValueError("always")
+
+    with trio.move_on_after(100):
+        await supervisor.keep(Task.NOTIFICATIONS, fail)
+    assert len(caplog.records) > 5
+    assert [bool(record.exc_info) for record in caplog.records].count(True) == 1
+    caplog.clear()
+
+
+async def test_a_task_that_ran_long_starts_again_at_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only failures in a row make it wait longer."""
+    supervisor = Supervisor()
+    begun = []
+
+    async def fail_late() -> None:
+        begun.append(trio.current_time())
+        await trio.sleep(10 * STEADY_S)
+        raise ValueError("late")
+
+    with trio.move_on_after(50 * STEADY_S):
+        await supervisor.keep(Task.NOTIFICATIONS, fail_late)
+    pauses = {after - before for before, after in pairwise(begun)}
+    assert pauses == {10 * STEADY_S + 1}
+    caplog.clear()
+
+
+async def test_a_task_that_returns_is_over() -> None:
+    """It is not started again."""
+    times = 0
+
+    async def once() -> None:
+        nonlocal times
+        times += 1
+
+    await Supervisor().keep(Task.UPKEEP, once)
+    assert times == 1
+
+
+async def test_a_job_is_named_until_the_next_one_succeeds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is not repeated, and those beside it go on."""
+    supervisor = Supervisor()
+
+    async def work(number: int) -> None:
+        if not number:
+            raise ZeroDivisionError
+        await trio.lowlevel.checkpoint()
+
+    for number in (1, 0):
+        await supervisor.job(Task.LISTING, work, number)
+    assert supervisor.call(Task.ARRIVAL, lambda: [][1]) is not None
+    assert {str(each.task) for each in supervisor.failing()} == {Task.LISTING, Task.ARRIVAL}
+    await supervisor.job(Task.LISTING, work, 1)
+    assert supervisor.call(Task.ARRIVAL, lambda: None) is None
+    assert supervisor.failing() == []
+    caplog.clear()
+
+
+async def test_a_cancelled_task_ends_also_where_it_fails_in_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The cancellation goes on; what failed beside it is in the log."""
+
+    async def stubborn() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise ValueError("in the end")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Supervisor().keep, Task.NOTIFICATIONS, stubborn)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert "in the end" in caplog.text
+    caplog.clear()

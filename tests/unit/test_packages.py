@@ -177,6 +177,13 @@ def test_names_and_options_reach_zonedrive_as_they_are(
     assert said.stdout.split("\n", 2)[1:] == [str(os.getuid()), words]
 
 
+def test_a_helper_whose_first_line_was_rewritten_refuses_to_run(helper: Path) -> None:
+    """Without its options, Python would load modules of whoever set PYTHONPATH."""
+    said = subprocess.run(["python3", helper, "https://x", "/x"], capture_output=True, text=True)
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert "'#!/usr/bin/python3 -IS'" in said.stderr
+
+
 def test_a_faked_mount_mounts_nothing(helper: Path, tmp_path: Path) -> None:
     """`mount --fake` is a dry run."""
     assert mounted(helper, tmp_path, "-f", "-o", "rw") == (0, [])

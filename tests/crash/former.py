@@ -18,8 +18,16 @@ def box_of(state: Path) -> Box:
     return data_box(FileStore(state / "secrets.json"), True)[0]
 
 
+def make_seventh(state: Path) -> None:
+    """Turn the database into one of the seventh schema."""
+    with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
+        database.execute("DROP TABLE manifests")
+        database.execute("PRAGMA user_version = 7")
+
+
 def make_fourth(state: Path) -> None:
     """Turn the database into one of the fourth schema."""
+    make_seventh(state)
     with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
         database.execute("DROP TRIGGER conflicts_end")
         database.execute("ALTER TABLE conflicts DROP COLUMN told")

@@ -81,6 +81,7 @@ STORES = frozenset(
         "outbox.conflicts",
         "outbox.doubts",
         "content.index",
+        "content.manifest_table",
     }
 )
 # Names sqlite3 only to turn its exceptions into errno.

@@ -191,14 +191,21 @@ class Cache:
     # -- changing
 
     async def take(
-        self, path: Path, ino: int, revision: str, size: int, taken: int | None = None
+        self,
+        path: Path,
+        ino: int,
+        revision: str,
+        size: int,
+        manifest: bytes,
+        taken: int | None = None,
     ) -> None:
         """Adopt a closed content file as this revision; `path` is gone afterwards in any case.
 
-        Who has looked at it, and read it, says how many bytes of the disk it takes.
+        `manifest`: see `ContentFile.manifest`.  Who has looked at it, and read it, says how many
+        bytes of the disk it takes.
         """
         self.drop(ino)
-        await self._shelf.take(path, ino, revision, size, taken)
+        await self._shelf.take(path, ino, revision, size, manifest, taken)
 
     def inos(self) -> list[int]:
         """Every inode of which there is content on the disk."""

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from zonedrive.content.file import ContentFile
-from zonedrive.content.header import file_id_of
 from zonedrive.content.plain import PlainFile
 from zonedrive.content.sealed import SealedFile
 
@@ -16,14 +15,11 @@ def create_file(path: Path, key: bytes | None) -> ContentFile:
     return PlainFile.create(path) if key is None else SealedFile.create(path, key)
 
 
-def open_file(path: Path, key: bytes | None) -> ContentFile:
+def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFile:
     """Open what `create_file` made with the same key.
 
-    Raises Damaged where the file's head fails its check, OSError where it cannot be opened.
+    With the `manifest` of a sealed file, former bytes in place of the present ones are Damaged
+    when they are read.  Raises Damaged where it is another file or its head fails its check,
+    OSError where it cannot be opened.
     """
-    return PlainFile.open(path) if key is None else SealedFile.open(path, key)
-
-
-def identity_of(path: Path, key: bytes | None) -> bytes:
-    """The `identity` of a file without opening it as such.  Raises OSError."""
-    return b"" if key is None else file_id_of(path)
+    return PlainFile.open(path) if key is None else SealedFile.open(path, key, manifest)

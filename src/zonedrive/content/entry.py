@@ -63,6 +63,7 @@ class Entry:
         self._writing = 0  # bytes of it that are being written
         self._count = threading.Lock()  # of these two
         self._disk = True  # false after a failed write
+        self._said = False  # that some of it was damaged
         self._closed = False
         self._lock = threading.Lock()  # of storing and closing, not of reading
         self._arrived: deque[tuple[int, int, bool]] = deque()  # start, end, whether on the disk
@@ -181,7 +182,9 @@ class Entry:
                 return data
             log.warning("cached bytes of %s are missing and are fetched again", self.path.name)
         except Damaged as wrong:
-            log.warning("cached bytes are damaged and are fetched again (%s)", wrong)
+            level = logging.DEBUG if self._said else logging.WARNING  # once, not for each chunk
+            self._said = True
+            log.log(level, "cached bytes are damaged and are fetched again (%s)", wrong)
         except OSError as wrong:
             self.failed(wrong)
         self._discard(file, start // CHUNK * CHUNK, min(-(-end // CHUNK) * CHUNK, self.size))
@@ -223,9 +226,9 @@ class Entry:
         return self._file is not None and not self._file.closed and self._file.linked
 
     @property
-    def identity(self) -> bytes:
-        """What its file says it is."""
-        return self._file.identity if self._file is not None else b""
+    def manifest(self) -> bytes:
+        """The state of its file, see `ContentFile.manifest`."""
+        return self._file.manifest() if self._file is not None else b""
 
     def copy_source(self) -> ContentFile | None:
         """The file with the content, shared with the caller, who closes it."""

@@ -75,9 +75,13 @@ class ContentFile(ABC):
     def _flush(self) -> None:
         """Hand what is buffered to the kernel; called with the lock held."""
 
-    @property
-    def identity(self) -> bytes:
-        """Tells it from files that were not copied from it, b"" where the format does not."""
+    def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
+        """The state of what was flushed, for `codec.open_file`; b"" where the format has none.
+
+        Whoever keeps it where nobody can forge it notices former bytes in place of these.
+        Works on a closed file, too.  `size`: as if the file had been cut to so many bytes.
+        `final`: nobody writes any more, and all of it was read through this object.
+        """
         return b""
 
     @property

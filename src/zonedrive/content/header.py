@@ -15,7 +15,6 @@ damaged record alone never brings an old state back, since its twin has the new 
 
 import os
 import struct
-from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -34,12 +33,6 @@ _PLACE_BYTES = 1536
 _NUMBERS = struct.Struct("<QQ")
 _LENGTH = struct.Struct("<I")
 MAX_HOLES = (_PLACE_BYTES - _LENGTH.size - NONCE_BYTES - TAG_BYTES - _NUMBERS.size) // 16
-
-
-def file_id_of(path: Path) -> bytes:
-    """What the head of a sealed file says it is, unchecked.  Raises OSError."""
-    with path.open("rb", buffering=0) as file:
-        return (file.read(_WRAPPED) or b"")[len(MAGIC) :]
 
 
 class Head:

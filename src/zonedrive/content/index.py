@@ -4,14 +4,16 @@ Must not know files or downloads.  All of it can be lost: a damaged index is del
 anew, and whoever asked sees an empty one.  A damaged row is as good as none.
 
 INVARIANT: no method raises for what happens to the disk; a write says whether it was kept.
-INVARIANT: a row that is given out is the one that was put in, but for the time of its last use.
+INVARIANT: a row that is given out is one that was put in, but for the time of its last use: each
+has a hash, with a key where the account has one, so that nobody else can make or change a row.
 """
 
+import hashlib
 import logging
 import sqlite3
 import time
-import zlib
 from collections.abc import Callable, Iterable, Sequence
+from hmac import compare_digest
 from pathlib import Path
 
 import msgspec
@@ -36,7 +38,7 @@ class Row(msgspec.Struct, eq=False):
     ranges: bytes  # which parts are there, as Ranges.encode writes them
     validator: str  # of the source, as a keyed hash, "" where there was none
     used_ns: int  # when it was last in use
-    file: bytes = b""  # tells the file from others that are sealed under the same key, if it is
+    manifest: bytes = b""  # of its file, if that is sealed: which state is the present one
 
     def present(self) -> Ranges:
         """Which parts are there."""
@@ -70,10 +72,23 @@ def _checked(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE entries ADD COLUMN checksum INTEGER NOT NULL DEFAULT -1")
 
 
-_COLUMNS = ", ".join((*Row.__struct_fields__, "checksum"))
-_MARKS = ", ".join("?" for _ in (*Row.__struct_fields__, "checksum"))
+def _bound(db: sqlite3.Connection) -> None:
+    # Rows of before do not say which state of a file is the present one, and anybody could make
+    # them: what they name is fetched again.
+    db.execute("DELETE FROM entries")
+    db.execute("ALTER TABLE entries DROP COLUMN file")
+    db.execute("ALTER TABLE entries DROP COLUMN checksum")
+    # of the entry's file, x'' where that is not sealed
+    db.execute("ALTER TABLE entries ADD COLUMN manifest BLOB NOT NULL DEFAULT x''")
+    # over the row, see `Index`
+    db.execute("ALTER TABLE entries ADD COLUMN hash BLOB NOT NULL DEFAULT x''")
+
+
+_COLUMNS = ", ".join((*Row.__struct_fields__, "hash"))
+_MARKS = ", ".join("?" for _ in (*Row.__struct_fields__, "hash"))
 _SLACK = 16 << 20  # bytes that a file system may give a file beyond what was written
 _NAMES = Row.__struct_fields__
+HASH_BYTES = 16
 AGAIN_S = 5.0  # without a disk to have an index on, it is tried again so often
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -81,9 +96,14 @@ _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 class Index:
     """The rows, in a SQLite file that may vanish or break at any time."""
 
-    def __init__(self, path: Path, lost: Callable[[], None]) -> None:
-        """Open or begin the index at `path`; `lost` is called when rows of it are no more."""
+    def __init__(self, path: Path, key: bytes | None, lost: Callable[[], None]) -> None:
+        """Open or begin the index at `path`; `lost` is called when rows of it are no more.
+
+        `key`: of the account; rows that were put in without it are damaged.
+        """
         self.path = path
+        given = key or b""
+        self._hash_key = hashlib.blake2b(b"zonedrive cache index", key=given).digest()
         self._lost = lost
         self._db: Database | None = None
         self.epoch = 0  # counts how often it was begun anew: older rows mean nothing any more
@@ -103,7 +123,7 @@ class Index:
     def _connect(self) -> None:
         """Raises OSError, StoreError."""
         private_dir(self.path.parent)
-        self._db = Database(self.path, [_first, _checked])
+        self._db = Database(self.path, [_first, _checked, _bound])
         self._inode = self.path.stat().st_ino
 
     def _restart(self, why: Exception | None, *, started: bool = True) -> None:
@@ -162,7 +182,7 @@ class Index:
         rows: list[Row] = []
         damaged: list[Sequence[object]] = []
         for stored in found:
-            row = _row(stored)
+            row = self._row(stored)
             if row is None:
                 damaged.append(stored[:2])
             else:
@@ -211,7 +231,26 @@ class Index:
         """Keep a row, in place of an older one of the same content."""
         sql = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608
         values = [int(each) if each is True or each is False else each for each in _values(row)]
-        return self._write(sql, (*values, _checksum(values)))
+        return self._write(sql, (*values, self._hash(values)))
+
+    def _hash(self, values: Sequence[object]) -> bytes:
+        """Of all but the time of the last use, which is changed on its own and harms nobody."""
+        kept = [value for name, value in zip(_NAMES, values, strict=True) if name != "used_ns"]
+        said = msgspec.msgpack.encode(kept)
+        return hashlib.blake2b(said, digest_size=HASH_BYTES, key=self._hash_key).digest()
+
+    def _row(self, stored: Sequence[object]) -> Row | None:
+        """What a row says, None where it is damaged."""
+        *values, kept = stored
+        if not isinstance(kept, bytes) or not compare_digest(kept, self._hash(values)):
+            return None
+        try:
+            named = dict(zip(Row.__struct_fields__, values, strict=True))
+            row = msgspec.convert(named, Row, strict=False)
+            row.present()
+        except (msgspec.ValidationError, ValueError):
+            return None
+        return row if 0 <= row.taken <= 2 * row.size + _SLACK else None
 
     def touch(self, name: str, used_ns: int) -> None:
         """Note a use."""
@@ -250,25 +289,5 @@ def _is_damage(wrong: BaseException | None) -> bool:
     return isinstance(wrong, sqlite3.Error) and code & 0xFF in _BROKEN
 
 
-def _row(stored: Sequence[object]) -> Row | None:
-    """What a row says, None where it is damaged."""
-    *values, checksum = stored
-    if checksum not in (-1, _checksum(values)):
-        return None
-    try:
-        named = dict(zip(Row.__struct_fields__, values, strict=True))
-        row = msgspec.convert(named, Row, strict=False)
-        row.present()
-    except (msgspec.ValidationError, ValueError):
-        return None
-    return row if 0 <= row.taken <= 2 * row.size + _SLACK else None
-
-
 def _values(row: Row) -> tuple[int | str | bytes, ...]:
     return msgspec.structs.astuple(row)
-
-
-def _checksum(values: Sequence[object]) -> int:
-    """Of all but the time of the last use, which is changed on its own and harms nobody."""
-    kept = [value for name, value in zip(_NAMES, values, strict=True) if name != "used_ns"]
-    return zlib.crc32(msgspec.msgpack.encode(kept))

@@ -1,4 +1,4 @@
-"""Where the slots of a sealed file lie, and the one write that a killed process left half done.
+"""The slots of a sealed file on the disk, and the one write that a killed process left half done.
 
 Before a chunk inside the recorded size is overwritten, its new form is kept in the journal slot:
 chunk number 8 bytes, then a slot.  Must not know what a chunk holds.
@@ -12,7 +12,7 @@ import struct
 from zonedrive.cipher import NONCE_BYTES
 from zonedrive.content.file import write_all
 from zonedrive.content.header import HEAD_BYTES
-from zonedrive.content.slot import CHUNK, SLOT, Sealer, is_empty, used
+from zonedrive.content.slot import CHUNK, SLOT, SLOT_HEAD, Sealer, is_empty, used
 from zonedrive.errors import Damaged
 
 _NUMBER = struct.Struct("<Q")
@@ -23,6 +23,38 @@ _CHUNKS = HEAD_BYTES + 68 * 1024  # where the slot of chunk 0 begins, on a page
 def place_of(number: int) -> int:
     """Where in the file the slot of a chunk begins."""
     return _CHUNKS + number * SLOT
+
+
+def read(descriptor: int, first: int, count: int = 1) -> memoryview:
+    """What the disk has of some slots in a row."""
+    return memoryview(os.pread(descriptor, count * SLOT, place_of(first)))
+
+
+def head_of(descriptor: int, number: int) -> bytes:
+    """The head of a slot."""
+    return os.pread(descriptor, SLOT_HEAD, place_of(number))
+
+
+def write(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
+    """Put a slot on the disk.  Raises OSError; a part of it may be there then."""
+    place = place_of(number)
+    written = os.pwritev(descriptor, (head, sealed), place)
+    if written < len(head) + len(sealed):
+        write_all(descriptor, (head + sealed)[written:], place + written)
+
+
+def clear(descriptor: int, number: int) -> None:
+    """Mark a slot as empty; takes no room on a full disk."""
+    head = head_of(descriptor, number)
+    if any(head):
+        write_all(descriptor, bytes(len(head)), place_of(number))
+
+
+def trim(descriptor: int, count: int) -> None:
+    """Take the slots behind the first `count` off the disk."""
+    end = place_of(count)
+    if os.fstat(descriptor).st_size > end:
+        os.ftruncate(descriptor, end)
 
 
 def keep(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:

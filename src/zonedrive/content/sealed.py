@@ -8,40 +8,41 @@ the last chunk anew if it holds more than the size says.
 INVARIANT: a chunk inside the recorded size is overwritten only after its new form stands whole
 in the journal slot, because a process killed inside a write may leave half of it.  Chunk and
 journal have the same nonce then, by which `redo` knows them.
-An empty slot that the head does not list as a hole is Damaged, never zeros: a power cut may
-lose a chunk and keep the head.
+An empty slot that is not listed as a hole is Damaged, never zeros: a power cut may lose a chunk
+and keep the head.
+So is a chunk of another write than the one that `chunks` accepts: somebody put former bytes back.
 """
 
 import os
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
 from zonedrive.content import redo
+from zonedrive.content.chunks import Chunks, count_of
 from zonedrive.content.file import Buffer, ContentFile, open_descriptor, write_all
 from zonedrive.content.header import Head
-from zonedrive.content.ranges import Ranges
 from zonedrive.content.redo import place_of
-from zonedrive.content.slot import CHUNK, SLOT, SLOT_HEAD, Sealer, is_empty, length_of
+from zonedrive.content.slot import CHUNK, SLOT, RunMemory, Sealer, is_empty, length_of, nonce_of
 from zonedrive.errors import Damaged
 
 RUN = 16  # whole chunks written at once
 _MAX_DIRTY = 8  # partly written chunks in memory
 _MAX_KEPT = 4  # decrypted chunks in memory
-_memory: deque[bytearray] = deque(maxlen=4)  # to seal runs in, for all files
+_memory = RunMemory(RUN)
 
 
 class SealedFile(ContentFile):
     """Content encrypted at rest."""
 
-    def __init__(self, path: Path, descriptor: int, head: Head, key: bytes) -> None:
+    def __init__(self, path: Path, descriptor: int, head: Head, key: bytes, chunks: Chunks) -> None:
         """Take over `descriptor`; `head` is what is stored there."""
         super().__init__(path, descriptor)
         self._head = head
         self._account_key = key
         self._sealer = Sealer(head.key, head.file_id)
-        self._size = head.size
-        self._holes = Ranges(head.holes)
+        self._chunks = chunks
+        self._size = chunks.size
         self._dirty: OrderedDict[int, bytearray] = OrderedDict()
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._regenerable = False
@@ -53,20 +54,26 @@ class SealedFile(ContentFile):
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
         try:
-            return cls(path, descriptor, Head.create(descriptor, key), key)
+            head = Head.create(descriptor, key)
+            return cls(path, descriptor, head, key, Chunks.of_new_file(head))
         except BaseException:
             os.close(descriptor)
             path.unlink(missing_ok=True)
             raise
 
     @classmethod
-    def open(cls, path: Path, key: bytes) -> "SealedFile":
-        """Open an existing file and mend what a killed process left."""
+    def open(cls, path: Path, key: bytes, manifest: bytes = b"") -> "SealedFile":
+        """Open an existing file and mend what a killed process left.
+
+        `manifest`: the state that it has to be in; empty where none is known.  Raises Damaged
+        where it is another file.
+        """
         descriptor, writable = open_descriptor(path)
         try:
-            file = cls(path, descriptor, Head.load(descriptor, key), key)
+            head = Head.load(descriptor, key)
+            file = cls(path, descriptor, head, key, Chunks.of_file(head, manifest, path.name))
             if writable:
-                redo.mend(descriptor, file._sealer, file._size, path.name)
+                redo.mend(descriptor, file._sealer, head.size, path.name)
             return file
         except BaseException:
             os.close(descriptor)
@@ -77,10 +84,10 @@ class SealedFile(ContentFile):
         """The logical size in bytes."""
         return self._size
 
-    @property
-    def identity(self) -> bytes:
-        """Tells it from files that were not copied from it."""
-        return self._head.file_id
+    def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
+        """See ContentFile."""
+        with self._lock:
+            return self._chunks.manifest(self._size if size is None else size, final=final)
 
     @property
     def pending(self) -> int:
@@ -99,7 +106,7 @@ class SealedFile(ContentFile):
                 return b""
             first, last = offset // CHUNK, (end - 1) // CHUNK
             parts: list[Buffer] = []
-            for number, chunk in self._chunks(first, last + 1):
+            for number, chunk in self._each(first, last + 1):
                 base = number * CHUNK
                 start, stop = max(offset - base, 0), min(end - base, CHUNK)
                 if start or stop < len(chunk):
@@ -149,11 +156,11 @@ class SealedFile(ContentFile):
         with self._lock:
             self._open()
             self._changes += 1
-            first, last = start // CHUNK, -(-min(end, self._size) // CHUNK)
+            first, last = start // CHUNK, count_of(min(end, self._size))
             for number in range(first, last):
                 self._dirty.pop(number, None)
                 self._kept.pop(number, None)
-                self._holes.add(number, number + 1)
+                self._chunks.holes.add(number, number + 1)
             self._save_head()
             for number in range(first, last):
                 self._clear(number)
@@ -167,13 +174,14 @@ class SealedFile(ContentFile):
         number, used = divmod(self._size, CHUNK)
         if used:
             chunk = self._chunk(number)  # never longer than `used`
-            if number not in self._dirty and self._stored_length(number) > used:
+            stored = length_of(redo.head_of(self._descriptor, number))
+            if number not in self._dirty and stored > used:
                 self._dirty[number] = bytearray(chunk)
-        self._holes.add(-(-self._size // CHUNK), -(-size // CHUNK))
+        self._chunks.holes.add(count_of(self._size), count_of(size))
         self._size = size
 
     def _cut(self, size: int) -> None:
-        first_gone = -(-size // CHUNK)
+        self._chunks.cut(count_of(size), count_of(self._size))
         for number in [n for n in (*self._dirty, *self._kept) if n >= size // CHUNK]:
             used = size - number * CHUNK
             self._kept.pop(number, None)
@@ -181,20 +189,16 @@ class SealedFile(ContentFile):
                 self._dirty.pop(number, None)
             elif number in self._dirty:
                 del self._dirty[number][used:]
-        self._holes.remove(first_gone, max(first_gone, -(-self._size // CHUNK)))
         self._size = size
 
     def _trim(self) -> None:
         """Take slots behind the end off the disk."""
         self._trimmed = True
-        descriptor = self._open()
-        end = place_of(-(-self._size // CHUNK))
-        if os.fstat(descriptor).st_size > end:
-            os.ftruncate(descriptor, end)
+        redo.trim(self._open(), count_of(self._size))
 
     # -- chunks in memory
 
-    def _chunks(self, first: int, end: int) -> Iterator[tuple[int, bytes | bytearray]]:
+    def _each(self, first: int, end: int) -> Iterator[tuple[int, bytes | bytearray]]:
         """Chunks and their numbers; what lies in a row on the disk is read at once."""
         holes = not self._regenerable
         while first < end:
@@ -205,7 +209,7 @@ class SealedFile(ContentFile):
                 yield first, self._chunk(first, holes=holes)
                 first += 1
                 continue
-            slots = memoryview(os.pread(self._descriptor, (last - first) * SLOT, place_of(first)))
+            slots = redo.read(self._descriptor, first, last - first)
             for number in range(first, last):
                 plain = self._opened(number, slots[:SLOT], holes=holes)
                 yield number, plain[: self._size - number * CHUNK]
@@ -222,7 +226,7 @@ class SealedFile(ContentFile):
         if (kept := self._kept.get(number)) is not None:
             self._kept.move_to_end(number)
             return kept
-        plain = self._load(number, holes=holes)
+        plain = self._opened(number, redo.read(self._descriptor, number), holes=holes)
         limit = self._size - number * CHUNK
         if len(plain) > limit:
             plain = plain[:limit]
@@ -240,7 +244,8 @@ class SealedFile(ContentFile):
         before = self._size
         if base + start > before:
             self._grow(base + start)
-        self._holes.add(max(number, -(-self._size // CHUNK)), number + 1)  # until it is stored
+        # Until it is stored:
+        self._chunks.holes.add(max(number, count_of(self._size)), number + 1)
         self._changes += 1
         if len(piece) == CHUNK:
             try:
@@ -264,25 +269,24 @@ class SealedFile(ContentFile):
         with self._lock:
             self._open()
             new = number * CHUNK == self._size >= self._head.size
-            if not new and not (self._regenerable and self._holes.covers(number, number + count)):
+            holes = self._regenerable and self._chunks.holes
+            if not new and not (holes and holes.covers(number, number + count)):
                 return False
             self._changes += 1
             self._users += 1  # nobody closes it under us
+            nonce = self._fresh(count)
         try:
-            self._put_run(number, plain)
+            self._put_run(number, plain, nonce)
         finally:
             self.close()
         return True
 
-    def _put_run(self, number: int, plain: memoryview) -> None:
+    def _put_run(self, number: int, plain: memoryview, nonce: int) -> None:
         numbers = range(number, number + len(plain) // CHUNK)
         try:
-            memory = _memory.pop()
-        except IndexError:
-            memory = bytearray(RUN * SLOT)
-        sealed = self._sealer.seal_run(number, plain, memoryview(memory))
-        try:
-            write_all(self._descriptor, sealed, place_of(number))
+            with _memory.lend() as memory:
+                sealed = self._sealer.seal_run(number, plain, memory, nonce)
+                write_all(self._descriptor, sealed, place_of(number))
         except OSError:
             with self._lock:
                 for each in numbers:
@@ -290,14 +294,12 @@ class SealedFile(ContentFile):
                         self._clear(each)
                 self._trim()
             raise
-        finally:
-            _memory.append(memory)
         with self._lock:
             self._changes += 1
             for each in numbers:
                 self._dirty.pop(each, None)
                 self._kept.pop(each, None)
-            self._holes.remove(numbers.start, numbers.stop)
+            self._chunks.put(numbers.start, numbers.stop, nonce)
             self._size = max(self._size, numbers.stop * CHUNK)
 
     def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
@@ -327,49 +329,49 @@ class SealedFile(ContentFile):
         self._save_head()
 
     def _save_head(self) -> None:
-        if self._size != self._head.size or list(self._holes) != list(self._head.holes):
-            self._head.save(self._descriptor, self._size, self._holes)
+        if self._size != self._head.size or list(self._chunks.holes) != list(self._head.holes):
+            self._head.save(self._descriptor, self._size, self._chunks.holes)
 
     # -- chunks on the disk
-
-    def _load(self, number: int, *, holes: bool) -> bytes:
-        slot = os.pread(self._descriptor, SLOT, place_of(number))
-        return self._opened(number, memoryview(slot), holes=holes)
 
     def _opened(self, number: int, slot: memoryview, *, holes: bool) -> bytes:
         """The plain bytes in what the disk has for a chunk.  Raises Damaged."""
         if is_empty(slot):
-            if holes and self._holes.covers(number, number + 1):
+            if holes and self._chunks.holes.covers(number, number + 1):
                 return b""
             raise Damaged(f"{self.path.name}: chunk {number} was lost")
-        return self._sealer.open(number, slot, self.path.name)
+        if self._chunks.accepts(number, nonce_of(slot)):
+            return self._sealer.open(number, slot, self.path.name)
+        if holes and self._chunks.holes.covers(number, number + 1):
+            return b""
+        raise Damaged(f"{self.path.name}: chunk {number} is not the one that was stored last")
 
-    def _stored_length(self, number: int) -> int:
-        return length_of(os.pread(self._descriptor, SLOT_HEAD, place_of(number)))
+    def _nonce(self, number: int) -> int:
+        return nonce_of(redo.head_of(self._descriptor, number))
+
+    def _fresh(self, count: int) -> int:
+        return self._chunks.fresh(count, self._size, self._nonce)
 
     def _store(self, number: int, plain: Buffer) -> None:
         """Put a chunk on the disk.  Raises OSError; the chunk is as it was then."""
-        head, sealed = self._sealer.seal(number, plain)
-        place = place_of(number)
-        before: bytes | None = None
+        nonce = self._fresh(1)
+        head, sealed = self._sealer.seal(number, plain, nonce)
+        before: Buffer | None = None
         if number * CHUNK < self._head.size and not self._regenerable:
-            before = os.pread(self._descriptor, SLOT, place)
+            before = redo.read(self._descriptor, number)
             redo.keep(self._descriptor, number, head, sealed)
         try:
-            written = os.pwritev(self._descriptor, (head, sealed), place)
-            if written < len(head) + len(sealed):
-                write_all(self._descriptor, (head + sealed)[written:], place + written)
+            redo.write(self._descriptor, number, head, sealed)
         except OSError:
             self._undo(number, before)
             raise
         self._kept.pop(number, None)
-        self._holes.remove(number, number + 1)
+        self._chunks.put(number, number + 1, nonce)
 
     def holes(self) -> list[tuple[int, int]]:
         """Ranges of bytes that may never have been written."""
         with self._lock:
-            pairs = [(first * CHUNK, end * CHUNK) for first, end in self._holes]
-        return [(start, min(end, self._size)) for start, end in pairs]
+            return self._chunks.holes_until(self._size)
 
     def without_journal(self) -> None:
         """For content that can be fetched again, of which only what was written is ever read.
@@ -378,20 +380,21 @@ class SealedFile(ContentFile):
         """
         self._regenerable = True
 
-    def _undo(self, number: int, before: bytes | None) -> None:
+    def _undo(self, number: int, before: Buffer | None) -> None:
         """After a failed write: the slot's old bytes, or none."""
         if before:
             write_all(self._descriptor, before, place_of(number))
         else:
             self._clear(number)
-            self._holes.add(number, number + 1)
+            self._chunks.holes.add(number, number + 1)
 
     def _clear(self, number: int) -> None:
-        """Mark a slot as empty; takes no room on a full disk."""
-        place = place_of(number)
-        head = os.pread(self._descriptor, SLOT_HEAD, place)
-        if any(head):
-            write_all(self._descriptor, bytes(len(head)), place)
+        self._chunks.drop(number, number + 1)
+        redo.clear(self._descriptor, number)
 
     def _same_kind(self, path: Path) -> ContentFile:
-        return SealedFile.open(path, self._account_key)
+        with self._lock:
+            manifest = self._chunks.manifest_of_copy(self._size)
+        copy = SealedFile.open(path, self._account_key, manifest)
+        copy._chunks.begin_writing(copy._size, copy._nonce)  # in a thread, not at the first write
+        return copy

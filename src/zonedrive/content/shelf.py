@@ -18,7 +18,7 @@ from pathlib import Path
 
 import trio
 
-from zonedrive.content.codec import identity_of, open_file
+from zonedrive.content.codec import open_file
 from zonedrive.content.copying import copy_file
 from zonedrive.content.entry import Entry
 from zonedrive.content.index import Index, Row
@@ -53,7 +53,7 @@ class Shelf:
         self._key = key
         self._complained = False
         self._facts: dict[str, str] = {}
-        self.index = Index(directory / "index.db", self._lost)
+        self.index = Index(directory / "index.db", key, self._lost)
         self.room = Room(directory, limit, self.index)
         self.windows = Windows()
         self._check(identity)
@@ -90,7 +90,7 @@ class Shelf:
         """Let `entry` begin with what the disk has of it."""
         path = self.directory / row.name
         try:
-            file = open_file(path, self._key)
+            file = open_file(path, self._key, row.manifest)
         except (FileNotFoundError, StoreError) as wrong:
             log.warning("cached content is lost and fetched again (%s)", wrong)
             self._drop_rows([row])
@@ -99,7 +99,7 @@ class Shelf:
             self.failed(wrong)
             entry.without_disk()
             return
-        if file.size != row.size or row.file not in (b"", file.identity):
+        if file.size != row.size or not self._is_bound(row.manifest):
             log.warning("cached content is not what it was and is fetched again (%s)", row.name)
             file.close()
             self._drop_rows([row])
@@ -144,21 +144,30 @@ class Shelf:
         """Remove all content of an inode that nobody uses."""
         self._drop_rows(self.index.of(ino))
 
+    def _is_bound(self, manifest: bytes) -> bool:
+        """Whether former bytes in place of a file with this manifest would be noticed."""
+        return bool(manifest) or self._key is None
+
     async def take(
-        self, path: Path, ino: int, revision: str, size: int, known: int | None = None
+        self,
+        path: Path,
+        ino: int,
+        revision: str,
+        size: int,
+        manifest: bytes,
+        known: int | None = None,
     ) -> None:
         """Adopt a closed content file as a revision; `path` is gone afterwards in any case.
 
+        `manifest` is that of the file; a sealed one without a manifest is not adopted.
         `known`: bytes that it takes on the disk, where its content has just been read.
         """
-        taken = self._adoptable(path, size, known)
+        taken = self._adoptable(path, size, manifest, known)
         granted, victims = self.room.claim(taken, taken) if taken else (0, [])
         name = self._new_name(ino)
         target = self.directory / name
         self.room.leaving += granted  # until the row counts
-        identity = b""
         try:
-            identity = identity_of(path, self._key) if granted else b""
             if victims:
                 await trio.to_thread.run_sync(remove, victims)
             if granted and not _renamed(path, target):
@@ -169,7 +178,7 @@ class Shelf:
         finally:
             self.room.leaving -= granted
         row = Row(
-            ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns(), identity
+            ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns(), manifest
         )
         # Somebody may have opened the inode while bytes were copied: then his entry stays.
         alone = all(entry.ino != ino or entry.doomed for entry in self.room.entries)
@@ -179,15 +188,15 @@ class Shelf:
         else:
             remove([path, target])
 
-    def _adoptable(self, path: Path, size: int, known: int | None) -> int:
+    def _adoptable(self, path: Path, size: int, manifest: bytes, known: int | None) -> int:
         """Bytes that `path` takes on the disk, 0 where it cannot be an entry of ours."""
         suffix = ".plain" if self._key is None else ".sealed"
-        if path.suffix not in ("", suffix):
+        if path.suffix not in ("", suffix) or not self._is_bound(manifest):
             return 0
         if known is not None:
             return known
         try:
-            file = open_file(path, self._key)
+            file = open_file(path, self._key, manifest)
         except (OSError, StoreError):
             return 0
         try:
@@ -307,7 +316,7 @@ def _row(entry: Entry) -> Row:
         b"" if entry.complete else entry.on_disk.encode(),
         entry.validator,
         time.time_ns(),
-        entry.identity,
+        entry.manifest,
     )
 
 

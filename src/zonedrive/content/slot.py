@@ -5,14 +5,16 @@ Layout of a slot:
     nonce 12, length of the plain bytes 4, ciphertext of that length, tag 16
 
 encrypted with AES-256-GCM under the file's key; file id, chunk number and length are
-authenticated with it.  Must not know where in a file its slots are.
+authenticated with it.  Must not know where in a file its slots are, nor which nonces are fresh.
 
-INVARIANT: a nonce is fresh at every write, so that a copied file (same id, same key) may be
-written on its own.
+INVARIANT: a nonce is fresh at every write (see `manifest.Nonces`), so that a copied file (same
+id, same key) may be written on its own.
 """
 
-import os
 import struct
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -39,9 +41,34 @@ def length_of(head: bytes) -> int:
     return int(_LENGTH.unpack_from(head, NONCE_BYTES)[0]) if len(head) == SLOT_HEAD else 0
 
 
+def nonce_of(head: Buffer) -> int:
+    """The nonce in a slot, as a number, unchecked."""
+    return int.from_bytes(head[:NONCE_BYTES], "big")
+
+
 def used(plain: Buffer) -> int:
     """Bytes that a chunk takes of its slot."""
     return SLOT_HEAD + len(plain) + TAG_BYTES
+
+
+class RunMemory:
+    """Memory to seal runs of chunks in, used again by all files."""
+
+    def __init__(self, chunks: int) -> None:
+        self._bytes = chunks * SLOT
+        self._free: deque[bytearray] = deque(maxlen=4)
+
+    @contextmanager
+    def lend(self) -> Iterator[memoryview]:
+        """Some of it, for as long as it is needed."""
+        try:
+            memory = self._free.pop()
+        except IndexError:
+            memory = bytearray(self._bytes)
+        try:
+            yield memoryview(memory)
+        finally:
+            self._free.append(memory)
 
 
 class Sealer:
@@ -51,25 +78,31 @@ class Sealer:
         self._key = key
         self._file_id = file_id
 
-    def seal(self, number: int, plain: Buffer) -> tuple[bytes, bytes]:
+    def seal(self, number: int, plain: Buffer, nonce: int) -> tuple[bytes, bytes]:
         """The head and the rest of a chunk's slot."""
-        nonce = os.urandom(NONCE_BYTES)
-        sealed = self._key.encrypt(nonce, plain, self._aad(number, len(plain)))
-        return nonce + _LENGTH.pack(len(plain)), sealed
+        fresh = nonce.to_bytes(NONCE_BYTES, "big")
+        sealed = self._key.encrypt(fresh, plain, self._aad(number, len(plain)))
+        return fresh + _LENGTH.pack(len(plain)), sealed
 
-    def seal_run(self, number: int, plain: memoryview, into: memoryview) -> memoryview:
-        """Fill `into` with the slots of whole chunks from `number` on; what was filled."""
+    def seal_run(self, number: int, plain: memoryview, into: memoryview, nonce: int) -> memoryview:
+        """Fill `into` with the slots of whole chunks from `number` on; what was filled.
+
+        Their nonces are those from `nonce` on.
+        """
         count = len(plain) // CHUNK
         view = into[: count * SLOT]
         for index in range(count):
             slot = view[index * SLOT : (index + 1) * SLOT]
             piece = plain[index * CHUNK : (index + 1) * CHUNK]
-            nonce, aad = os.urandom(NONCE_BYTES), self._aad(number + index, CHUNK)
-            slot[:SLOT_HEAD] = nonce + _LENGTH.pack(CHUNK)
+            fresh, aad = (
+                (nonce + index).to_bytes(NONCE_BYTES, "big"),
+                self._aad(number + index, CHUNK),
+            )
+            slot[:SLOT_HEAD] = fresh + _LENGTH.pack(CHUNK)
             if _INTO:
-                self._key.encrypt_into(nonce, piece, aad, slot[SLOT_HEAD:])
+                self._key.encrypt_into(fresh, piece, aad, slot[SLOT_HEAD:])
             else:
-                slot[SLOT_HEAD:] = self._key.encrypt(nonce, piece, aad)
+                slot[SLOT_HEAD:] = self._key.encrypt(fresh, piece, aad)
         return view
 
     def open(self, number: int, slot: Buffer, name: str) -> bytes:

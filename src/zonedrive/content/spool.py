@@ -6,8 +6,10 @@ nothing here is ever removed but by `delete`.
 A file is named INODE-GENERATION.sealed or .plain: the way it is stored is part of the name, so
 that a switched `encrypt` setting never takes the one for the other.
 INVARIANT: one ContentFile object for one file, shared by all who have it open.
+INVARIANT: with a key, a file is opened as the state that was recorded of it, or not at all.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -15,7 +17,8 @@ from pathlib import Path
 
 from zonedrive.content.codec import create_file, open_file
 from zonedrive.content.file import ContentFile
-from zonedrive.errors import StoreError
+from zonedrive.content.manifest_table import UNKNOWN, ManifestTable
+from zonedrive.errors import Damaged, StoreError
 from zonedrive.paths import private_dir
 
 _NAME = re.compile(r"(\d+)-(\d+)\.(sealed|plain)", re.ASCII)
@@ -43,10 +46,16 @@ def files(directory: Path) -> int:
 class Spool:
     """Outgoing bytes below one folder."""
 
-    def __init__(self, directory: Path, key: bytes | None) -> None:
-        """Keep files in `directory` (made if missing), sealed under `key` where there is one."""
+    def __init__(
+        self, directory: Path, key: bytes | None, manifests: ManifestTable | None = None
+    ) -> None:
+        """Keep files in `directory` (made if missing), sealed under `key` where there is one.
+
+        Without `manifests`, nothing is recorded of the files, and each stands for itself.
+        """
         self.directory = private_dir(directory)
         self._key = key
+        self._manifests = None if key is None else manifests
         self._open: dict[Path, ContentFile] = {}
 
     def path(self, ino: int, generation: int) -> Path:
@@ -74,44 +83,89 @@ class Spool:
     def open(self, ino: int, generation: int) -> ContentFile:
         """Open a generation; everybody who does closes it once.
 
-        Raises FileNotFoundError, Damaged where its head fails its check, StoreError where it is
-        encrypted and this account is not any more.
+        Raises FileNotFoundError, Damaged where its head fails its check or it is not the file
+        that was recorded, StoreError where it is encrypted and this account is not any more.
         """
         path = self.path(ino, generation)
         there = self._open.get(path)
         if there is not None and not there.closed:
             return there.share()
+        manifest = self.manifest(ino, generation) if path.exists() else UNKNOWN
         if path.suffix == ".plain":
+            if manifest != UNKNOWN:
+                raise Damaged(f"{path.name} is not the file that was recorded")
             return self._keep(open_file(path, None))
         if self._key is None and path.exists():
             raise StoreError(
                 f"the outgoing file {path.name} is encrypted",
                 remedy="set encrypt = true until everything is uploaded",
             )
-        return self._keep(open_file(path, self._key))
+        return self._keep(open_file(path, self._key, manifest))
+
+    def manifest(self, ino: int, generation: int) -> bytes:
+        """What is recorded of a generation, b"" where nothing is known.  Raises Damaged."""
+        if self._manifests is None:
+            return UNKNOWN
+        manifest = self._manifests.get(ino, generation)
+        if manifest is None:
+            raise Damaged(f"nothing is recorded of the file {ino}-{generation}")
+        return manifest
+
+    def record(
+        self, ino: int, generation: int, file: ContentFile, *, size: int | None = None
+    ) -> None:
+        """Record the state of a generation as the present one, as far as `file` was flushed.
+
+        In the transaction of the rows that name it.  `size`: the file is about to be cut to that.
+        """
+        if self._manifests is not None:
+            self._manifests.put(ino, generation, file.manifest(size=size))
+
+    def link(self, ino: int, generation: int, other: int) -> None:
+        """Give a generation a second name, of another inode.  In a transaction.  Raises OSError."""
+        path = self.path(ino, generation)
+        if self._manifests is not None:
+            self._manifests.put(other, generation, self.manifest(ino, generation))
+        os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
+
+    def accept_unrecorded(self) -> int:
+        """Let files whose records are lost stand for themselves; how many there are.
+
+        In a transaction, and only after a damaged database.
+        """
+        if self._manifests is None:
+            return 0
+        lost = [each for each in self.stored() if self._manifests.get(*each) is None]
+        for ino, generation in lost:
+            self._manifests.put(ino, generation, UNKNOWN)
+        return len(lost)
+
+    def drop_records(self) -> None:
+        """Forget what is recorded of files that are not there any more.  In a transaction."""
+        if self._manifests is not None:
+            self._manifests.keep_only(set(self.stored()))
 
     def delete(self, ino: int, generation: int) -> None:
         """Remove a generation, if it is there; who has it open can go on."""
         path = self.path(ino, generation)
         self._open.pop(path, None)
         path.unlink(missing_ok=True)
+        if self._manifests is not None:
+            with contextlib.suppress(OSError, StoreError):  # a full disk: the next start does it
+                self._manifests.delete(ino, generation)
 
     def stored(self) -> list[tuple[int, int]]:
         """Every (inode, generation) there is, in order."""
         found = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
         return sorted((int(match[1]), int(match[2])) for match in found if match)
 
-    def copy(self, ino: int, old: int, new: int) -> ContentFile:
-        """Make generation `new` an independent copy of `old`, and open it.
+    def copy(self, source: ContentFile, ino: int, generation: int) -> ContentFile:
+        """Make a generation that is an independent copy of another one, and open it.
 
-        Nobody may write to `old` meanwhile.  Blocks; raises OSError.
+        Nobody may write to `source` meanwhile.  Blocks; raises OSError.
         """
-        source = self.open(ino, old)
-        try:
-            target = self.directory / f"{ino}-{new}{source.path.suffix}"
-            return self._keep(source.copy_to(target))
-        finally:
-            source.close()
+        target = self.directory / f"{ino}-{generation}{source.path.suffix}"
+        return self._keep(source.copy_to(target))
 
     def adopt(self, file: ContentFile) -> ContentFile:
         """Take note of an open file that somebody else made at one of our paths."""

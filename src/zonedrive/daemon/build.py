@@ -16,6 +16,7 @@ import msgspec
 from zonedrive.cipher import Box
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
+from zonedrive.content.manifest_table import ManifestTable
 from zonedrive.content.spool import Spool
 from zonedrive.daemon.backlog import needs_key
 from zonedrive.db import Database
@@ -104,7 +105,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
         tree=tree,
         journal=Journal(database, box),
         doubts=in_doubt,
-        spool=Spool(private_dir(paths.outgoing), key),
+        spool=Spool(private_dir(paths.outgoing), key, ManifestTable(database, box)),
         cache=Cache(
             private_dir(paths.content),
             key,

@@ -135,6 +135,7 @@ class Core:
             self.same_bytes(inode, generation)
             self._copies[inode.ino, generation] = (inode.remote_id, revision)
             with self.transaction():
+                self.spool.record(inode.ino, generation, file)
                 self.tree.update(inode, generation=generation)
 
     def is_copy(self, inode: Inode, base: Revision | None) -> bool:

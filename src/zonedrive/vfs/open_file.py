@@ -44,6 +44,7 @@ class Session:
         self.base = base  # the version the edit began from
         self.mtime_ns = self.ctime_ns = mtime_ns
         self.dirty = False  # written since the last commit
+        self.synced = False  # a program has called fsync, so a record of it may be durable
         self.frozen = False  # being sent: the next write needs a copy
         self.rewritten = False  # not only appended to
         self.written = False  # not only cut

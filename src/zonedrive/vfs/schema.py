@@ -6,6 +6,7 @@ A schema, once released, never changes; the next one is a step more.
 from collections.abc import Callable, Mapping
 
 from zonedrive.cipher import Box
+from zonedrive.content import manifest_table
 from zonedrive.db import Connection
 from zonedrive.outbox import conflicts, doubts, journal
 from zonedrive.tree import pins, renewal, store
@@ -33,6 +34,7 @@ SCHEMAS = (
     conflicts.add_told,
     renewal.mark_names,
     conflicts.end_with_inodes,
+    manifest_table.create_table,
 )
 """`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
 
@@ -42,7 +44,12 @@ ONLY_HERE = {"inodes": store.ONLY_HERE}
 
 def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
     """Tells whether a row of a table, by column, can be read with that box."""
-    checks = {"inodes": store.is_whole, "doubts": doubts.is_whole, "intents": journal.is_whole}
+    checks = {
+        "inodes": store.is_whole,
+        "doubts": doubts.is_whole,
+        "intents": journal.is_whole,
+        "manifests": manifest_table.is_whole,
+    }
 
     def accept(table: str, row: Mapping[str, object]) -> bool:
         return table not in checks or checks[table](row, box)

@@ -15,6 +15,7 @@ import trio
 from tests.unit.content.mounts import read_only, small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content
 from zonedrive.content import Cache, Reader, create_file, open_file
+from zonedrive.content.index import Index
 from zonedrive.errors import Unreachable
 
 KEY = bytes(range(32))
@@ -423,7 +424,8 @@ async def test_an_index_that_is_damaged_while_in_use(tmp_path: Path) -> None:
         "name = x'ff'",
         "name = cast(x'ff' as text)",
         "validator = 'x'",
-        "checksum = -2",
+        "hash = x'00'",
+        "manifest = x'00'",
     ],
 )
 async def test_a_damaged_row_of_the_index(
@@ -456,6 +458,42 @@ async def test_a_damaged_row_of_the_index(
     assert "index" in caplog.text
 
 
+async def test_rows_that_somebody_made_count_for_nothing(tmp_path: Path) -> None:
+    """Only who has the account's key can make a row of the index; others' files are not read."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path, KEY) as cache:
+        await fetched(cache, 1, source)
+    index = Index(tmp_path / "index.db", KEY, lambda: None)
+    (row,) = index.everything()
+    index.close()
+    for forger in (None, bytes(32)):
+        index = Index(tmp_path / "index.db", forger, lambda: None)
+        assert index.put(row)
+        index.close()
+        async with running(tmp_path, KEY) as cache:
+            assert not cache.is_complete(1, "r")
+            await fetched(cache, 1, source)
+
+
+async def test_an_index_of_a_former_version_is_begun_anew(tmp_path: Path) -> None:
+    """Its rows can be anybody's: what they name is removed, and fetched again."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path, KEY) as cache:
+        await fetched(cache, 1, source)
+    with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
+        index.execute("ALTER TABLE entries DROP COLUMN manifest")
+        index.execute("ALTER TABLE entries DROP COLUMN hash")
+        index.execute("ALTER TABLE entries ADD COLUMN file BLOB NOT NULL DEFAULT x''")
+        index.execute("ALTER TABLE entries ADD COLUMN checksum INTEGER NOT NULL DEFAULT -1")
+        index.execute("PRAGMA user_version = 2")
+        index.commit()
+    async with running(tmp_path, KEY) as cache:
+        assert cache.usage() == taken(tmp_path) == 0
+        assert not list(tmp_path.glob("1-*"))
+        assert await fetched(cache, 1, source) == source.data
+        assert await fetched(cache, 1, Offline(2 * MIB)) == source.data
+
+
 async def test_cached_files_that_were_exchanged(tmp_path: Path) -> None:
     """A restored or repaired disk gives two files each other's names: neither is taken for it."""
     sources = {ino: Script(content(2 * MIB, ino)) for ino in (1, 2)}
@@ -464,11 +502,10 @@ async def test_cached_files_that_were_exchanged(tmp_path: Path) -> None:
             await fetched(cache, ino, source)
         spare = tmp_path.parent / "spare"
         spare.mkdir()
-        create_file(spare / "a", KEY).close()
-        file = open_file(spare / "a", KEY)
+        file = create_file(spare / "a", KEY)
         file.pwrite(0, content(2 * MIB, 3))
         file.close()
-        await cache.take(spare / "a", 3, "r", 2 * MIB)
+        await cache.take(spare / "a", 3, "r", 2 * MIB, file.manifest())
     one, two, three = (next(tmp_path.glob(f"{ino}-*")) for ino in (1, 2, 3))
     one.rename(tmp_path / "aside")
     two.rename(one)
@@ -519,7 +556,7 @@ async def test_an_uploaded_file_is_kept(tmp_path: Path, key: bytes | None) -> No
         file.pwrite(0, b"saved" * 50_000)
         file.close()
         reading = open_file(tmp_path / name, key)
-        await cache.take(tmp_path / name, 7, "new", 250_000)
+        await cache.take(tmp_path / name, 7, "new", 250_000, file.manifest())
         assert not (tmp_path / name).exists()
         assert cache.is_complete(7, "new")
         assert not cache.is_complete(7, "old")
@@ -538,24 +575,26 @@ async def test_an_uploaded_file_is_taken_over_from_another_disk(tmp_path: Path) 
             file = create_file(disk / "7-1.sealed", KEY)
             file.pwrite(0, b"saved" * 50_000)
             file.close()
-            await cache.take(disk / "7-1.sealed", 7, "new", 250_000)
+            await cache.take(disk / "7-1.sealed", 7, "new", 250_000, file.manifest())
             assert not (disk / "7-1.sealed").exists()
             reader = cache.open(7, "new", 250_000, Offline(0))
             assert reader.available(0, 250_000) == b"saved" * 50_000
             reader.close()
 
 
-@pytest.mark.parametrize("wrong", ["size", "kind", "missing", "room"])
+@pytest.mark.parametrize("wrong", ["size", "kind", "missing", "room", "manifest"])
 async def test_a_file_that_cannot_be_kept_is_let_go(tmp_path: Path, wrong: str) -> None:
     """An uploaded file that does not fit is removed here; the service has it."""
     async with running(tmp_path / "cache", limit=MIB) as cache:
         path = tmp_path / ("7-1.plain" if wrong == "kind" else "7-1.sealed")
         size = 2 * MIB if wrong == "room" else 1000
+        manifest = b""
         if wrong != "missing":
             file = create_file(path, None if wrong == "kind" else KEY)
             file.pwrite(0, bytes(size))
             file.close()
-        await cache.take(path, 7, "r", size + (wrong == "size"))
+            manifest = b"" if wrong == "manifest" else file.manifest()
+        await cache.take(path, 7, "r", size + (wrong == "size"), manifest)
         assert not path.exists()
         assert not cache.is_complete(7, "r")
         assert cache.usage() == taken(tmp_path / "cache")

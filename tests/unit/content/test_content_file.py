@@ -78,7 +78,7 @@ def test_a_content_file_is_a_file(
             put(model, place // CHUNK * CHUNK, bytes(gone))
         elif verb == "reopen":
             file.close()
-            file = open_file(file.path, key)
+            file = open_file(file.path, key, file.manifest() if seed % 3 else b"")
         elif verb == "copy":
             copy = file.copy_to(folder / str(number))
             file.pwrite(0, b"the original goes on without the copy")
@@ -88,9 +88,10 @@ def test_a_content_file_is_a_file(
         assert file.size == len(model)
     assert b"".join(file.blocks(100_000)) == model
     file.close()
-    file = open_file(file.path, key)
-    assert file.pread(0, len(model) + 1) == model
-    file.close()
+    for manifest in (b"", file.manifest(), file.manifest(final=True)):
+        file = open_file(file.path, key, manifest)
+        assert file.pread(0, len(model) + 1) == model
+        file.close()
 
 
 def test_nothing_readable_is_on_the_disk(tmp_path: Path) -> None:

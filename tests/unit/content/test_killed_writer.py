@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from zonedrive.content import create_file, open_file
+from zonedrive.content.manifest import Manifest
 from zonedrive.content.slot import CHUNK
 
 KEY = bytes(range(32))
@@ -130,19 +131,26 @@ def test_a_write_cut_at_any_byte(
             return cut(descriptor, b"".join(buffers), offset)
 
         file = create_file(path, KEY)
-        done = 0
+        done, recorded = 0, file.manifest()
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", cut)
             patch.setattr(os, "pwritev", cut_vector)
             try:
                 while True:
                     for verb, place, data in group(seed, done + 1):
-                        file.truncate(place) if verb == "truncate" else file.pwrite(place, data)
+                        if verb == "truncate":
+                            if place < Manifest.decode(recorded).size:
+                                recorded = file.manifest(size=place)  # first, as sessions do
+                            file.truncate(place)
+                        else:
+                            file.pwrite(place, data)
                     file.flush()
                     done += 1
+                    recorded = file.manifest()
             except Killed:
                 os.close(file._descriptor)
-        again = open_file(path, KEY)
-        check(again.pread(0, 1 << 24), states(seed, done))
-        again.close()
+        for manifest in (recorded, b""):
+            again = open_file(path, KEY, manifest)
+            check(again.pread(0, 1 << 24), states(seed, done))
+            again.close()
         path.unlink()

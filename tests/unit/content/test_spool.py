@@ -2,13 +2,19 @@
 
 import errno
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.content.mounts import small_disk
+from zonedrive.cipher import Sealed
 from zonedrive.content import Spool, create_file
-from zonedrive.errors import StoreError
+from zonedrive.content.manifest_table import ManifestTable
+from zonedrive.db import Database
+from zonedrive.errors import Damaged, StoreError
+from zonedrive.vfs.schema import SCHEMAS
 
 KEY = bytes(range(32))
 MIB = 1 << 20
@@ -62,7 +68,7 @@ def test_a_copy_goes_its_own_way(spool: Spool) -> None:
     """Writing on while an upload runs changes nothing of what is uploaded."""
     old = spool.create(1, 1)
     old.pwrite(0, b"version one" * 10_000)
-    new = spool.copy(1, 1, 2)
+    new = spool.copy(old, 1, 2)
     new.pwrite(8, b"two")
     assert old.pread(0, 11) == b"version one"
     assert new.pread(0, 11) == b"version two"
@@ -97,6 +103,53 @@ def test_encrypted_bytes_are_never_uploaded_as_they_are(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="encrypted") as refused:
         Spool(tmp_path, None).open(1, 1)
     assert refused.value.remedy
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Iterator[Spool]:
+    """A spool with a table of manifests; generations 1 and 2 are recorded, 3 is not."""
+    database = Database(tmp_path / "tree.db", SCHEMAS)
+    spool = Spool(tmp_path / "outgoing", KEY, ManifestTable(database, Sealed(KEY)))
+    for generation in (1, 2, 3):
+        file = spool.create(7, generation)
+        file.pwrite(0, b"%d" % generation)
+        file.close()
+        if generation < 3:
+            spool.record(7, generation, file)
+    yield spool
+    database.close()
+
+
+def test_only_what_was_recorded_is_opened(recorded: Spool) -> None:
+    """Without a record, or with that of another file, nothing is read."""
+    with pytest.raises(Damaged, match="nothing is recorded"):
+        recorded.open(7, 3)
+    shutil.copyfile(recorded.path(7, 1), recorded.path(7, 2))
+    with pytest.raises(Damaged, match="not the file"):
+        recorded.open(7, 2)
+    path = recorded.path(7, 1)
+    path.rename(path.with_suffix(".plain"))
+    with pytest.raises(Damaged, match="not the file"):
+        recorded.open(7, 1)
+
+
+def test_records_follow_their_files(recorded: Spool) -> None:
+    """A second name has a record, too; a file that is gone has none; lost ones can be accepted."""
+    recorded.link(7, 1, 8)
+    file = recorded.open(8, 1)
+    assert file.pread(0, 10) == b"1"
+    file.close()
+    recorded.delete(7, 1)
+    assert recorded.accept_unrecorded() == 1
+    file = recorded.open(7, 3)
+    assert file.pread(0, 10) == b"3"
+    assert file.manifest() == b""
+    file.close()
+    recorded.path(7, 2).unlink()
+    recorded.drop_records()
+    for ino, generation in ((7, 1), (7, 2)):
+        with pytest.raises(Damaged, match="nothing is recorded"):
+            recorded.manifest(ino, generation)
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])

@@ -298,7 +298,7 @@ class Siblings:
             file.flush()
             taken = file.allocated
             file.close()
-            await core.cache.take(file.path, ino, revision, size, taken)
+            await core.cache.take(file.path, ino, revision, size, file.manifest(final=True), taken)
         finally:
             core.spool.delete(ino, generation)  # where it could not be taken
 

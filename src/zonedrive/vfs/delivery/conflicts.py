@@ -1,7 +1,6 @@
 """Two versions of one file: both are kept."""
 
 import logging
-import os
 import time
 from datetime import datetime
 
@@ -64,10 +63,7 @@ class Conflicts:
                 mode=inode.mode,
                 generation=intent.generation,
             )
-            os.link(
-                core.spool.path(inode.ino, intent.generation),
-                core.spool.path(copy.ino, intent.generation),
-            )
+            core.spool.link(inode.ino, intent.generation, copy.ino)
             reached(Place.COPY_LINKED)
             core.journal.content(
                 copy.ino, intent.generation, intent.size, base=None, held=False, due_ns=now

@@ -10,12 +10,12 @@ transaction.
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import msgspec
 import trio
 
-from zonedrive.errors import BadAnswer, NotFound, Unavailable, Unreachable
+from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreachable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
@@ -33,6 +33,13 @@ MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 """Errors after which a request may have taken effect; after all others it has not."""
 
 LOOK_BACK = 6  # how many versions may be on top of one whose answer was lost
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """Of the file whose bytes were sent."""
+
+    taken: int  # bytes on the disk
+    manifest: bytes  # see `ContentFile.manifest`
 
 
 class Resolution:
@@ -219,10 +226,10 @@ class Resolution:
 
     # ---- noting ----
 
-    async def arrived(self, sent: Doubt, entry: Entry, taken: int | None = None) -> None:
+    async def arrived(self, sent: Doubt, entry: Entry, known: Sent | None = None) -> None:
         """The service has what was sent: as its newest version, as a new file, as a folder.
 
-        `taken` bytes of the disk are what was sent, where that is known.
+        `known`: of the file whose bytes were sent, where that has just been read.
         """
         core = self._core
         doubt = self.present(sent)
@@ -263,7 +270,7 @@ class Resolution:
         if inode.parent == NOWHERE and not core.service.can("delete", folder=inode.is_folder):
             self._let_go(inode)
         if bytes_go:
-            await self._to_cache(doubt, inode, entry, taken)
+            await self._to_cache(doubt, inode, entry, known)
             reached(Place.CACHED)
         else:
             core.resolved(doubt)
@@ -359,14 +366,23 @@ class Resolution:
         core.discard_bytes(inode, intent)
         core.reap(inode)
 
-    async def _to_cache(self, doubt: Doubt, inode: Inode, entry: Entry, taken: int | None) -> None:
+    async def _to_cache(self, doubt: Doubt, inode: Inode, entry: Entry, known: Sent | None) -> None:
         """The bytes that were sent are those of the service's version: read them from here."""
-        core = self._core
+        core, which = self._core, (inode.ino, doubt.generation)
         opened = core.opened.get(inode.ino)
         async with opened.preparing if opened else nullcontext():  # nobody copies them just now
             if opened is not None:
                 opened.close_local()
             if core.doubts.keeps(inode.ino, doubt.generation):
                 return  # sent twice: they stay until it is known what came of the other one
-            path = core.spool.path(inode.ino, doubt.generation)
-            await core.cache.take(path, inode.ino, entry.revision, doubt.size, taken)
+            with suppress(Damaged):  # it is fetched again when somebody reads it
+                manifest = known.manifest if known else core.spool.manifest(*which)
+                await core.cache.take(
+                    core.spool.path(*which),
+                    inode.ino,
+                    entry.revision,
+                    doubt.size,
+                    manifest,
+                    known.taken if known else None,
+                )
+            core.spool.delete(*which)

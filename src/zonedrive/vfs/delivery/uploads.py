@@ -26,7 +26,7 @@ from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.tree.names import may_show, safe
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
-from zonedrive.vfs.delivery.resolution import Resolution
+from zonedrive.vfs.delivery.resolution import Resolution, Sent
 from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
 
@@ -192,8 +192,8 @@ class Uploads:
                 return
             reached(Place.REPLY_CAME)
             # Where it cannot be noted, the doubt stays.
-            known = file.allocated if file.size == intent.size else None
-            await resolution.arrived(doubt, entry, known)
+            known = Sent(file.allocated, file.manifest(final=True))
+            await resolution.arrived(doubt, entry, known if file.size == intent.size else None)
 
     async def _transfer(
         self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile

@@ -124,8 +124,13 @@ class Files:
         opened = self._handles[handle].file
         if not self._handles[handle].writable or opened.session is None:
             return
-        if opened.session.dirty:
+        session = opened.session
+        if session.dirty:
+            await self._sessions.sync_again(session)
+        if session.dirty and opened.session is session:
             self._sessions.keep_all(opened)
+        if opened.session is None:
+            return
         # A shell that redirects closes a duplicate before anything is written: nobody waits for
         # the empty file, and nobody else sees it.
         empty = opened.session.size == 0 and not opened.session.written
@@ -138,6 +143,7 @@ class Files:
         session = opened.session
         if session is not None:
             await trio.to_thread.run_sync(session.file.sync)
+            session.synced = True
             reached(Place.BYTES_SYNCED)
             if session.dirty and opened.session is session:
                 self._sessions.keep_all(opened)

@@ -100,10 +100,7 @@ class Sessions:
                 file = core.spool.create(inode.ino, generation)
                 reached(Place.SPOOL_EMPTIED)
             elif inode.generation:
-                core.spool.require_room(inode.size)
-                file = await trio.to_thread.run_sync(
-                    core.spool.copy, inode.ino, inode.generation, generation
-                )
+                file = await self._copy_of_generation(inode, generation)
                 reached(Place.SPOOL_COPIED)
                 base = inode.revision  # its upload may have ended meanwhile
             else:
@@ -136,6 +133,16 @@ class Sessions:
         opened.content = content_of(inode)
         core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
+    async def _copy_of_generation(self, inode: Inode, generation: int) -> ContentFile:
+        """Bytes that were saved here, to be changed."""
+        core = self._core
+        core.spool.require_room(inode.size)
+        source = core.spool.open(inode.ino, inode.generation)
+        try:
+            return await trio.to_thread.run_sync(core.spool.copy, source, inode.ino, generation)
+        finally:
+            source.close()
+
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
         """The service's bytes, to be changed."""
         core = self._core
@@ -144,9 +151,8 @@ class Sessions:
         copy = await core.cache.export(
             inode.ino, inode.revision, inode.size, core.source(inode), path
         )
-        copy.close()
         reached(Place.VERSION_COPIED)
-        return core.spool.open(inode.ino, generation)
+        return core.spool.adopt(copy)
 
     async def catch_up(self, inode: Inode) -> None:
         """The version we know is no longer the service's: hear which one is."""
@@ -170,14 +176,24 @@ class Sessions:
                     continue
                 self._begun.set()
                 if session.dirty and not (session.rewritten or session.frozen or session.refused):
-                    self._keep_safe(opened, session)
+                    await self._keep_safe(opened, session)
 
-    def _keep_safe(self, opened: OpenFile, session: Session) -> None:
+    async def sync_again(self, session: Session) -> None:
+        """Make the bytes durable before another record of them, where a former record is durable.
+
+        Otherwise a power cut could leave a record that is newer than the bytes.  Raises OSError.
+        """
+        if session.synced:
+            await trio.to_thread.run_sync(session.file.sync)
+
+    async def _keep_safe(self, opened: OpenFile, session: Session) -> None:
         inode = self._core.tree.get(opened.ino)
         if inode.is_new and inode.generation == 0 and session.age < KEEP_NEW_S:
             return
         try:
-            self.commit(opened, held=True)
+            await self.sync_again(session)
+            if opened.session is session and not session.refused:
+                self.commit(opened, held=True)
         except (OSError, StoreError) as wrong:
             log.warning("what is being appended to inode %d is not safe yet: %s", opened.ino, wrong)
 
@@ -209,6 +225,7 @@ class Sessions:
                     held=True,
                     due_ns=core.due(),
                 )
+            core.spool.record(opened.ino, session.generation, session.file, size=size)
 
     def keep_all(self, opened: OpenFile) -> None:
         """Commit, unless a part of what was written has been refused.
@@ -242,6 +259,7 @@ class Sessions:
                 mtime_ns=session.mtime_ns,
                 ctime_ns=max(inode.ctime_ns, session.ctime_ns),
             )
+            core.spool.record(inode.ino, session.generation, session.file)
             if not inode.local and inode.parent != NOWHERE:
                 core.journal.content(
                     inode.ino,

@@ -9,12 +9,12 @@
 | a new folder, or a move, without an intent | the same                                            |
 | a removal without an intent                | forgotten: the file appears again                   |
 | bytes in the spool that no row names       | shown in the local folder `lost+found`              |
+| bytes in the spool without a manifest      | taken as they are                                   |
 
 INVARIANT: bytes are never deleted here, except a second name of bytes that have another.
 """
 
 import logging
-import os
 from pathlib import Path
 
 from zonedrive import salvage
@@ -37,6 +37,8 @@ def restore(core: Core) -> None:
     with core.transaction():
         _forget_homeless(core)
         _tell_again(core)
+        if number := core.spool.accept_unrecorded():
+            log.info("the records of %d outgoing files are lost: they are used as they are", number)
     for ino, generation in _unnamed(core):
         _show(core, ino, generation)
     core.database.flush()
@@ -178,7 +180,7 @@ def _show(core: Core, ino: int, generation: int) -> None:
             generation=generation,
             mtime_ns=path.stat().st_mtime_ns,
         )
-        os.link(path, path.with_name(f"{inode.ino}-{generation}{path.suffix}"))
+        core.spool.link(ino, generation, inode.ino)
         reached(Place.LOST_LINKED)
     reached(Place.LOST_FOUND)
     core.spool.delete(ino, generation)

@@ -62,6 +62,7 @@ def recover(core: Core) -> None:
     with core.transaction():
         _forget_empty(core, named, stored)
         losses.sweep(core)
+        core.spool.drop_records()
     reached(Place.RECOVERED)
 
 

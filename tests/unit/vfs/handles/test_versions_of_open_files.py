@@ -73,7 +73,7 @@ class Office:
         file.pwrite(0, content)
         file.close()
         path = spool.path(NOBODY, generation)
-        await self.core.cache.take(path, self.inode.ino, revision, len(content))
+        await self.core.cache.take(path, self.inode.ino, revision, len(content), file.manifest())
 
     async def open(self, flags: int = os.O_RDONLY) -> int:
         """A handle, by the number that the kernel has now."""

@@ -1,0 +1,92 @@
+"""The table of the manifests of outgoing files, sealed for the account.
+
+It is in the database that names those files, so that a file and its manifest are recorded in one
+transaction.  Must not know what an inode is, nor how a manifest is made.
+
+A row without a manifest is of a file that nothing is known of: written by an earlier zonedrive, or
+found after its row was lost with a damaged database.  Such a file stands for itself.
+"""
+
+import sqlite3
+from collections.abc import Collection, Mapping
+
+from zonedrive.cipher import Box
+from zonedrive.db import Database
+from zonedrive.errors import Damaged
+
+UNKNOWN = b""
+
+
+def create_table(connection: sqlite3.Connection) -> None:
+    """The eighth schema.  Nothing is known of the files that earlier ones name."""
+    connection.execute(
+        """
+        CREATE TABLE manifests (
+            ino INTEGER NOT NULL,         -- with generation: a file in the spool
+            generation INTEGER NOT NULL,
+            manifest BLOB NOT NULL,       -- encrypted; x'': nothing is known
+            UNIQUE (ino, generation)
+        )
+        """
+    )
+    connection.execute(
+        "INSERT OR IGNORE INTO manifests"
+        " SELECT ino, generation, x'' FROM inodes WHERE generation > 0"
+        " UNION SELECT ino, generation, x'' FROM intents WHERE generation > 0"
+        " UNION SELECT bytes_ino, generation, x'' FROM doubts WHERE generation > 0"
+    )
+
+
+def is_whole(row: Mapping[str, object], box: Box) -> bool:
+    """Whether a row, by column, can be read with that box."""
+    try:
+        ino, generation = int(str(row["ino"])), int(str(row["generation"]))
+        _opened(box, ino, generation, bytes(row["manifest"]))  # type: ignore[call-overload]
+    except (Damaged, TypeError, ValueError):
+        return False
+    return True
+
+
+class ManifestTable:
+    """Manifests by inode and generation."""
+
+    def __init__(self, database: Database, box: Box) -> None:
+        self._database = database
+        self._box = box
+
+    def get(self, ino: int, generation: int) -> bytes | None:
+        """The manifest, UNKNOWN where nothing is known, None without a row.  Raises Damaged."""
+        row = self._database.execute(
+            "SELECT manifest FROM manifests WHERE ino = ? AND generation = ?", (ino, generation)
+        ).fetchone()
+        return None if row is None else _opened(self._box, ino, generation, row[0])
+
+    def put(self, ino: int, generation: int, manifest: bytes) -> None:
+        """Record the manifest of a file."""
+        sealed = self._box.seal(manifest, _context(ino, generation)) if manifest else UNKNOWN
+        self._database.execute(
+            "INSERT INTO manifests VALUES (?, ?, ?)"
+            " ON CONFLICT (ino, generation) DO UPDATE SET manifest = excluded.manifest",
+            (ino, generation, sealed),
+        )
+
+    def delete(self, ino: int, generation: int) -> None:
+        """Forget a file."""
+        self._database.execute(
+            "DELETE FROM manifests WHERE ino = ? AND generation = ?", (ino, generation)
+        )
+
+    def keep_only(self, files: Collection[tuple[int, int]]) -> None:
+        """Forget all files but these."""
+        rows = self._database.execute("SELECT ino, generation FROM manifests").fetchall()
+        for ino, generation in rows:
+            if (ino, generation) not in files:
+                self.delete(ino, generation)
+
+
+def _opened(box: Box, ino: int, generation: int, sealed: bytes) -> bytes:
+    return box.open(sealed, _context(ino, generation)) if sealed else UNKNOWN
+
+
+def _context(ino: int, generation: int) -> bytes:
+    return b"manifest %d-%d" % (ino, generation)

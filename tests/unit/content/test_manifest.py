@@ -1,0 +1,157 @@
+"""Which write of each chunk is the last one: small to keep, and exact."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zonedrive.content import ContentFile, create_file, open_file
+from zonedrive.content.manifest import Manifest, Nonces, Writes
+from zonedrive.content.redo import place_of
+from zonedrive.content.slot import CHUNK, SLOT
+from zonedrive.errors import Damaged
+
+KEY = bytes(range(32))
+NONE = 0
+SIZE = 6 * CHUNK + 10
+STEP = st.tuples(
+    st.integers(0, 30), st.integers(0, 12), st.sampled_from(["write", "go on", "drop"])
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEP, max_size=40))
+def test_each_chunk_has_its_last_write(steps: list[tuple[int, int, str]]) -> None:
+    """Any mix of writes, in a row or not, and of chunks that are dropped."""
+    writes, model, nonces = Writes(), dict[int, int](), Nonces()
+    end = 0
+    for start, count, verb in steps:
+        if verb == "go on":
+            start = end
+        end = start + count
+        first = NONE if verb == "drop" else nonces.take(count)
+        writes.set(start, end, first)
+        for index in range(count):
+            model[start + index] = first + index if first else NONE
+        kept = Writes.decode(writes.encode())
+        for each in (writes, kept):
+            assert [each.get(n) for n in range(-1, 500)] == [
+                model.get(n, NONE) for n in range(-1, 500)
+            ]
+    assert len(writes) <= 2 * len(steps)
+
+
+def test_what_is_written_in_a_row_takes_one_run() -> None:
+    """A gigabyte that came in order is recorded in some bytes."""
+    writes, nonces = Writes(), Nonces()
+    for start in range(0, 16_384, 16):
+        writes.set(start, start + 16, nonces.take(16))
+    assert len(writes.encode()) == 2 * 16  # the run, and its end
+
+
+def test_nonces_are_never_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by one object, also at the end of its numbers, nor by two."""
+    monkeypatch.setattr("zonedrive.content.manifest._COUNTER_MASK", 255)
+    monkeypatch.setattr("zonedrive.content.manifest._COUNTER_BITS", 8)
+    given = set[int]()
+    objects = [Nonces(), Nonces()]
+    for count in [1, 7, 200, 100, 56, 255] * 20:
+        for each in objects:
+            first = each.take(count)
+            taken = set(range(first, first + count))
+            assert len({nonce >> 8 for nonce in taken}) == 1
+            assert not taken & given
+            given |= taken
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x90", b"no manifest", b"\x95\xc4\x00\x00\xc4\x01x\xc4\x00\xc4\x00"]
+)
+def test_what_is_no_manifest_is_damaged(data: bytes) -> None:
+    """Whatever stands in a row that was damaged is said to be so."""
+    with pytest.raises(Damaged):
+        Manifest.decode(data)
+
+
+def written(path: Path, *, final: bool = False) -> tuple[ContentFile, bytes, bytes]:
+    """A file, its bytes and manifest after the first of two writes, still open."""
+    file = create_file(path, KEY)
+    file.pwrite(0, b"1" * SIZE)
+    file.flush()
+    manifest, raw = file.manifest(final=final), path.read_bytes()
+    file.pwrite(CHUNK, b"2" * CHUNK)
+    file.truncate(SIZE + CHUNK)
+    file.flush()
+    return file, manifest, raw
+
+
+def test_former_bytes_are_damaged(tmp_path: Path) -> None:
+    """A former file or chunk fails its check with the present manifest, and not with its own."""
+    file, _, raw = written(tmp_path / "file")
+    file.close()
+    present = (tmp_path / "file").read_bytes()
+    (tmp_path / "file").write_bytes(raw)
+    former = open_file(tmp_path / "file", KEY, file.manifest())
+    assert former.size == SIZE + CHUNK
+    assert former.pread(0, CHUNK) == b"1" * CHUNK  # the same write, also in the newer state
+    with pytest.raises(Damaged, match="chunk 1 is not"):
+        former.pread(CHUNK, CHUNK)
+    former.close()
+    slot = slice(place_of(1), place_of(1) + SLOT)
+    mixed = bytearray(present)
+    mixed[slot] = raw[slot]
+    (tmp_path / "file").write_bytes(mixed)
+    mixed_file = open_file(tmp_path / "file", KEY, file.manifest())
+    with pytest.raises(Damaged):
+        mixed_file.pread(0, 2 * CHUNK)
+    mixed_file.close()
+
+
+def test_a_hole_stays_a_hole(tmp_path: Path) -> None:
+    """What was cut off, or forgotten, does not come back with a slot that is put back."""
+    file, _, raw = written(tmp_path / "file")
+    file.truncate(2 * CHUNK)
+    file.truncate(SIZE)
+    file.punch(0, 1)
+    file.close()
+    os_bytes = bytearray((tmp_path / "file").read_bytes().ljust(len(raw), b"\0"))
+    for number in (0, 3):
+        slot = slice(place_of(number), place_of(number) + SLOT)
+        os_bytes[slot] = raw[slot]
+    (tmp_path / "file").write_bytes(os_bytes)
+    again = open_file(tmp_path / "file", KEY, file.manifest())
+    assert again.pread(0, SIZE) == bytes(CHUNK) + b"2" * CHUNK + bytes(SIZE - 2 * CHUNK)
+    again.close()
+
+
+def test_only_what_was_written_since_may_differ(tmp_path: Path) -> None:
+    """After a kill, later writes by the same object count; a final manifest allows none."""
+    file, manifest, _ = written(tmp_path / "file")
+    file.close()
+    again = open_file(tmp_path / "file", KEY, manifest)
+    assert again.size == SIZE
+    assert again.pread(0, SIZE) == b"1" * CHUNK + b"2" * CHUNK + b"1" * (SIZE - 2 * CHUNK)
+    copy = again.copy_to(tmp_path / "copy")
+    again.close()
+    copy.pwrite(0, b"3")
+    copy.close()
+    later = open_file(tmp_path / "copy", KEY, copy.manifest(final=True))
+    assert later.pread(0, 2 * CHUNK) == b"3" + b"1" * (CHUNK - 1) + b"2" * CHUNK
+    later.close()
+    other, final, _ = written(tmp_path / "other", final=True)
+    other.close()
+    strict = open_file(tmp_path / "other", KEY, final)
+    with pytest.raises(Damaged):
+        strict.pread(CHUNK, 1)
+    strict.close()
+
+
+def test_another_file_is_damaged(tmp_path: Path) -> None:
+    """A manifest is of one file: another one of the same account is refused at once."""
+    one, _, _ = written(tmp_path / "one")
+    two, _, _ = written(tmp_path / "two")
+    one.close()
+    two.close()
+    with pytest.raises(Damaged, match="not the file"):
+        open_file(tmp_path / "one", KEY, two.manifest())

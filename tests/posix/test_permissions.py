@@ -1,16 +1,19 @@
 """What the service forbids, as the errno that a program sees: protection, and levels in a zone."""
 
 import os
-import stat
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from tests.conftest import short_folder
+from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
+from tests.harness.ordinary import OrdinaryMachine, Worker, working
 from tests.harness.waiting import eventually
+from tests.posix.adding import add, change_what_is_there, may, mode, modes
 from tests.posix.calls import opens, refusal
 
 NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -19,11 +22,6 @@ NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 def protect(mounted: Mounted, path: str, **what: bool) -> None:
     """Set attributes on the service."""
     mounted.deployment.tell({"protect": {"zone": mounted.root.name, "path": path, **what}})
-
-
-def mode(path: Path) -> int:
-    """The permission bits."""
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def test_protection_on_the_service_is_permission_here(either: Mounted) -> None:
@@ -111,11 +109,10 @@ def test_a_coworkers_attribute_makes_nothing_runnable(mounted: Mounted) -> None:
     )
 
 
-@pytest.fixture
-def carols(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
+@contextmanager
+def carols_mount(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
     """A mount of somebody who may only add to the zone."""
-    machine.log_on(deployment, name="carol", profile="sandbox")
-    mount = Mounted(machine, deployment, zone, ["settle=0.2"])
+    mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
     try:
         mount.mount()
         yield mount
@@ -123,23 +120,82 @@ def carols(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Moun
         mount.tear_down()
 
 
-def test_who_may_only_add_adds(carols: Mounted) -> None:
-    """With the level Add new files and folders arrive; a change of what others have is kept here,
-    shown as failed and never reaches the service."""
-    root = carols.root
-    (root / "mine.txt").write_bytes(b"from carol\n")
-    (root / "folder").mkdir()
-    (root / "folder" / "inside.txt").write_bytes(b"too\n")
-    carols.sync()
-    assert carols.zone.read("folder/inside.txt") == b"too\n"
-    (root / "notes.txt").write_bytes(b"changed by carol\n")
-    path = root / "notes.txt"
-    eventually(
-        lambda: os.getxattr(path, "user.zonedrive.state") == b"failed", what="the refusal shows"
-    )
-    assert path.read_bytes() == b"changed by carol\n"
-    assert carols.zone.read("notes.txt") == b"first line\nsecond line\n"
-    assert carols.status()["outbox"]["failed"] == 1
+@pytest.fixture
+def carols(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
+    """The same, with a profile that tells the level."""
+    machine.log_on(deployment, name="carol", profile="sandbox")
+    with carols_mount(machine, deployment, zone) as mount:
+        yield mount
+
+
+def test_without_a_word_of_the_level_a_refused_change_is_kept(
+    machine: Machine, deployment: Deployment, zone: str
+) -> None:
+    """With a profile that does not tell the level a change of what others have is kept here, shown
+    as failed, and never reaches the service."""
+    machine.log_on(deployment, name="carol", profile="published")
+    with carols_mount(machine, deployment, zone) as carols:
+        path = carols.root / "notes.txt"
+        assert mode(path) == 0o600
+        (carols.root / "mine.txt").write_bytes(b"from carol\n")
+        carols.sync()
+        path.write_bytes(b"changed by carol\n")
+        eventually(
+            lambda: os.getxattr(path, "user.zonedrive.state") == b"failed", what="the refusal shows"
+        )
+        assert path.read_bytes() == b"changed by carol\n"
+        assert carols.zone.read("notes.txt") == b"first line\nsecond line\n"
+        assert carols.zone.read("mine.txt") == b"from carol\n"
+        assert carols.status()["outbox"]["failed"] == 1
+
+
+@pytest.mark.parametrize("root", [True, False], ids=["root", "ordinary"])
+def test_where_one_may_only_add_files_are_read_only(
+    deployment: Deployment, zone: str, root: bool
+) -> None:
+    """With the level Add new files and folders arrive; modes and access(2) say that what is there
+    cannot be changed, and every change is refused at once, also to root."""
+    with (
+        short_folder() as folder,
+        nullcontext(Worker(None)) if root else working("tests.posix.adding") as worker,
+    ):
+        machine = Machine(folder) if root else OrdinaryMachine(folder)
+        machine.log_on(deployment, name="carol", profile="sandbox")
+        with carols_mount(machine, deployment, zone) as mount:
+            here = mount.root
+            assert worker.do(modes, here) == [0o400, 0o700, 0o700]
+            said = worker.do(change_what_is_there, here)
+            assert {name for name, number in said.items() if not number} == {
+                "read",
+                "set the times",
+            }
+            assert said.pop("make it writable") == "EPERM"
+            assert {number for number in said.values() if number} == {"EACCES"}
+            if not root:
+                assert not worker.do(may, here / "notes.txt", os.W_OK)
+            assert worker.do(may, here / "docs", os.W_OK)
+            worker.do(add, here)
+            mount.sync()
+            assert mount.zone.read("folder/inside.txt") == b"too\n"
+            assert mount.zone.read("mine.txt") == b"from carol\nand more\n"
+            assert mount.zone.read("notes.txt") == b"first line\nsecond line\n"
+            assert mount.status()["outbox"]["failed"] == 0
+            eventually(
+                lambda: not worker.do(mode, here / "mine.txt") & 0o222,
+                what="the file that was sent is read-only like the others",
+            )
+            level(mount, "Modify")
+            eventually(
+                lambda: worker.do(modes, here)[0] == 0o600, what="with a higher level it is not"
+            )
+            assert worker.do(opens, here / "notes.txt", os.O_WRONLY) == ""
+
+
+def level(mount: Mounted, level: str) -> None:
+    """The zone's manager gives Carol another level."""
+    alice = mount.deployment.person("alice")
+    where = f"/api/sandbox/zones/{mount.zone.id}/members/carol@{world.DOMAIN}"
+    assert alice.http.put(where, params={"accesslevel": level}).status_code == 204
 
 
 def test_a_zone_without_access_is_not_there(carols: Mounted) -> None:

@@ -161,3 +161,22 @@ def test_removing_for_good_needs_a_deletion_first(zone: Zone, folder: str) -> No
     assert refusal(zone.person.post(url + "/restore")) == (404, "UNKNOWN_FILE")
     assert inner not in [e["id"] for e in zone.person.get(f"{zone.own}/deleted").json()]
     assert list(data.rglob(blob)) == []
+
+
+def test_everybody_learns_their_own_levels(zone: Zone, alice: Person, bob: Person) -> None:
+    """Of each zone that they see, those that they have through a group too."""
+
+    def levels(person: Person) -> dict[str, str]:
+        answer = person.get("/api/sandbox/levels")
+        assert answer.status_code == 200
+        found = {each["zoneId"]: each["level"] for each in answer.json()}
+        assert found.keys() == {each["id"] for each in person.zones().values()}
+        return found
+
+    zone_id = zone.record["id"]
+    assert levels(alice)[zone_id] == "Manage"
+    answer = alice.put(f"{zone.own}/members/{bob.id}", params={"accesslevel": "Add"})
+    assert answer.status_code == 204
+    assert levels(bob)[zone_id] == "Add"
+    alice.put(f"{zone.own}/members/{bob.id}", params={"accesslevel": "Modify"})
+    assert levels(bob)[zone_id] == "Modify"

@@ -40,7 +40,8 @@ STATUSES = {200, 201, 202, 204, 400, 401, 403, 404, 408, 409, 500, 502, 503}
 NOT_SHOWN = (
     "making folders", "renaming and moving", "deleting", "restoring", "removing for good",
     "setting attributes", "listing versions", "content of a version",
-    "listing what was deleted", "the zone log", "members of zones", "changing the password",
+    "listing what was deleted", "the zone log", "the user's own level",
+    "members of zones", "changing the password",
     "revoking a token", "what a browser is shown", "making shares",
     "method, request and answer of the share token", "body and answer of a revalidation",
     "what a list of tokens", "what a list of users", "answers to a changed member",

@@ -247,6 +247,16 @@ class Service:
         found = await self._known("zone_log", {"zone": zone_id}, items, doing)
         return [message.said for message in found]
 
+    async def levels(self) -> dict[str, str]:
+        """The user's access level by id of the zone, in the service's words: Add, Modify, …"""
+        doing = "reading the levels in zones"
+        operation = self._profile.operation("levels")
+        request = operation.request({})
+        body = await self._calls.read(
+            request.path, request.query, doing=doing, method=request.method, body=request.body
+        )
+        return wire.levels(operation.located(wire.parse(body, doing)), operation.fields, doing)
+
     async def change_password(self, username: str, password: str, new_password: str) -> None:
         """Give the user another password.  Raises CredentialsRefused for a wrong one."""
         doing = "changing the password"

@@ -40,6 +40,12 @@ class Rules(msgspec.Struct, frozen=True):
     """What decides on permission bits beside the inode itself."""
 
     keep_executable: bool = False  # the service's attribute makes files runnable
+    add_only: frozenset[str] = frozenset()  # ids of the zones where the user may only add
+
+    def are_against(self, inode: Inode) -> bool:
+        """Return True for an entry of the service that the user may not change or remove."""
+        entry = inode.kind in (Kind.FILE, Kind.FOLDER) and not inode.is_new and not inode.local
+        return entry and inode.zone in self.add_only
 
 
 def permissions(inode: Inode, rules: Rules) -> int:
@@ -50,13 +56,16 @@ def permissions(inode: Inode, rules: Rules) -> int:
     if bits is None:
         runnable = inode.attributes.executable and rules.keep_executable
         bits = 0o700 if inode.is_folder or runnable else 0o600
-    return bits & allowed(inode)
+    return bits & allowed(inode, rules)
 
 
-def allowed(inode: Inode) -> int:
-    """The permission bits that the service's attributes leave."""
+def allowed(inode: Inode, rules: Rules) -> int:
+    """The permission bits that the service's attributes, and the user's level, leave.
+
+    Where one may only add, folders stay writable.
+    """
     bits = MODE_BITS
-    if inode.attributes.write_protected:
+    if inode.attributes.write_protected or (not inode.is_folder and rules.are_against(inode)):
         bits &= ~0o222
     if inode.attributes.read_protected:
         bits &= ~0o444

@@ -277,7 +277,7 @@ class FileSystem:
             await self._files.truncate(inode, size)
         changes: dict[str, int] = {}
         if mode is not None:
-            if mode & ~allowed(inode):
+            if mode & ~allowed(inode, core.rules):
                 raise PermissionError(errno.EPERM, "protected on the service")
             changes["mode"] = mode & MODE_BITS
         if atime_ns is not None:

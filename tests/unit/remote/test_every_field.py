@@ -85,6 +85,7 @@ CALLS: Mapping[str, tuple[Verb, object]] = {
     "versions": (lambda service: service.versions("z", "e"), [VERSION, VERSION | {"id": "w"}]),
     "deleted": (lambda service: service.deleted("z"), [ENTRY]),
     "zone_log": (lambda service: service.zone_log("z"), [{"id": "m", "message": "x"}]),
+    "levels": (lambda service: service.levels(), [{"zoneId": "z", "level": "Add"}]),
     "tokens": (lambda service: service.directory.tokens(), [TOKEN]),
     "create_token": (lambda service: service.directory.create_token("n", 60, "pw"), TOKEN),
     "users": (lambda service: service.directory.users(), [{"id": "u", "name": "U"}]),

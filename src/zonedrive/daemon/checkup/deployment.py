@@ -7,7 +7,7 @@ INVARIANT: a finding names tables and addresses of the profile, never a zone, a 
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +46,7 @@ WITHOUT = {
     "version_content": "former versions cannot be read",
     "deleted": "the trash cannot be listed",
     "zone_log": "the zone log cannot be read",
+    "levels": "where you may only add, files look writable until the service refuses a change",
     "change_password": "passwords cannot be changed from here",
     "revoke_token": "a token stays valid after a logoff, until it expires",
 }
@@ -140,7 +141,9 @@ async def _read(patient: Patient, account: Account, profile: Profile) -> dict[st
         file = await _some_file(service)
         versions: list[Version] = []
         for name in wanted:
-            if name in ("deleted", "zone_log"):
+            if name == "levels":
+                found[name] = await _tried(wanted[name], service.levels)
+            elif name in ("deleted", "zone_log"):
                 look: Callable[[str], Awaitable[Sequence[object]]]
                 look = service.deleted if name == "deleted" else service.zone_log
                 found[name] = await _tried(wanted[name], partial(look, zones[0]))
@@ -216,7 +219,9 @@ async def _content(
     return await _tried(wanted["version_content"], look)
 
 
-async def _tried(operation: Operation, look: Callable[[], Awaitable[Sequence[object]]]) -> Finding:
+async def _tried(
+    operation: Operation, look: Callable[[], Awaitable[Collection[object]]]
+) -> Finding:
     what = f"{operation.method} {operation.path}"
     try:
         await look()

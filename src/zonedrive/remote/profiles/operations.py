@@ -55,6 +55,7 @@ OPERATIONS: Final[Mapping[str, Kind]] = MappingProxyType(
         "version_content": _kind("entry|file", "version", reads=True),
         "deleted": _kind("zone", reads=True),
         "zone_log": _kind("zone", reads=True),
+        "levels": _kind(may="", reads=True),
         "change_password": _kind(
             "password", "new_password", may="username", hidden="password new_password"
         ),
@@ -73,8 +74,15 @@ VERSION_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What a version tells, and the member of an answer that is taken for it unless `fields` says."""
 
+LEVEL_FIELDS: Final[Mapping[str, str]] = MappingProxyType({"zone": "zoneId", "level": "level"})
+"""The same for one of the user's levels."""
+
 FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
-    {"versions": VERSION_FIELDS, "deleted": MappingProxyType({"deleted_at": None})}
+    {
+        "versions": VERSION_FIELDS,
+        "levels": LEVEL_FIELDS,
+        "deleted": MappingProxyType({"deleted_at": None}),
+    }
 )
 """What `fields` may tell the place of, for each operation that has them, and where it is else."""
 

@@ -166,6 +166,17 @@ def message_items(value: object, doing: str) -> list[WireMessage]:
     ]
 
 
+def levels(value: object, fields: Mapping[str, str], doing: str) -> dict[str, str]:
+    """The level by id of the zone; their members are where `fields` says (dotted paths)."""
+    if not isinstance(value, list):
+        raise BadAnswer(f"{doing}: the answer is not an array")
+    pairs = (
+        (identifier(member(item, fields["zone"])), text(member(item, fields["level"])))
+        for item in value
+    )
+    return {zone: level for zone, level in pairs if zone and level}
+
+
 _VERSION = {
     "version": "version",
     "id": "id",

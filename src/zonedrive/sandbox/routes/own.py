@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zonedrive.sandbox import entries, intake
+from zonedrive.sandbox import entries, intake, limits
 from zonedrive.sandbox.answers import json_response
 from zonedrive.sandbox.clock import iso
 from zonedrive.sandbox.database import Row
@@ -136,6 +136,18 @@ async def zone_log(request: Request, caller: Caller) -> Response:
     zone_id = enter(request, caller, Level.ADD)
     limit, offset = intake.page(request)
     return json_response(deployment(request).log.messages(zone_id, limit, offset))
+
+
+async def levels(request: Request, caller: Caller) -> Response:
+    """GET /api/sandbox/levels: what the caller may do in each zone, those through groups too."""
+    zones, only = deployment(request).zones, limits.zones(caller.scope)
+    return json_response(
+        [
+            {"zoneId": zone["id"], "level": zones.level(zone["id"], caller.id).name.capitalize()}
+            for zone in zones.visible(caller.id)
+            if only is None or zone["id"] in only
+        ]
+    )
 
 
 async def versions(request: Request, caller: Caller) -> Response:

@@ -33,8 +33,10 @@ def require_current(opened: OpenFile) -> None:
         raise OSError(errno.ESTALE, "changed on the service, open it again")
 
 
-def require_permitted(inode: Inode, flags: int) -> None:
+def require_permitted(core: Core, inode: Inode, flags: int) -> None:
     """Raises PermissionError (EACCES) for what the service protects; the kernel lets root pass."""
+    if flags & WRITE_FLAGS and core.rules.are_against(inode):
+        raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
     if flags & WRITE_FLAGS and inode.attributes.write_protected:
         raise PermissionError(errno.EACCES, "write-protected on the service")
     if flags & os.O_ACCMODE != os.O_WRONLY and inode.attributes.read_protected:

@@ -60,7 +60,7 @@ class Files:
         core = self._core
         writable = bool(flags & access.WRITE_FLAGS)
         access.require_reachable(core, inode)
-        access.require_permitted(inode, flags)
+        access.require_permitted(core, inode, flags)
         if writable:
             core.require_folders(inode)
         core.supersede(inode)
@@ -215,7 +215,7 @@ class Files:
     async def truncate(self, inode: Inode, size: int) -> None:
         """Make the file `size` bytes long, with zeros where it grows."""
         access.require_reachable(self._core, inode)
-        access.require_permitted(inode, os.O_WRONLY)
+        access.require_permitted(self._core, inode, os.O_WRONLY)
         self._core.require_folders(inode)
         opened = self._core.opened.get(inode.ino)
         before = inode.size if opened is None or opened.session is None else opened.session.size

@@ -17,6 +17,7 @@ INVARIANT: the age of a listing grows while the machine is suspended.
 import logging
 import time
 
+import msgspec
 import trio
 
 from zonedrive import memory
@@ -41,6 +42,8 @@ LARGE = 5000  # entries after whose listing it is worth while to give memory bac
 RENEWED = 0.3  # of `refresh`: with less left a listing that is used is renewed in the background
 TOPS = 64  # zones whose tops are listed ahead
 LOOK_S = 0.2  # between two looks whether one may be
+LEVELS_S = 2.0  # for so long a listing of the zones waits for what the user may do in them
+ADD = "Add"  # the level that lets nothing be changed, as the published interface calls it
 TROUBLE_S = 5.0  # after a failure so long nothing is fetched ahead
 
 
@@ -283,11 +286,26 @@ class Folders:
     async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
         core = self._core
         listed = await core.service.listed_zones()
+        await self._fetch_levels()
         merged = Merge(core.tree, root, flight.asked_ns, Unsent(core)).zones(
             listed.zones, unsure=listed.unsure, complete=listed.complete
         )
         self._merged(ROOT, flight)
         core.announce(merged)
+
+    async def _fetch_levels(self) -> None:
+        """Learn where the user may only add; where that cannot be known, all stays as it was."""
+        core = self._core
+        if not core.service.can("levels"):
+            return
+        with trio.move_on_after(LEVELS_S):
+            try:
+                levels = await core.service.levels()
+            except ZonedriveError as wrong:
+                log.info("the levels in zones cannot be read: %s", wrong)
+                return
+            add_only = frozenset(zone for zone, level in levels.items() if level == ADD)
+            core.rules = msgspec.structs.replace(core.rules, add_only=add_only)
 
     async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
         core = self._core

@@ -18,7 +18,7 @@ from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.names import is_respelled
-from zonedrive.vfs.attributes import MODE_BITS, Attr
+from zonedrive.vfs.attributes import MODE_BITS, Attr, Rules
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles.files import Files
 from zonedrive.vfs.listings.folders import Folders
@@ -37,6 +37,12 @@ def require_writable(*inodes: Inode) -> None:
     """Raises PermissionError (EACCES) for what the service protects; the kernel lets root pass."""
     if any(inode.attributes.write_protected for inode in inodes):
         raise PermissionError(errno.EACCES, "write-protected on the service")
+
+
+def require_changeable(rules: Rules, *inodes: Inode) -> None:
+    """Raises PermissionError (EACCES) for entries that the user's level does not let change."""
+    if any(rules.are_against(inode) for inode in inodes):
+        raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
 
 
 class Listing(msgspec.Struct, eq=False):
@@ -253,6 +259,7 @@ class Namespace:
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         require_writable(folder, inode)
+        require_changeable(core.rules, inode)
         await self.call_back(inode, "delete")
         self.require_removable(inode)
         heir = None if inode.is_new or final else self._succession.heir(inode)
@@ -295,6 +302,7 @@ class Namespace:
         if inode.kind is Kind.ZONE:
             raise PermissionError(errno.EPERM, "a zone cannot be removed here")
         require_writable(folder, inode)
+        require_changeable(core.rules, inode)
         self.require_removable(inode)
         await self.require_empty(inode)
         with core.transaction():

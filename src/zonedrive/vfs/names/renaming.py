@@ -13,7 +13,7 @@ from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles.files import Files
 from zonedrive.vfs.listings import identity
-from zonedrive.vfs.names.namespace import Namespace, require_writable
+from zonedrive.vfs.names.namespace import Namespace, require_changeable, require_writable
 from zonedrive.vfs.names.succession import Succession
 
 NOREPLACE, EXCHANGE = 1, 2
@@ -46,6 +46,7 @@ class Renaming:
         if flags & EXCHANGE and target is None:
             raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
         require_writable(old_folder, new_folder, inode, *([target] if target else []))
+        require_changeable(core.rules, inode, *([target] if target else []))
         if flags & EXCHANGE:
             assert target is not None
             self._require_movable(inode, new_folder, wanted, aside=True)

@@ -21,7 +21,7 @@ from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
-from zonedrive.vfs.names.namespace import Namespace, require_writable
+from zonedrive.vfs.names.namespace import Namespace, require_changeable, require_writable
 from zonedrive.vfs.names.renaming import NOREPLACE, Renaming
 from zonedrive.vfs.names.subtree import is_below
 
@@ -76,6 +76,7 @@ class Trashing:
         if inode.kind is Kind.ZONE:
             raise PermissionError(errno.EPERM, "a zone cannot be removed here")
         require_writable(folder, inode)
+        require_changeable(self._core.rules, inode)
         if inode.is_folder:
             await self._folders.ensure(inode)
         await self._all_sent(inode)

@@ -125,7 +125,8 @@ class Spool:
         """Give a generation a second name, of another inode.  In a transaction.  Raises OSError."""
         path = self.path(ino, generation)
         if self._manifests is not None:
-            self._manifests.put(other, generation, self.manifest(ino, generation))
+            with contextlib.suppress(Damaged):  # what has no record has none by any name
+                self._manifests.put(other, generation, self.manifest(ino, generation))
         os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
 
     def accept_unrecorded(self) -> int:

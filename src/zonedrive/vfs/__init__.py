@@ -39,6 +39,9 @@ file, so one transaction), bytes (one spool file for each generation), and the s
 1. Bytes come before the row that names them, and go after the commit that names them no more
    (`Database.after_commit`).  So a row never names missing bytes, and bytes that no row names
    are of no use: never closed, or already replaced.
+   The same transaction records the manifest of the bytes (`content.manifest`), which tells them
+   from former ones.  Writes that come after it are accepted by their nonces, so that a killed
+   process never leaves what looks like an attack.
 2. A generation that was closed never changes.  Who writes again works on a copy.
 3. Every local change is one transaction of tree and journal: it has happened in full or not.
 4. Before content, a new folder or another name is sent, a doubt is noted; the answer ends doubt

@@ -139,8 +139,11 @@ def test_records_follow_their_files(recorded: Spool) -> None:
     file = recorded.open(8, 1)
     assert file.pread(0, 10) == b"1"
     file.close()
+    recorded.link(7, 3, 9)
+    with pytest.raises(Damaged, match="nothing is recorded"):
+        recorded.open(9, 3)
     recorded.delete(7, 1)
-    assert recorded.accept_unrecorded() == 1
+    assert recorded.accept_unrecorded() == 2
     file = recorded.open(7, 3)
     assert file.pread(0, 10) == b"3"
     assert file.manifest() == b""

@@ -1,17 +1,21 @@
 """Writing for a long time without a close."""
 
 import errno
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import trio
 
 from tests.unit.vfs.disk import Disk, zone_of
+from zonedrive.content import ContentFile, Spool
 from zonedrive.errors import StoreError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import Inode, Kind
 from zonedrive.vfs.core import Core
+from zonedrive.vfs.handles.files import Files
 from zonedrive.vfs.handles.sessions import Sessions
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.open_file import OpenFile
@@ -89,4 +93,45 @@ async def test_what_could_not_be_noted_once_is_tried_again(
         await trio.sleep(3600)
         nursery.cancel_scope.cancel()
     assert (inode.generation, inode.size) == (opened.session.generation, 6)
+    disk.close()
+
+
+async def test_a_record_is_never_more_durable_than_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a program has called fsync, later bytes are on the disk before their record.
+
+    A power cut would else leave a record of bytes that are not there, as if somebody had put former
+    ones back.  A program that never calls fsync does not wait for the disk.
+    """
+    disk = Disk(tmp_path)
+    core = disk.start()
+    inode = a_file(core, b"old")
+    files = Files(core, Folders(core), cast(Dispatcher, SimpleNamespace(wake=lambda: None)))
+    steps: list[str] = []
+    sync, record = ContentFile.sync, Spool.record
+
+    def noted_sync(self: ContentFile) -> None:
+        steps.append("sync")
+        sync(self)
+
+    def noted_record(self: Spool, ino: int, generation: int, file: ContentFile) -> None:
+        steps.append("record")
+        record(self, ino, generation, file)
+
+    monkeypatch.setattr(ContentFile, "sync", noted_sync)
+    monkeypatch.setattr(Spool, "record", noted_record)
+    handle = (await files.open(inode, os.O_RDWR)).handle
+    for data in (b"1", b"2"):
+        await files.write(handle, 0, data)
+        await files.flush(handle)
+    assert steps == ["record", "record"]
+    await files.write(handle, 0, b"3")
+    await files.fsync(handle)
+    await files.write(handle, 0, b"4")
+    await files.flush(handle)
+    assert steps[2:] == ["sync", "record"] * 2
+    await files.flush(handle)
+    assert len(steps) == 6
+    await files.release(handle)
     disk.close()

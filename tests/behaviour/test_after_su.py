@@ -30,7 +30,7 @@ def theirs() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=["path", "abstract"])
+@pytest.fixture
 def bus(theirs: Path, request: pytest.FixtureRequest) -> Iterator[Bus]:
     """The other user's session bus."""
     found = Bus(theirs, uid=intruder.UID, name="bus", form=request.param)
@@ -62,6 +62,9 @@ def logon(machine: Machine, service: Deployment) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("run", "bus"), [("root", "path"), ("ordinary", "abstract")], indirect=True
+)
 def test_no_secret_gets_into_another_users_keyring(
     run: Run, machine: Machine, deployment: Deployment, theirs: Path, bus: Bus, ring: Ring
 ) -> None:
@@ -81,20 +84,20 @@ def test_no_secret_gets_into_another_users_keyring(
     assert "the session bus here is another user's" in checked
 
 
-def test_a_bus_of_ones_own_is_used(machine: Machine, deployment: Deployment) -> None:
+@pytest.mark.parametrize("form", ["path", "abstract"])
+def test_a_bus_of_ones_own_is_used(machine: Machine, deployment: Deployment, form: str) -> None:
     """The same, in a session of one's own: whichever form its address has."""
-    folder = machine.folders["RUNTIME_DIR"]
-    for form in ("path", "abstract"):
-        own = Bus(folder, name="bus", form=form)
+    own = Bus(machine.folder, form=form)
+    try:
         mine = Ring(own, machine.environment)
         try:
             machine.environment["DBUS_SESSION_BUS_ADDRESS"] = f"tcp:host=127.0.0.1;{own.address}"
             machine.log_on(deployment, profile="sandbox")
             assert mine.names() == {"default/bearer"}
-            machine.done("logoff")
         finally:
             mine.stop()
-            own.close()
+    finally:
+        own.close()
 
 
 def test_nothing_is_written_where_another_user_rules(

@@ -1,6 +1,7 @@
 """Rows that name something gone, in every table: a mount takes them away, and loses no bytes."""
 
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -10,9 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.crash import former
 from tests.harness.machine import Mounted
 from tests.harness.planting import Plant
 from tests.harness.waiting import eventually
+from zonedrive.cipher import Box, Clear
+from zonedrive.content.index import Index
+from zonedrive.logon.keys import data_box
+from zonedrive.logon.secrets import FileStore
+from zonedrive.outbox.sealing import sealed
 
 GONE = 900_000
 """Numbers from here on belong to no inode."""
@@ -23,11 +30,9 @@ def first():
     upkeep.QUIET_S = 0
 """
 
-UNSENT = {
-    GONE + 1: b"of an intent\n",
-    GONE + 2: b"of a request in doubt\n",
-    GONE + 7: b"of a file in a folder that is gone\n",
-}
+UNSENT = (GONE + 1, GONE + 2, GONE + 7)
+"""Bytes of these are in the spool: of an intent, of a request in doubt, of a file in a folder that
+is gone."""
 
 
 @contextmanager
@@ -44,10 +49,16 @@ def tables(path: Path) -> set[str]:
     return {name for (name,) in rows if not name.startswith("sqlite_")}
 
 
-def put(database: sqlite3.Connection, table: str, like: str, **changes: object) -> None:
-    """A copy of a row, with other values."""
+def put(
+    database: sqlite3.Connection, table: str, like: str, box: Box | None = None, **changes: object
+) -> None:
+    """A copy of a row, with other values; with `box` that of an inode is sealed anew."""
     database.row_factory = sqlite3.Row
-    row = dict(database.execute(f"SELECT * FROM {table} WHERE {like}").fetchone()) | changes
+    row = dict(database.execute(f"SELECT * FROM {table} WHERE {like}").fetchone())
+    if box is not None:
+        opened_ = box.open(row["sealed"], b"inode %d" % row["ino"])
+        changes["sealed"] = box.seal(opened_, b"inode %d" % int(str(changes["ino"])))
+    row |= changes
     marks = ", ".join("?" * len(row))
     names = ", ".join(row)
     database.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(row.values()))
@@ -71,8 +82,10 @@ def numbers(path: Path) -> set[int]:
     return {ino for ino, parent in found.items() if parent == 0 or parent in found}
 
 
-@pytest.mark.mount("encrypt=false")
-def test_a_dangling_row_in_each_table(mounted: Mounted) -> None:
+@pytest.mark.parametrize(
+    "encrypted", [pytest.param(False, marks=pytest.mark.mount("encrypt=false")), True]
+)
+def test_a_dangling_row_in_each_table(mounted: Mounted, encrypted: bool) -> None:
     """The mount comes up and is used; what only such a row named is in lost+found."""
     mounted.allow("refused", "belong to no file", "lost their names")
     notes = (mounted.root / "notes.txt").read_bytes()
@@ -81,37 +94,51 @@ def test_a_dangling_row_in_each_table(mounted: Mounted) -> None:
         eventually(lambda: mounted.status()["outbox"]["failed"])
         mounted.unmount("--timeout", "0")
     state, index = mounted.machine.state / "tree.db", mounted.machine.cache / "content/index.db"
+    box = former.box_of(mounted.machine.state) if encrypted else Clear()
     # Whoever adds a table plants a row in it here.
-    assert tables(state) == {"inodes", "intents", "doubts", "conflicts", "pins"}
+    assert tables(state) == {"inodes", "intents", "doubts", "conflicts", "pins", "manifests"}
     assert tables(index) == {"entries", "facts"}
     outgoing = mounted.machine.state / "outgoing"
     (waiting,) = outgoing.iterdir()
-    generation = int(waiting.stem.partition("-")[2])
-    for ino, data in UNSENT.items():
-        (outgoing / f"{ino}-{generation}{waiting.suffix}").write_bytes(data)
+    name = re.fullmatch(r"(\d+)-(\d+)(\..*)?", waiting.name)
+    assert name is not None
+    own, generation = int(name[1]), int(name[2])
+    for ino in UNSENT:
+        shutil.copy(waiting, outgoing / f"{ino}-{generation}{name[3] or ''}")
     where = msgspec.msgpack.encode(["zone", "folder", "name", None])
+    where = box.seal(where, b"doubt %d %d" % (GONE + 2, generation))
+    remote, local = "remote_id IS NOT NULL AND kind = 3", "generation > 0"
     with opened(state) as database:
         put(database, "intents", "generation > 0", ino=GONE + 1)
         database.execute(
             "INSERT INTO doubts VALUES (?, ?, ?, 1, ?)", (GONE + 2, GONE + 2, generation, where)
         )
-        database.execute("INSERT INTO conflicts VALUES (?, 1, 'bob', 1, 0)", (GONE + 3,))
+        by = sealed(box, "bob", b"conflict by")
+        database.execute("INSERT INTO conflicts VALUES (?, 1, ?, 1, 0)", (GONE + 3, by))
         database.execute("INSERT INTO pins VALUES (?, 'zone', NULL)", (GONE + 4,))
-        remote = "remote_id IS NOT NULL AND kind = 3"
-        put(database, "inodes", remote, ino=GONE + 6, parent=GONE + 5, remote_id="of none")
-        local = "generation > 0"
-        put(database, "inodes", local, ino=GONE + 7, parent=GONE + 5)
+        put(database, "inodes", remote, box, ino=GONE + 6, parent=GONE + 5, remote_id="of none")
+        put(database, "inodes", local, box, ino=GONE + 7, parent=GONE + 5)
+        if encrypted:  # of one of the files with bytes the record is lost
+            record = database.execute("SELECT manifest FROM manifests WHERE ino = ?", (own,))
+            manifest = box.open(record.fetchone()[0], b"manifest %d-%d" % (own, generation))
+            for ino in (GONE + 1, GONE + 3, GONE + 7):
+                other = box.seal(manifest, b"manifest %d-%d" % (ino, generation))
+                database.execute("INSERT INTO manifests VALUES (?, ?, ?)", (ino, generation, other))
     shutil.copy(next(index.parent.glob("[0-9]*")), index.parent / f"{GONE}-0123456789ab")
-    with opened(index) as database:
-        put(database, "entries", "true", ino=GONE, name=f"{GONE}-0123456789ab", checksum=-1)
+    secrets = FileStore(mounted.machine.state / "secrets.json")
+    cached = Index(index, data_box(secrets, True)[1] if encrypted else None, lambda: None)
+    row = cached.everything()[0]
+    row.ino, row.name = GONE, f"{GONE}-0123456789ab"
+    assert cached.put(row)
+    cached.close()
     Plant(mounted.machine, AT_ONCE)
-    assert len(dangling(state, numbers(state))) == 4
+    assert len(dangling(state, numbers(state))) == (7 if encrypted else 4)
     mounted.mount()
     pid = mounted.pid
     assert (mounted.root / "notes.txt").read_bytes() == notes
     assert (mounted.root / "new.txt").read_bytes() == b"waits\n"
     lost = mounted.path / "lost+found"
-    assert sorted(path.read_bytes() for path in lost.iterdir()) == sorted(UNSENT.values())
+    assert [path.read_bytes() for path in lost.iterdir()] == [b"waits\n"] * len(UNSENT)
     assert json.loads(mounted.machine.done("conflicts", "--json")) == []
     assert mounted.status()["outbox"]["conflicts"] == 0
     for path in lost.iterdir():

@@ -45,7 +45,8 @@ def test_a_mount_in_use_is_in_order(mounted: Mounted) -> None:
     assert set(checks) == {
         "fuse device", "fusermount3", "settings", "state folder", "runtime folder", "cache folder",
         "cache speed", "database", "logon", "profile", "encryption", "key", "service",
-        "certificate", "clock", "token", "mount", "daemon", "outbox", "lost and found",
+        "certificate", "clock", "token", "mount", "daemon", "background tasks", "outbox",
+        "lost and found",
     }  # fmt: skip
     assert "encrypted" in checks["encryption"]["detail"]
     assert "in a file" in checks["key"]["detail"]
@@ -197,7 +198,7 @@ def test_a_logon_that_has_ended(machine: Machine, deployment: Deployment) -> Non
 def test_a_mount_whose_daemon_died(mounted: Mounted) -> None:
     """It is named before a program stumbles over it; a new mount makes it good."""
     mounted.kill()
-    assert bad(mounted.machine) == {"mount"}
+    assert bad(mounted.machine) == {"mount", "last daemon"}
     mounted.mount()
     assert examine(mounted.machine)[0] == 0
 

@@ -141,6 +141,11 @@ class Spool:
             self._manifests.put(ino, generation, UNKNOWN)
         return len(lost)
 
+    def accept(self, ino: int, generation: int) -> None:
+        """Let a file whose record is lost stand for itself, to be shown.  In a transaction."""
+        if self._manifests is not None and self._manifests.get(ino, generation) is None:
+            self._manifests.put(ino, generation, UNKNOWN)
+
     def drop_records(self) -> None:
         """Forget what is recorded of files that are not there any more.  In a transaction."""
         if self._manifests is not None:

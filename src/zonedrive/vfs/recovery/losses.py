@@ -68,6 +68,8 @@ def rescue(core: Core) -> None:
         path = core.spool.path(*each)
         if path.exists() and _file(path) not in files:
             log.error("outgoing bytes belong to no file any more: see %s", LOST_FOUND)
+            with core.transaction():
+                core.spool.accept(*each)
             _show(core, *each)
     with core.transaction():
         if homeless:

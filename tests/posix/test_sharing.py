@@ -183,6 +183,21 @@ def test_a_replaced_file_that_was_never_read_stays_readable(either: Mounted) -> 
     assert path.read_bytes() == b"the new one"
 
 
+def test_a_rename_that_takes_longer_than_settle_is_one_version(either: Mounted) -> None:
+    """The new file is not sent under its temporary name while the former content is fetched."""
+    path, new = either.root / "big.bin", either.root / "big.bin.new"
+    former = either.zone.entry_id("big.bin")
+    with descriptor(path, os.O_RDONLY) as old:
+        with either.deployment.faulty(latency_ms=1500, method="GET", path="/content$"):
+            new.write_bytes(b"the new one")
+            new.rename(path)
+        either.sync()
+        assert os.pread(old, 1000, 2_000_000) == BIG[2_000_000:2_001_000]
+    assert either.zone.entry_id("big.bin") == former
+    assert "big.bin.new" not in either.zone.listing()
+    assert either.zone.read("big.bin") == b"the new one"
+
+
 def test_a_file_is_cut_below_who_has_it_open(mounted: Mounted) -> None:
     """Truncation by a name or by O_TRUNC is seen at once by every other descriptor."""
     path = mounted.root / "big.bin"

@@ -198,6 +198,12 @@ class Journal:
         if old is not None and (old.held != held or old.due_ns != due_ns):
             self._put(msgspec.structs.replace(old, held=held, due_ns=due_ns))
 
+    def hold_back(self, ino: int) -> None:
+        """Do not send the content of an intent before `let_go`.  Without a row, as `let_go`."""
+        old = self._intents.get(ino)
+        if old is not None:
+            self._set(ino, msgspec.structs.replace(old, held=True))
+
     def let_go(self, ino: int, due_ns: int) -> None:
         """As `hold` with False, without a row: a next start finds nobody anyway."""
         old = self._intents.get(ino)

@@ -4,8 +4,10 @@ An entry keeps its identity on the service when it is renamed.  A file renamed o
 becomes that one's next version, where its bytes are here: that is how programs save.
 """
 
+import contextlib
 import errno
 import time
+from collections.abc import Iterator
 
 from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
@@ -58,7 +60,8 @@ class Renaming:
             former = target or self._succession.former(new_folder, wanted)
             if target is not None:
                 await self._require_replaceable(inode, target)
-                await self._files.keep_readable(target)
+                with self._held_back(inode):
+                    await self._files.keep_readable(target)
             await self._succession.bring_bytes(inode, former)
             if (inode.parent, inode.name) != (old_folder.ino, source) or target is not (
                 core.tree.child(new_folder.ino, wanted)
@@ -79,6 +82,22 @@ class Renaming:
             reached(Place.RENAMED)
             if target is not None:
                 core.reap(target)
+
+    @contextlib.contextmanager
+    def _held_back(self, inode: Inode) -> Iterator[None]:
+        """Keep the upload of a new file from beginning under a name that it is about to lose."""
+        journal = self._core.journal
+        intent = journal.get(inode.ino)
+        if intent is None or intent.held or not inode.is_new:
+            yield
+            return
+        journal.hold_back(inode.ino)
+        try:
+            yield
+        finally:
+            opened = self._core.opened.get(inode.ino)
+            if opened is None or opened.session is None:
+                journal.let_go(inode.ino, self._core.due())
 
     def _exchange(self, inode: Inode, target: Inode) -> None:
         core = self._core

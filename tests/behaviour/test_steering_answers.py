@@ -1,5 +1,6 @@
 """A service whose every text holds what steers terminals, logs and service managers."""
 
+import contextlib
 import json
 import os
 import socket
@@ -111,7 +112,7 @@ def test_no_text_of_the_service_steers_anything(
             told.append(manager.recv(65536).decode())
         notes = mount.root / "notes.txt"
         mount.zone.write("notes.txt", b"by bob\n")
-        eventually(lambda: notes.read_bytes() == b"by bob\n", what="bob's version is here")
+        eventually(lambda: notes.read_bytes() == b"by bob\n", 30, what="bob's version is here")
         for path in (mount.root, notes):
             for name in os.listxattr(path):
                 texts[f"{path} {name}"] = os.getxattr(path, name).decode()
@@ -130,9 +131,16 @@ def test_no_text_of_the_service_steers_anything(
             texts[" ".join(words)] = said.stdout + said.stderr
             assert "\ufffd" in said.stdout or "trash" in words, said
         deployment.tell({"expire_sessions": True})
-        while "logon required" not in told[-1]:
+        manager.setblocking(False)
+
+        def noticed() -> bool:
             os.listdir(mount.root)
-            told.append(manager.recv(65536).decode())
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    told.append(manager.recv(65536).decode())
+            return "logon required" in told[-1]
+
+        eventually(noticed, 40, what="the service manager hears that a logon is required")
     finally:
         deployment.forget_people()
         daemon.terminate()

@@ -76,10 +76,11 @@ class Seat:
     async def confirm(self, user: str, expected: str) -> bool:
         """By typing y; keys that were pressed before the question do not count."""
         found = word(user) if user else "somebody whom the service does not name"
-        instead = f", not as {word(expected)}" if expected else ""
         descriptor = sys.stdin.fileno()
         termios.tcflush(descriptor, termios.TCIFLUSH)
-        question = f"The browser signed on as {found}{instead}. Keep this logon? [y/N]: "
+        question = (
+            f"The browser signed on as {found}, not as {word(expected)}. Keep this logon? [y/N]: "
+        )
         click.echo(clean(question), nl=False, err=True)
         answer = await Lines(descriptor).next()
         return (answer or "").casefold() in YES

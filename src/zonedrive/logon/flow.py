@@ -224,15 +224,16 @@ class Flow:
         return outcome
 
     async def _confirm(self, browser: Browser, outcome: Outcome) -> None:
-        """Raise CredentialsRefused for an unexpected user, unless a person confirms that user.
+        """Raise CredentialsRefused for another user than expected, unless a person confirms that.
 
         Whoever answered in place of the person's own browser would log this account on as
-        themselves, and what is saved here would be theirs.
+        themselves, and what is saved here would be theirs.  At a first logon without a user name
+        nobody is expected; the last line of the logon says who signed on.
         """
         found = outcome.user_id
-        if found and found.casefold() in (name.casefold() for name in self._expected):
+        if not self._expected or found.casefold() in (name.casefold() for name in self._expected):
             return
-        expected = self._expected[0] if self._expected else ""
+        expected = self._expected[0]
         confirmed = False
         try:
             if browser.can_confirm:
@@ -283,15 +284,11 @@ class Flow:
 
 def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefused:
     """For an answer of somebody who was not expected; `asked`: a person was, and said no."""
-    whom = found or "somebody whom the service does not name"
-    whom += f", not as {expected}" if expected else ""
+    whom = f"{found or 'somebody whom the service does not name'}, not as {expected}"
     if asked:
         why, remedy = ", which was not confirmed", "sign off there first, and sign on as yourself"
-    elif expected:
-        why, remedy = "", "sign off there first, or log on in a terminal, which asks"
     else:
-        why = ", and nobody is at a terminal to confirm that"
-        remedy = "name the user with --username, or log on in a terminal"
+        why, remedy = "", "sign off there first, or log on in a terminal, which asks"
     return CredentialsRefused(f"the browser signed on as {whom}{why}", remedy=remedy)
 
 

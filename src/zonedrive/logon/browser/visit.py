@@ -70,7 +70,7 @@ class Person(Protocol):
     async def confirm(self, user: str, expected: str) -> bool:
         """Ask whether to go on as `user`, whom the browser signed on ("": not told).
 
-        `expected` is the user that was meant, "" where none was.
+        `expected` is the user that was meant.
         """
 
     def warn(self, text: str) -> None:

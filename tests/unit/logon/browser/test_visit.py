@@ -264,7 +264,7 @@ async def test_each_failure_is_one_line(
 @pytest.mark.parametrize(
     ("username", "known", "found", "asked"),
     [
-        ("", "", "alice@acme.example", ("alice@acme.example", "")),
+        ("", "", "alice@acme.example", None),
         ("", "alice@acme.example", "Alice@Acme.example", None),
         ("", "bob@acme.example", "alice@acme.example", ("alice@acme.example", "bob@acme.example")),
         ("alice@acme.example", "", "alice@acme.example", None),
@@ -273,7 +273,7 @@ async def test_each_failure_is_one_line(
         ("alice", "", "alice@evil.example", ("alice@evil.example", "alice")),
         ("bob", "", "alice@acme.example", ("alice@acme.example", "bob")),
         ("alice", "", "", ("", "alice")),
-        ("", "", "", ("", "")),
+        ("", "", "", None),
     ],
 )
 async def test_whoever_is_not_expected_is_confirmed(

@@ -44,6 +44,17 @@ class Damaged(StoreError):
     """Stored bytes that fail their check: read again from the service, never handed out."""
 
 
+class Changed(ZonedriveError):
+    """Known of the service until now, and no longer true: to be decided again with fresh knowledge.
+
+    A reader looks up the current version and opens that.
+    """
+
+
+class AmbiguousName(ZonedriveError):
+    """Several entries of the service have one name in a folder, and only the name is sent."""
+
+
 class AlreadyRunning(ZonedriveError):
     """Another daemon serves this account."""
 

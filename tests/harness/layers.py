@@ -18,6 +18,7 @@ GROUND = frozenset(
         "amounts",
         "errors",
         "plain",
+        "causes",
         "paths",
         "config",
         "db",

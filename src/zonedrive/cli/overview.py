@@ -8,6 +8,7 @@ INVARIANT: the first line answers whether all that was written is on the service
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from zonedrive import causes
 from zonedrive.amounts import saved, unsent, verb
 from zonedrive.cli.show import NARROW, amount, count, grid, width, words
 from zonedrive.daemon import last_run
@@ -82,9 +83,13 @@ def verdict(found: dict[str, Any], *, part: bool) -> str:
     files = min(waiting, outbox.get("files", waiting))
     left = {"files": waiting, "changes": waiting - files, "bytes": outbox["bytes"]}
     said = f"{unsent(left)} {verb(waiting)} only on this machine"
-    if outbox["failed"] == waiting:
-        return f"{said}, refused by the service"
-    return f"{said}, {outbox['failed']} of them refused" if outbox["failed"] else said
+    why = outbox.get("causes", {})
+    for cause, phrase in causes.PHRASES.items():
+        if why.get(causes.label(cause)) == waiting:
+            return f"{said}, {phrase}"
+    if outbox["failed"]:
+        return f"{said}, {causes.summary(why, outbox['failed'], 'of them ')}"
+    return said
 
 
 def _staying(found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,14 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from zonedrive.content.file import Buffer
-from zonedrive.errors import ZonedriveError
-
-
-class Changed(ZonedriveError):
-    """The source has other content now: this version cannot be had any more.
-
-    Whoever reads should look up the current version and open that.
-    """
+from zonedrive.errors import Changed as Changed  # what a source raises
 
 
 class Stream(Protocol):

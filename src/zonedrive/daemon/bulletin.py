@@ -11,6 +11,7 @@ from functools import partial
 
 import trio
 
+from zonedrive import causes
 from zonedrive.amounts import amount, count, saved, unsent, verb
 from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.racing import first
@@ -78,7 +79,8 @@ class Bulletin:
         if work["uploading"]:
             parts.append(f"{work['uploading']} under way")
         if work["failed"]:
-            parts.append(f"{work['failed']} refused, see zonedrive status")
+            why = causes.summary(work.get("causes", {}), work["failed"])
+            parts.append(f"{why}, see zonedrive status")
         return ", ".join(parts)
 
     def _rest(self) -> str:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from zonedrive import causes
 from zonedrive import paths as places
 from zonedrive.cipher import Box, Clear
 from zonedrive.config import Settings
@@ -62,8 +63,7 @@ def status(paths: AccountPaths, settings: Settings, *, people: bool = False) -> 
         copies = {conflict.ino for conflict in journal.conflicts.all()}
         entries, folders = tree.counts()
         uploads = [
-            _upload(tree, one, one.ino in copies)
-            | ({"change": one.change(is_new=_is_new(tree, one))} if people else {})
+            _upload(tree, one, one.ino in copies) | (_said(tree, one) if people else {})
             for one in intents
         ]
     finally:
@@ -76,7 +76,7 @@ def status(paths: AccountPaths, settings: Settings, *, people: bool = False) -> 
             "failed": failed,
             "conflicts": len(copies),
             "bytes": sum(intent.size for intent in intents),
-            **({"files": sum(bool(one.generation) for one in intents)} if people else {}),
+            **(_for_people(intents) if people else {}),
         },
         "uploads": uploads,
         "cache": _cache(paths, settings),
@@ -99,6 +99,18 @@ def _box(secrets: SecretStore, paths: AccountPaths, settings: Settings) -> Box:
     if not needs_key(paths):
         return Clear()
     return data_box(secrets, settings.encrypt, make=False)[0]
+
+
+def _for_people(intents: list[Intent]) -> dict[str, Any]:
+    return {
+        "files": sum(bool(one.generation) for one in intents),
+        "causes": causes.count(one.cause for one in intents),
+    }
+
+
+def _said(tree: Tree, intent: Intent) -> dict[str, Any]:
+    change = intent.change(is_new=_is_new(tree, intent))
+    return {"change": change, "cause": causes.label(intent.cause)}
 
 
 def _is_new(tree: Tree, intent: Intent) -> bool:

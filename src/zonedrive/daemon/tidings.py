@@ -5,8 +5,8 @@ Must not know how a desktop shows something.
 INVARIANT: each is told once.  What comes together is told together, and a further notification of
 the same kind comes RESAY_SECONDS later at the earliest, with all there is by then.
 A conflict is never told again, over restarts too: what came just before the end of a daemon, or
-while nobody was there to hear, is told by a later one.  What was refused is tried again by the
-next daemon; if it is refused again, that one tells it once as well.  What no desktop took counts
+while nobody was there to hear, is told by a later one.  What failed is tried again by the next
+daemon; if it fails again, that one tells it once as well.  What no desktop took counts
 as not told.
 """
 
@@ -89,27 +89,28 @@ class Tidings:
         """Until nothing more comes, or it has been coming for long enough."""
         before = -1
         with trio.move_on_after(GATHER_SECONDS):
-            while (now := len(self._report.refused()) + len(self._report.copies())) != before:
+            while (now := len(self._report.failures()) + len(self._report.copies())) != before:
                 before = now
                 await trio.sleep(CALM_SECONDS)
 
     async def _tell_failures(self) -> float:
-        refused = self._report.refused()
+        failures = self._report.failures()
         self._failures.told &= self._report.waiting()  # what has arrived may fail another day
-        return await self._failures.tell(set(refused), lambda: self._failed(refused))
+        return await self._failures.tell(set(failures), lambda: self._failed(failures))
 
-    def _failed(self, refused: dict[int, str]) -> tuple[str, str]:
-        first = min(refused.keys() - self._failures.told)
-        said = f"{_short(self._report.path(first))}: {refused[first]}."
-        if any(number < 0 for number in refused):
-            many = len(refused) > 1
-            title = (
-                f"zonedrive: {f'{len(refused)} changes were' if many else 'a change was'} refused"
-            )
-        elif len(refused) == 1:
+    def _failed(self, failures: dict[int, str]) -> tuple[str, str]:
+        first = min(failures.keys() - self._failures.told)
+        said = f"{_short(self._report.path(first))}: {failures[first]}."
+        many = len(failures) > 1
+        taken_back = [number for number in failures if number < 0]
+        if taken_back:
+            changes = f"{len(failures)} changes were" if many else "a change was"
+            what = "refused" if len(taken_back) == len(failures) else "not made"
+            title = f"zonedrive: {changes} {what}"
+        elif not many:
             title = "zonedrive: a file could not be uploaded"
         else:
-            title = f"zonedrive: {len(refused)} files could not be uploaded"
+            title = f"zonedrive: {len(failures)} files could not be uploaded"
             said = f"{said} All of them are kept on this machine."
         return title, f"{said} To see more, run: zonedrive status{self._suffix}"
 

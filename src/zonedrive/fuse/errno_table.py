@@ -20,6 +20,8 @@ TABLE: dict[type[BaseException], int] = {
     errors.ConfigError: errno.EIO,
     errors.NotSupported: errno.EPERM,  # what POSIX gives where a file system cannot do it
     errors.StoreError: errno.EIO,
+    errors.Changed: errno.ESTALE,
+    errors.AmbiguousName: errno.EEXIST,
     errors.AlreadyRunning: errno.EBUSY,
     errors.MountError: errno.EIO,
     errors.RemoteError: errno.EIO,

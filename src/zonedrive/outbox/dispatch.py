@@ -16,13 +16,8 @@ from typing import Protocol
 
 import trio
 
-from zonedrive.errors import (
-    NotLoggedOn,
-    StoreError,
-    Unavailable,
-    Unreachable,
-    ZonedriveError,
-)
+from zonedrive.causes import Cause, cause_of, line_of
+from zonedrive.errors import StoreError
 from zonedrive.outbox.agenda import FAR_NS
 from zonedrive.outbox.fold import Action, Step
 from zonedrive.outbox.journal import Intent, Journal, due_in
@@ -36,21 +31,20 @@ log = logging.getLogger(__name__)
 BIG = 4 << 20
 SMALL = 256 << 10
 FIRST_RETRY_S = 1.0
+AT_ONCE = 1  # tries again without a pause, after what an attempt stood on has changed
+CHANGED_RETRY_S = 0.5  # from then on, at first
 LONGEST_RETRY_S = 15.0
 WAITED_FOR_RETRY_S = 2.0  # while somebody waits for everything to be sent
 FULL_RETRY_S = 5.0  # after the disk took no record
-FIRST_REFUSED_RETRY_S = 4.0  # after a refusal: the cause may have gone
-LONGEST_REFUSED_RETRY_S = 300.0
-BIG_REFUSED_RETRY_S = 60.0  # at least: such a file is not sent in vain every few seconds
+FIRST_FAILED_RETRY_S = 4.0  # where a person may have to act: the cause may have gone
+LONGEST_FAILED_RETRY_S = 300.0
+BIG_FAILED_RETRY_S = 60.0  # at least: such a file is not sent in vain every few seconds
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
 # While programs write one file after the other they come first: what is due waits for a moment
 # of quiet, but not for ever.
 OVERDUE_NS = 5_000_000_000
 FOR_OVERDUE = 2  # places
 LOOK_S = 0.5  # between two looks for what is overdue
-REMEDY = (
-    "the file stays here and is tried again; another name or folder may help, or the administrator"
-)
 LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others is given up
 CALM = 4.0  # times as long as a look at all that waits took, so long until the next one
 
@@ -65,8 +59,8 @@ class Carrier(Subjects, Protocol):
         """Do the step, and note its success in journal and tree."""
 
 
-def refused(intent: Intent, vain: int | None = None) -> bool:
-    """Whether the service does not take it; with `vain` attempts in a row, whatever it says."""
+def is_blocked(intent: Intent, vain: int | None = None) -> bool:
+    """Whether a person may have to act, or it failed `vain` times in a row for any reason."""
     return intent.failed or (vain is not None and intent.attempts >= vain)
 
 
@@ -130,9 +124,9 @@ class Dispatcher:
             begun = time.perf_counter()
 
     def stuck(self, vain: int | None = None) -> bool:
-        """Whether nothing will move for now: all that is left was refused, or waits for that.
+        """Whether nothing will move for now: all that is left failed, or waits for what failed.
 
-        With `vain`, what has failed that many times in a row counts as refused.
+        With `vain`, also what has failed in passing that many times in a row.
         """
         now = time.time_ns()
         if any(intent.held for intent in self._journal.all()):
@@ -140,7 +134,7 @@ class Dispatcher:
         if self._running:
             return False
         return all(
-            step.after or (refused(step.intent, vain) and step.intent.due_ns > now)
+            step.after or (is_blocked(step.intent, vain) and step.intent.due_ns > now)
             for step in self._planner.everything()
         )
 
@@ -306,24 +300,37 @@ class Dispatcher:
 
     def _failed(self, intent: Intent, wrong: Exception) -> None:
         """Decide whether and when to try again; nothing is ever given up for good."""
-        failed = not isinstance(wrong, NotLoggedOn | Unreachable | Unavailable)
-        first, longest = FIRST_RETRY_S, LONGEST_RETRY_S
-        if failed:
-            first, longest = FIRST_REFUSED_RETRY_S, LONGEST_REFUSED_RETRY_S
-            if intent.size > BIG:
-                first = BIG_REFUSED_RETRY_S
+        cause, text = cause_of(wrong), line_of(wrong)
+        self._failures[intent.ino] = wrong
+        self._log(intent, cause, text, wrong)
+        with self._journal.transaction():
+            self._journal.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
+
+    def _pause_after(self, intent: Intent, cause: Cause) -> float:
+        """How long to wait before the next attempt (seconds)."""
+        attempts = intent.attempts
+        if cause is Cause.CHANGED:
+            if attempts < AT_ONCE:
+                return 0.0
+            first, longest, attempts = CHANGED_RETRY_S, LONGEST_RETRY_S, attempts - AT_ONCE
+        elif cause.is_failure:
+            first = BIG_FAILED_RETRY_S if intent.size > BIG else FIRST_FAILED_RETRY_S
+            longest = LONGEST_FAILED_RETRY_S
         else:
             self._faltering.add(intent.ino)
-            longest = WAITED_FOR_RETRY_S if self._impatient else longest
-        wait = min(longest, first * 2 ** min(intent.attempts, 10))
-        wait *= random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
-        if not isinstance(wrong, ZonedriveError | OSError):
-            log.error("a delivery of inode %d failed", intent.ino, exc_info=wrong)
-        self._failures[intent.ino] = wrong
-        text = wrong.line() if isinstance(wrong, ZonedriveError) else str(wrong) or repr(wrong)
-        if failed and not getattr(wrong, "remedy", ""):
-            text = f"{text}; {REMEDY}"
-        if failed:
-            log.warning("inode %d: refused: %s", intent.ino, text)
-        with self._journal.transaction():
-            self._journal.postpone(intent, due_in(wait), text, failed=failed)
+            first = FIRST_RETRY_S
+            longest = WAITED_FOR_RETRY_S if self._impatient else LONGEST_RETRY_S
+        wait: float = min(longest, first * 2 ** min(attempts, 10))
+        return wait * random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
+
+    @staticmethod
+    def _log(intent: Intent, cause: Cause, text: str, wrong: Exception) -> None:
+        match cause:
+            case Cause.UNEXPECTED:
+                log.error("inode %d: an unexpected error", intent.ino, exc_info=wrong)
+            case Cause.REFUSED:
+                log.warning("inode %d: refused: %s", intent.ino, text)
+            case Cause.CHANGED:
+                log.info("inode %d: decided again: %s", intent.ino, text)
+            case _ if cause.is_failure:
+                log.warning("inode %d: not sent: %s", intent.ino, text)

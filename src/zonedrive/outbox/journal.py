@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from zonedrive.causes import Cause
 from zonedrive.cipher import Box, Clear
 from zonedrive.db import Database, at_rest
 from zonedrive.errors import Damaged, StoreError
@@ -31,7 +32,8 @@ _COLUMNS = (
     "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
 )
 _BASE, _ERROR = 4, 11  # columns that are sealed
-_FLAGS = (5, 6, 7, 10, 12)  # columns that are true or false
+_FLAGS = (5, 6, 7, 12)  # columns that are true or false
+_CAUSE = 10
 _USES = {"base": b"intent base", "error": b"intent error"}
 
 
@@ -48,9 +50,14 @@ class Intent(msgspec.Struct, frozen=True):
     held: bool = False  # a program still has it open for writing
     due_ns: int = 0  # wall clock, not before
     attempts: int = 0  # failed so far
-    failed: bool = False  # refused; a person may have to act
+    cause: Cause = Cause.NONE  # why the last attempt failed
     error: str = ""  # why, in one line
     parked: bool = False  # its name never leaves this machine: nothing is to be told for now
+
+    @property
+    def failed(self) -> bool:
+        """Whether a person may have to act before it can be sent."""
+        return self.cause.is_failure
 
     @property
     def final(self) -> bool:
@@ -84,7 +91,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
             held INTEGER NOT NULL,        -- 1: a writer has it open; after a crash: was open
             due_ns INTEGER NOT NULL,      -- not before this time (wall clock)
             attempts INTEGER NOT NULL,    -- failed deliveries so far
-            failed INTEGER NOT NULL,      -- 1: refused, see error
+            failed INTEGER NOT NULL,      -- a `Cause`, see error
             error TEXT NOT NULL           -- the last failure, one line; sealed, "" for none
         )
         """
@@ -101,7 +108,8 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
     """Whether a row, by column, holds what an intent does, and can be read with that box."""
     try:
         texts = {name: opened(box, row.get(name), _USES[name]) for name in ("base", "error")}
-        msgspec.convert({**row, **texts}, Intent, strict=False)
+        values = {**row, **texts, "cause": row.get("failed")}
+        msgspec.convert(values, Intent, strict=False)
     except (msgspec.ValidationError, Damaged):
         return False
     return True
@@ -126,6 +134,7 @@ class Journal:
             values[_ERROR] = opened(self._box, values[_ERROR], _USES["error"])
             for flag in _FLAGS:
                 values[flag] = bool(values[flag])
+            values[_CAUSE] = Cause(values[_CAUSE])
             intent = Intent(*values)
             self._intents[intent.ino] = intent
             self.agenda.note(intent.ino, intent)
@@ -150,6 +159,11 @@ class Journal:
     def leaving(self) -> list[Intent]:
         """Those of what is to be elsewhere than the service has it, or is to be deleted."""
         return [intent for intent in self.names() if intent.place or intent.gone]
+
+    def edited(self) -> list[int]:
+        """The inodes of those about new content of what the service has."""
+        every = self._intents.values()
+        return [each.ino for each in every if each.generation and each.base is not None]
 
     def names(self) -> list[Intent]:
         """Those about names, oldest change first."""
@@ -263,7 +277,7 @@ class Journal:
         now = self._intents.get(intent.ino)
         if now is None:
             return
-        fields: dict[str, object] = {"attempts": 0, "failed": False, "error": ""}
+        fields: dict[str, object] = {"attempts": 0, "cause": Cause.NONE, "error": ""}
         if content and now.generation == intent.generation and not now.held:
             fields |= {"generation": 0, "size": 0, "base": None}
         if place and now.seq == intent.seq:
@@ -274,13 +288,13 @@ class Journal:
         else:
             self.drop(intent.ino)
 
-    def postpone(self, intent: Intent, due_ns: int, error: str, *, failed: bool) -> None:
+    def postpone(self, intent: Intent, due_ns: int, error: str, cause: Cause) -> None:
         """A delivery did not succeed: try again later."""
         now = self._intents.get(intent.ino)
         if now is not None and now.seq == intent.seq:  # else due when that change says so
             self._put(
                 msgspec.structs.replace(
-                    now, due_ns=due_ns, attempts=now.attempts + 1, error=error, failed=failed
+                    now, due_ns=due_ns, attempts=now.attempts + 1, error=error, cause=cause
                 )
             )
 
@@ -302,7 +316,7 @@ class Journal:
         self.changed_at = time.monotonic()
         old = self._intents.get(ino, Intent(ino, 0))
         new = msgspec.structs.replace(
-            old, seq=self._seq, attempts=0, failed=False, error="", **fields
+            old, seq=self._seq, attempts=0, cause=Cause.NONE, error="", **fields
         )
         self._put(new)
         return new

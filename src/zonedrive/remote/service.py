@@ -14,7 +14,7 @@ import trio
 
 from zonedrive import __version__
 from zonedrive.config import Settings
-from zonedrive.errors import BadAnswer, NotFound
+from zonedrive.errors import BadAnswer
 from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote import calls
 from zonedrive.remote.address import Deployment, base_url, fill_path
@@ -180,7 +180,7 @@ class Service:
             for entry in await self.listing(zone_id, parent_id):
                 if entry.folder and entry.name == name:
                     return entry
-            raise NotFound(f"{doing}: the service took it, but does not list it") from None
+            raise BadAnswer(f"{doing}: the service took it, but does not list it") from None
 
     async def move(
         self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None

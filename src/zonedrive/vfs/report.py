@@ -1,6 +1,5 @@
 """What people ask the daemon: is it safe, what is waiting, what went wrong."""
 
-import errno
 import heapq
 import itertools
 import time
@@ -9,8 +8,10 @@ from typing import Any
 
 import trio
 
+from zonedrive import causes
+from zonedrive.causes import Cause
 from zonedrive.errors import ZonedriveError
-from zonedrive.outbox.dispatch import Dispatcher, refused
+from zonedrive.outbox.dispatch import Dispatcher, is_blocked
 from zonedrive.outbox.journal import Intent
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.vfs.core import Core
@@ -50,8 +51,8 @@ class Report:
 
         `under` limits the uploads to what is in these folders; of those at most `most` are given,
         the most urgent ones, while `outbox` counts all.  This is for people, who are also told
-        `change` of each, in the outbox `files`: how many have bytes that are only here, and
-        `lost`, as `lost` counts them.
+        `change` and `cause` of each, in the outbox `files`: how many have bytes that are only
+        here, and `causes`: how many failed for which cause; and `lost`, as `lost` counts them.
         """
         core = self._core
         intents = self._below(under)
@@ -72,11 +73,11 @@ class Report:
                 "failed": counted.count("failed"),
                 "conflicts": len(self.conflicts()),
                 "bytes": sum(intent.size for intent in intents),
-                **({} if most is None else {"files": sum(bool(one.generation) for one in intents)}),
+                **({} if most is None else _for_people(intents)),
             },
             "uploads": [
                 self._upload(intent, states[intent.ino])
-                | ({} if most is None else {"change": self._change(intent)})
+                | ({} if most is None else self._said(intent))
                 for intent in shown
             ],
             "cache": {"bytes": core.cache.usage(), "limit": core.cache.ceiling},
@@ -113,6 +114,7 @@ class Report:
             "encrypt": self._core.settings.encrypt,
             "waiting": len(intents),
             "failed": sum(intent.failed for intent in intents),
+            "causes": causes.count(intent.cause for intent in intents),
             "held": sum(intent.held for intent in intents),
             "tries": max((intent.attempts for intent in intents), default=0),
             "conflicts": len(self.conflicts()),
@@ -128,8 +130,10 @@ class Report:
         """Set at the next change of the outbox; to be taken before looking at it."""
         return self._dispatcher.changed
 
-    def work(self, under: Iterable[int] | None = None) -> dict[str, int]:
+    def work(self, under: Iterable[int] | None = None) -> dict[str, Any]:
         """What waits and how far it is, without a name: files, bytes, sent, uploading, failed.
+
+        `causes` counts what failed by why.
 
         `changes` counts those of the files that are new folders, renames or removals: they have
         no bytes that are only here.  `open` counts those that a program may still write to.
@@ -143,6 +147,7 @@ class Report:
             "sent": sum(min(self._uploads.sent(one.ino), one.size) for one in moving),
             "uploading": len(moving),
             "failed": sum(intent.failed for intent in intents),
+            "causes": causes.count(intent.cause for intent in intents),
             "open": sum(intent.held and not intent.gone for intent in intents),
         }
 
@@ -156,8 +161,8 @@ class Report:
         taken_back = {-each.number for each in self._core.refusals.untold()}
         return {intent.ino for intent in self._core.journal.pending()} | taken_back
 
-    def refused(self) -> dict[int, str]:
-        """Those of them that the service refused since this daemon began, with what it said.
+    def failures(self) -> dict[int, str]:
+        """Those of them that failed since this daemon began, with why.
 
         What was taken back has a negative number.
         """
@@ -233,7 +238,7 @@ class Report:
             if any(self._core.journal.get(ino) is None for ino in self._dispatcher.running):
                 return False  # removed here while on its way: its end may leave something to undo
             return self._dispatcher.stuck(vain) or all(
-                refused(intent, vain)
+                is_blocked(intent, vain)
                 and intent.due_ns > now
                 and intent.ino not in self._dispatcher.running
                 for intent in left
@@ -324,9 +329,15 @@ class Report:
         if intent.held and not intent.gone:
             return "a program still has it open for writing"
         failure = self._dispatcher.failure(intent.ino)
-        if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
-            return "the disk of the outbox is full; make room there"
+        if failure is not None and self._passing(intent):
+            return causes.line_of(failure)
         return None
+
+    def _passing(self, intent: Intent) -> Cause:
+        """Why the last attempt failed, where the journal on a full disk took no note of it."""
+        failure = self._dispatcher.failure(intent.ino)
+        local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
+        return Cause.LOCAL if local and not intent.held else Cause.NONE
 
     def _upload(self, intent: Intent, state: str) -> dict[str, Any]:
         return {
@@ -337,8 +348,12 @@ class Report:
             "error": intent.error or self._trouble(intent),
         }
 
-    def _change(self, intent: Intent) -> str:
-        return intent.change(is_new=self._core.tree.get(intent.ino).is_new)
+    def _said(self, intent: Intent) -> dict[str, Any]:
+        """What is told of an upload beyond the object for programs."""
+        return {
+            "change": intent.change(is_new=self._core.tree.get(intent.ino).is_new),
+            "cause": causes.label(intent.cause or self._passing(intent)),
+        }
 
     def path(self, ino: int) -> str:
         """As `Core.path`; also of what was taken back, by its number."""
@@ -354,6 +369,14 @@ class Report:
         if inode.remote_id is None:
             return []
         return list(await self._histories.asked(inode))
+
+
+def _for_people(intents: list[Intent]) -> dict[str, Any]:
+    """What is counted of the outbox beyond the object for programs."""
+    return {
+        "files": sum(bool(one.generation) for one in intents),
+        "causes": causes.count(one.cause for one in intents),
+    }
 
 
 def _counts(intents: list[Intent]) -> dict[str, int]:

@@ -40,6 +40,12 @@ def at_terminal(*arguments: str, size: tuple[int, int] = (80, 24), **environment
     return Terminal(place, *arguments, size=size)
 
 
+def failed(causes: dict[str, int], **outbox: int) -> dict[str, Any]:
+    """A status in which changes failed, so many for each cause."""
+    every = {"failed": sum(causes.values()), "bytes": 9, **outbox}
+    return STATUS | {"outbox": EMPTY | every | {"causes": causes}, "uploads": []}
+
+
 def waiting(number: int, **every: object) -> dict[str, Any]:
     """A status in which so many files wait; as much of them as a daemon was asked for."""
     upload = {"state": "pending", "size": 1000, "sent": 0, "error": None, **every}
@@ -56,10 +62,14 @@ def waiting(number: int, **every: object) -> dict[str, Any]:
         (IDLE, "everything is on the service"),
         (waiting(1), "1 file (1000 bytes) is only on this machine"),
         (STATUS, "2 files (3.3 MiB) are only on this machine"),
-        (waiting(2, state="failed", error="no"),
-         "2 files (2.0 KiB) are only on this machine, refused by the service"),
-        (waiting(3) | {"outbox": EMPTY | {"pending": 2, "failed": 1, "bytes": 9}},
-         "3 files (9 bytes) are only on this machine, 1 of them refused"),
+        (failed({"refused": 2}),
+         "2 files (9 bytes) are only on this machine, refused by the service"),
+        (failed({"local": 2}),
+         "2 files (9 bytes) are only on this machine, held up by a problem on this machine"),
+        (failed({"refused": 1}, pending=1),
+         "2 files (9 bytes) are only on this machine, 1 of them refused by the service"),
+        (failed({}, failed=1, pending=2),
+         "3 files (9 bytes) are only on this machine, 1 of them failed"),
         (IDLE | {"mountpoint": None, "state": "offline"}, "everything is on the service"),
         (IDLE | {"lost": 1}, "1 file in lost+found is only on this machine"),
     ],

@@ -1,6 +1,6 @@
 """The line that a service manager shows about a mount: true soon after each change, silent else."""
 
-from typing import cast
+from typing import Any, cast
 
 import trio
 import trio.testing
@@ -32,23 +32,25 @@ class Outbox:
 
     def __init__(self) -> None:
         self.changed = trio.Event()
-        self.now = dict.fromkeys(("files", "bytes", "sent", "uploading", "failed"), 0)
+        self.now: dict[str, Any] = dict.fromkeys(
+            ("files", "bytes", "sent", "uploading", "failed"), 0
+        )
         self.looks = 0
 
-    def work(self) -> dict[str, int]:
+    def work(self) -> dict[str, Any]:
         """As the report has it."""
         self.looks += 1
         return self.now
 
-    def left(self) -> dict[str, int]:
+    def left(self) -> dict[str, Any]:
         """As the report has it."""
         return self.now
 
     def lost(self) -> int:
         """As the report has it."""
-        return self.now.get("lost", 0)
+        return int(self.now.get("lost", 0))
 
-    def become(self, **numbers: int) -> None:
+    def become(self, **numbers: object) -> None:
         """Something happens."""
         self.now = self.now | numbers
         self.changed.set()
@@ -77,7 +79,7 @@ async def test_uploads_and_the_state_are_in_the_line(
         await trio.sleep(5)
         mount.outbox.now = mount.outbox.now | {"sent": 1 << 20}  # progress alone is no change
         await trio.sleep(5)
-        mount.outbox.become(files=1, bytes=4, sent=0, uploading=0, failed=1)
+        mount.outbox.become(files=1, bytes=4, sent=0, uploading=0, failed=1, causes={"refused": 1})
         await trio.sleep(5)
         mount.link.note_failure(Unreachable("no route to host"))
         await trio.sleep(5)
@@ -91,9 +93,10 @@ async def test_uploads_and_the_state_are_in_the_line(
         f"online; {DONE}",
         "online; 3 files to upload, 0 bytes of 3.0 MiB, 2 under way",
         "online; 3 files to upload, 1.0 MiB of 3.0 MiB, 2 under way",
-        "online; 1 file to upload, 0 bytes of 4 bytes, 1 refused, see zonedrive status",
-        "offline (no route to host); 1 file to upload, 0 bytes of 4 bytes, 1 refused, see zonedrive"
+        "online; 1 file to upload, 0 bytes of 4 bytes, 1 refused by the service, see zonedrive"
         " status",
+        "offline (no route to host); 1 file to upload, 0 bytes of 4 bytes, 1 refused by the"
+        " service, see zonedrive status",
         f"logon required, run: {COMMAND}; {DONE}",
         f"online; {DONE}",
     ]

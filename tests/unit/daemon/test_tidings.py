@@ -21,7 +21,7 @@ class Outbox:
         self.beside: set[int] = set()
         self.kept: set[int] = set()  # conflicts that were told, over restarts
 
-    def refused(self) -> dict[int, str]:
+    def failures(self) -> dict[int, str]:
         """By inode."""
         return dict(self.failing)
 

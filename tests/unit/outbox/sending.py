@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tests.unit.outbox.remote_side import ROOT_ID, Service
+from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.outbox.fold import Action, Place, Step, Subject, fold
@@ -267,7 +268,7 @@ class Sending:
         under = self.under_way.pop(ino)
         self.done["lost replies" if lost else "replies"] += 1
         if lost:
-            self.journal.postpone(under.step.intent, 0, "no answer", failed=False)
+            self.journal.postpone(under.step.intent, 0, "no answer", Cause.SERVICE)
             return
         step, node = under.step, self.nodes.get(ino)
         if under.doubt is not None:

@@ -1,5 +1,6 @@
 """The dispatcher: everything is sent, in order, and a failure stops only itself."""
 
+import errno
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -9,8 +10,9 @@ import pytest
 import trio
 import trio.testing
 
+from zonedrive.causes import Cause
 from zonedrive.db import Database
-from zonedrive.errors import Forbidden, Unavailable
+from zonedrive.errors import Changed, Forbidden, Unavailable
 from zonedrive.outbox.conflicts import add_told
 from zonedrive.outbox.dispatch import BIG, SMALL, Dispatcher
 from zonedrive.outbox.fold import Place, Step, Subject
@@ -135,6 +137,55 @@ async def test_a_passing_failure_is_tried_again_by_itself(journal: Journal) -> N
     assert carrier.carried == [2]
 
 
+async def test_what_changed_meanwhile_is_decided_again_at_once(journal: Journal) -> None:
+    """That is no failure; only what changes again and again has to wait a little."""
+    carrier = Carrier(journal)
+    carrier.errors[2] = [Changed("another version"), Changed("and another one")]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: journal.all()[0].attempts == 1)
+        (once,) = journal.all()
+        assert (once.failed, once.cause, once.error) == (False, Cause.CHANGED, "another version")
+        assert once.due_ns <= time.time_ns()
+        await dispatcher.wait_until(lambda: not len(journal) or journal.all()[0].attempts == 2)
+        (twice,) = journal.all()
+        assert twice.due_ns - once.due_ns > 0
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.carried == [2]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "level", "logged"),
+    [
+        (OSError(errno.ENOSPC, "full"), Cause.LOCAL, "WARNING", "not sent: the disk of the outbox"),
+        (OSError(errno.EIO, "broken"), Cause.LOCAL, "WARNING", "not sent: the disk has an error"),
+        (KeyError("a mistake"), Cause.UNEXPECTED, "ERROR", "an unexpected error"),
+        (Forbidden("no right"), Cause.REFUSED, "WARNING", "refused: no right"),
+        (Changed("other"), Cause.CHANGED, "INFO", "decided again: other"),
+    ],
+)
+async def test_only_what_the_service_refused_is_called_a_refusal(
+    journal: Journal,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    cause: Cause,
+    level: str,
+    logged: str,
+) -> None:
+    """The outbox keeps why; the log names it, with its traceback where nobody foresaw it."""
+    caplog.set_level("INFO")
+    carrier = Carrier(journal)
+    carrier.errors[2] = [error]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal) or journal.all()[0].attempts == 1)
+        assert [(each.cause, each.failed) for each in journal.all()] == [(cause, cause.is_failure)]
+    (entry,) = [each for each in caplog.records if "inode 2" in each.getMessage()]
+    assert (entry.levelname, logged in entry.getMessage()) == (level, True), entry.getMessage()
+    assert ("refused" in caplog.text) == (cause is Cause.REFUSED)
+    assert (entry.exc_info is not None) == (cause is Cause.UNEXPECTED)
+
+
 async def test_small_files_do_not_wait_behind_big_ones(journal: Journal) -> None:
     """Long uploads never take every place."""
     carrier = Carrier(journal)
@@ -172,7 +223,7 @@ async def test_nothing_is_tried_while_the_service_is_away(journal: Journal) -> N
     carrier.online = trio.Event()
     write(journal, 1)
     with journal.transaction():
-        journal.postpone(journal.all()[0], 1 << 62, "away", failed=False)
+        journal.postpone(journal.all()[0], 1 << 62, "away", Cause.SERVICE)
     async with running(carrier) as dispatcher:
         await trio.testing.wait_all_tasks_blocked()
         assert carrier.carried == []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.outbox.conflicts import Conflict, add_told
@@ -93,7 +94,7 @@ def test_a_failure_counts_until_the_file_changes_again(journal: Journal) -> None
     intent = journal.get(5)
     assert intent is not None
     with journal.transaction():
-        journal.postpone(intent, 99, "no right to write", failed=True)
+        journal.postpone(intent, 99, "no right to write", Cause.REFUSED)
     refused = journal.get(5)
     assert refused is not None
     assert (refused.failed, refused.attempts, refused.error) == (True, 1, "no right to write")

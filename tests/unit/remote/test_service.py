@@ -127,7 +127,7 @@ async def test_a_new_folder_that_is_not_told_is_found_by_its_name(stage: Stage) 
     service = stage.service(handle)
     assert (await service.make_folder("z", "p", "n")).id == "f"
     listing.pop()
-    with pytest.raises(errors.NotFound):
+    with pytest.raises(errors.BadAnswer):
         await service.make_folder("z", "p", "n")
 
 

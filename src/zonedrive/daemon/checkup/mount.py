@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from zonedrive import __version__
+from zonedrive import __version__, causes
 from zonedrive.daemon import backlog, last_run
 from zonedrive.daemon.checkup.finding import Finding, age
 from zonedrive.daemon.checkup.patient import Patient
@@ -167,7 +167,8 @@ def outbox(patient: Patient) -> Finding | None:
     if failed:
         return Finding(
             False,
-            f"{failed} of {waiting} change(s) were refused",
+            f"of {waiting} change(s) that wait: "
+            + causes.summary(vitals.get("causes") or {}, failed),
             "see 'zonedrive status' for what and why",
         )
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:

@@ -1,19 +1,27 @@
 """The outbox's carrier: describes inodes to it, and has its steps carried out."""
 
-from zonedrive.errors import NotFound
+import time
+from contextlib import suppress
+
+from zonedrive.causes import Cause, cause_of
+from zonedrive.errors import Forbidden, NotFound, Rejected
 from zonedrive.failpoint import Place as Failpoint
 from zonedrive.failpoint import reached
 from zonedrive.outbox.fold import Action, Place, Step, Subject
 from zonedrive.outbox.journal import due_in
 from zonedrive.outbox.planning import Chains
-from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
 from zonedrive.vfs.delivery.placement import Placement
 from zonedrive.vfs.delivery.resolution import Resolution
 from zonedrive.vfs.delivery.uploads import Uploads
+from zonedrive.vfs.invalidation import EntryGone
 from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
+
+MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
+"""Causes by which what is known of the service may have proved wrong."""
 
 
 class Delivery:
@@ -22,6 +30,8 @@ class Delivery:
     def __init__(self, core: Core, folders: Folders) -> None:
         conflicts = Conflicts(core, folders)
         self._core = core
+        self._folders = folders
+        self._mistaken: set[int] = set()  # inodes whose last step failed on what was known
         self._resolution = Resolution(core, folders)
         self._placement = Placement(core, folders, conflicts, self._resolution)
         self.uploads = Uploads(core, folders, conflicts, self._resolution)
@@ -98,6 +108,37 @@ class Delivery:
         for ino in (step.other, step.ino, *self._perhaps_at(inode)):
             if ino and await self._resolution.settle(ino):
                 return  # what is to be done is decided anew
+        if step.ino in self._mistaken:
+            await self._look_anew(step)
+            self._mistaken.discard(step.ino)
+            return  # as above
+        try:
+            await self._do(step, inode)
+        except Exception as wrong:
+            if cause_of(wrong) in MISTAKEN:
+                self._mistaken.add(step.ino)
+            raise
+
+    async def _look_anew(self, step: Step) -> None:
+        """Fetch again all that the last attempt was decided from, which may have proved wrong.
+
+        What the service refuses here, it refuses to the next attempt as well, with better words.
+        """
+        core = self._core
+        for inode in core.tree.get_all({step.ino, step.other} - {0}):
+            if inode.remote_id is not None and not inode.is_folder:
+                with suppress(NotFound, Forbidden, Rejected):
+                    found = await core.service.entry(inode.zone, inode.remote_id)
+                    await self._folders.following.follow(inode, found)
+            for folder in (
+                core.tree.find(inode.parent),
+                core.tree.by_remote(inode.zone, inode.remote_parent or ""),
+            ):
+                if folder is not None and folder.ino != ROOT:
+                    with suppress(NotFound, Forbidden, Rejected):
+                        await self._folders.refresh(folder, time.monotonic_ns())
+
+    async def _do(self, step: Step, inode: Inode) -> None:
         match step.action:
             case Action.ADOPT:
                 await self._adopt(step, inode)
@@ -126,16 +167,31 @@ class Delivery:
     async def _withdraw(self, step: Step, parked: Inode) -> None:
         """A parked file makes way on the service: from now on it is one of this machine."""
         core = self._core
+        known = parked.revision
         if not parked.generation:
-            await core.keep_bytes(parked)
+            try:
+                await core.keep_bytes(parked)
+            except NotFound:
+                self._gone_there(parked)
+                return
         intent = core.journal.get(parked.ino)
         if intent is None or core.overtaken(step.intent):
             core.drop_copy(parked)
             return
         with core.transaction():
             # What somebody else saved since it was parked is not removed unseen.
-            core.tree.update(parked, revision=intent.base or parked.revision)
+            core.tree.update(parked, revision=intent.base or known)
             identity.give_up(core, parked, due_in(0))
+
+    def _gone_there(self, inode: Inode) -> None:
+        """The service no longer has it, and its bytes are not here: nothing is left of it."""
+        core = self._core
+        if inode.parent != NOWHERE:
+            core.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
+        with core.transaction():
+            core.tree.unlink(inode)
+            core.journal.drop(inode.ino)
+        core.reap(inode)
 
     async def _is_there(self, inode: Inode) -> bool:
         """Whether the service still has the entry."""
@@ -155,19 +211,20 @@ class Delivery:
         stays = not old_intent.gone
         opened = core.opened.get(old.ino)
         read_on = opened is not None and opened.session is None  # by who has it open
-        if (stays or read_on) and not old.generation:
-            await core.keep_bytes(old)
-        there = stays or await self._is_there(old)
+        known, there = old.revision, True
+        try:
+            if (stays or read_on) and not old.generation:
+                await core.keep_bytes(old)
+            there = stays or await self._is_there(old)
+        except NotFound:
+            there = False
         if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
             core.drop_copy(old)
             return
-        if not there:  # its removal was carried out, and the answer lost: the new one is just new
-            with core.transaction():
-                core.tree.unlink(old)
-                core.journal.drop(old.ino)
-            core.reap(old)
+        if not there:  # by a coworker, or by us and the answer lost: the new one is just new
+            self._gone_there(old)
             return
-        base = old_intent.base or old.revision
+        base = old_intent.base or known
         taken = {
             name: getattr(old, name)
             for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")

@@ -4,7 +4,7 @@ import logging
 import time
 from datetime import datetime
 
-from zonedrive.errors import Unavailable
+from zonedrive.errors import Changed
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.conflicts import Conflict
@@ -15,7 +15,6 @@ from zonedrive.tree.listing import fields_of
 from zonedrive.tree.names import with_mark
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone
-from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ class Conflicts:
             return  # there is a newer edit; the verdict will be on that
         opened = core.opened.get(inode.ino)
         if opened is not None and opened.session is not None and not opened.session.frozen:
-            raise Unavailable("somebody else's version came in between, and it is still open here")
+            raise Changed("somebody else's version came in between, and it is still open here")
         if inode.is_new:
             self.give_way(inode, found)
             return
@@ -70,7 +69,7 @@ class Conflicts:
             )
             core.journal.conflicts.add(Conflict(copy.ino, inode.ino, found.modified_by, now))
             core.journal.done(intent, content=True)
-            identity.follow(core, inode, found)
+            core.follow(inode, found)
         reached(Place.COPY_RECORDED)
         core.invalidations.put(EntryChanged(inode.parent, name.encode()))
         core.content_changed(inode)

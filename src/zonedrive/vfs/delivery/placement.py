@@ -7,10 +7,9 @@ import msgspec
 
 from zonedrive.errors import (
     AlreadyExists,
+    Changed,
     NotFound,
     Rejected,
-    StoreError,
-    Unavailable,
     ZonedriveError,
 )
 from zonedrive.failpoint import Place, reached
@@ -46,7 +45,7 @@ class Placement:
         core, resolution = self._core, self._resolution
         parent = core.tree.get(inode.parent)
         if parent.remote_id is None:
-            raise StoreError("its folder is not on the service yet")
+            raise Changed("its folder is not on the service yet")
         name = core.remote_name(inode)
         if await resolution.wait_for(parent.remote_id, name):
             return
@@ -88,7 +87,7 @@ class Placement:
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """What the service has under the name that the inode is to have.
 
-        Raises `taken` where that is nothing, Unavailable where it is ours and about to leave.
+        Raises Changed where that is nothing any more, or ours and about to leave.
         """
         core = self._core
         parent = core.tree.get(inode.parent)
@@ -96,12 +95,12 @@ class Placement:
         found = next((each for each in entries if each.name == name), None)
         other = None if found is None else core.tree.by_remote(inode.zone, found.id)
         if found is None:
-            raise taken
+            raise Changed("what had this name on the service is gone") from taken
         if other is not None and other is not inode and core.journal.get(other.ino) is not None:
             if not core.in_flight(other.ino):  # that it is there was not known, or it had left
                 with core.transaction():
                     core.tree.update(other, remote_parent=parent.remote_id, remote_name=name)
-            raise Unavailable("another entry is about to leave this name") from taken
+            raise Changed("another entry is about to leave this name") from taken
         return found
 
     async def move(self, intent: Intent, inode: Inode) -> None:
@@ -116,7 +115,7 @@ class Placement:
         core = self._core
         parent = core.tree.get(inode.parent)
         if parent.remote_id is None:
-            raise StoreError("its folder is not on the service yet")
+            raise Changed("its folder is not on the service yet")
         name = core.remote_name(inode)
         try:
             unchanged = await self._is_unchanged(intent, inode)
@@ -373,4 +372,5 @@ def _senseless(unknown: NotFound) -> Rejected:
     return Rejected(
         f"{unknown.message}, but has what this is about",
         remedy="'zonedrive doctor --profile PROFILE' tells whether the service has such a request",
+        status=unknown.status,
     )

@@ -220,7 +220,7 @@ class Resolution:
         with core.transaction():
             core.doubts.drop(inode.ino)
             core.journal.done(intent, content=True)
-            identity.follow(core, inode, found)
+            core.follow(inode, found)
         core.content_changed(inode)
         core.resolved(doubt)
 

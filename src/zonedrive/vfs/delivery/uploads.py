@@ -14,7 +14,7 @@ import trio
 from cachetools import LRUCache
 
 from zonedrive.content.file import ContentFile
-from zonedrive.errors import AlreadyExists, Damaged, NotFound, StoreError, Unavailable
+from zonedrive.errors import AmbiguousName, Changed, Damaged, NotFound, StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
@@ -109,7 +109,9 @@ class Uploads:
             verdict = on_version(intent.base, intent.size, found)
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = (found.name or inode.remote_name or "") if found else ""
-            await self._require_only_one(inode, name)
+            if found is not None:
+                await self._folders.following.follow(inode, found)
+                await self._require_only_one(inode, folder_id, name)
         if self._decided_anew(intent):
             return
         doubt = Doubt(
@@ -224,32 +226,34 @@ class Uploads:
         finally:
             self._bodies.pop(inode.ino, None)
 
-    async def _require_only_one(self, inode: Inode, name: str) -> None:
+    async def _require_only_one(self, inode: Inode, folder_id: str, name: str) -> None:
         """A version is sent under its file's name, so the folder may have that name only once."""
         core = self._core
-        folder = core.tree.find(inode.parent) if inode.parent != NOWHERE else None
-        if folder is None:
+        folder = core.tree.by_remote(inode.zone, folder_id)
+        if folder is None or folder.parent == NOWHERE:
             return
-        if not await self._others_named(inode, name):
+        if folder.listed and not await self._others_named(inode, folder, name):
             return
         await self._folders.refresh(folder, time.monotonic_ns())  # they may have been renamed
-        others = await self._others_named(inode, name)
-        if any(core.journal.get(each.ino) is not None for each in others):
-            raise Unavailable("another file is about to leave this name")
-        if others:
-            raise AlreadyExists(
-                "the service has two entries of this name in one folder",
-                remedy="rename one of them there",
-            )
+        others = await self._others_named(inode, folder, name)
+        if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
+            raise Changed("another file is about to leave this name")
+        for each in others:
+            found = await self._look_at(each)
+            if found is not None and (found.name, found.parent_id) == (name, folder_id):
+                raise AmbiguousName(
+                    "the service has two entries of this name in one folder",
+                    remedy="rename one of them there",
+                )
 
-    async def _others_named(self, inode: Inode, name: str) -> list[Inode]:
+    async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
         """Who else in the folder has that name on the service, whatever it is called here."""
         tree, fits = self._core.tree, may_show(name)
-        if inode.parent == NOWHERE:
+        if folder.parent == NOWHERE:
             return []
-        for _ in tree.loading(inode.parent):
+        for _ in tree.loading(folder.ino):
             await trio.lowlevel.checkpoint()
-        names = tree.children(inode.parent)
+        names = tree.children(folder.ino)
         # Those with a mark, and the one without.
         inos = {names[local] for local in names if "~" in local and fits(local)}
         inos.add(names.get(safe(name), inode.ino))
@@ -257,9 +261,7 @@ class Uploads:
         return [
             each
             for each in tree.get_all(inos - {inode.ino})
-            if each.parent == inode.parent
-            and each.remote_name == name
-            and each.remote_id is not None
+            if each.parent == folder.ino and each.remote_name == name and each.remote_id is not None
         ]
 
     async def _look_at(self, inode: Inode) -> Entry | None:
@@ -309,7 +311,7 @@ class Uploads:
             self._took_s[folder.ino] = took_s
         if folder.remote_id is None:
             if core.service.can("make_folder"):
-                raise Unavailable("its folder is not on the service and is made first")
+                raise Changed("its folder is not on the service and is made first")
             raise StoreError(
                 "its folder was deleted on the service", remedy="move it to another folder"
             )
@@ -319,9 +321,9 @@ class Uploads:
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
         """The entry of that name on the service which has an inode here, under another name."""
         core = self._core
-        others = await self._others_named(inode, name)
+        others = await self._others_named(inode, folder, name)
         if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
-            raise Unavailable("another file is about to leave this name")
+            raise Changed("another file is about to leave this name")
         for other in others:
             found = await self._look_at(other)
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):

@@ -29,6 +29,7 @@ from zonedrive.tree.answer import Merged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.listing import Merge
 from zonedrive.vfs.core import Core
+from zonedrive.vfs.listings.following import Following
 from zonedrive.vfs.listings.unsent import Unsent
 from zonedrive.vfs.listings.walks import Walks
 
@@ -68,6 +69,7 @@ class Folders:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self.following = Following(core)
         self._asked_ns: dict[int, int] = {}  # by ino, of the newest listing that was merged
         self._aged_from_ns: dict[int, int] = {}  # the same moment by the clock of `_since_boot_ns`
         self._took_s: dict[int, float] = {}  # from that moment until it was merged
@@ -316,6 +318,10 @@ class Folders:
             raise
         if folder.parent == NOWHERE:
             return
+        if listed.complete:
+            await self.following.all_missing(folder, set(listed.ids))
+            if folder.parent == NOWHERE:
+                return
         merge = Merge(core.tree, folder, flight.asked_ns, Unsent(core))
         try:
             for _ in merge.entries(listed):

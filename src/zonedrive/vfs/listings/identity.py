@@ -9,7 +9,6 @@ INVARIANT: what is only here stays in reach, whichever of the two goes.
 import logging
 
 from zonedrive.errors import StoreError
-from zonedrive.model import Entry
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
 from zonedrive.tree.names import local_name, with_mark
 from zonedrive.vfs.core import Core
@@ -31,18 +30,6 @@ def claim(core: Core, inode: Inode, remote_id: str) -> None:
     if other.is_folder:
         _unite(core, inode, other)
     _drop(core, other)
-
-
-def follow(core: Core, inode: Inode, found: Entry) -> None:
-    """The file is what the service has now; bytes of ours are not its content any more."""
-    core.tree.update(
-        inode,
-        generation=0,
-        revision=found.revision,
-        size=found.size,
-        mtime_ns=found.modified_ns,
-        modified_by=found.modified_by,
-    )
 
 
 def give_up(core: Core, inode: Inode, due_ns: int) -> None:

@@ -1,0 +1,114 @@
+"""Files that are edited here while a coworker moves them: they follow to their new place.
+
+A listing that no longer names an edited file says that it is elsewhere, but not where.  The file
+cannot be dropped, and its name may belong to another entry by now.
+
+INVARIANT: only names that the service has told of are changed here, and no folder that was removed
+or moved here is brought back.
+"""
+
+import logging
+
+from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.model import Entry
+from zonedrive.tree.answer import Local
+from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.tree.listing import fields_of
+from zonedrive.tree.names import local_name
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.invalidation import EntryChanged, EntryGone
+
+log = logging.getLogger(__name__)
+
+DEEPEST = 64  # folders that are looked up, one above the other
+
+
+class Following:
+    """Finds out where edited files are, and lets them be there."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def all_missing(self, folder: Inode, listed: set[str]) -> None:
+        """Let the edited files of a folder that a listing of it does not name follow.
+
+        `listed` are the ids that it names.  Where the service does not answer, they stay.
+        """
+        for inode in self._missing(folder, listed):
+            try:
+                found = await self._core.service.entry(inode.zone, inode.remote_id or "")
+                await self.follow(inode, found)
+            except NotFound:
+                continue  # deleted there: what is to become of the edit is decided on its way out
+            except ZonedriveError as wrong:
+                log.info("inode %d: it is not known where the file is: %s", inode.ino, wrong)
+                return
+
+    def _missing(self, folder: Inode, listed: set[str]) -> list[Inode]:
+        core = self._core
+        edited = core.journal.edited()
+        edited += [ino for ino, opened in core.opened.items() if opened.session is not None]
+        found = (core.tree.find(ino) for ino in dict.fromkeys(edited))
+        return [
+            inode
+            for inode in found
+            if inode is not None
+            and inode.parent == folder.ino
+            and inode.remote_parent == folder.remote_id
+            and inode.remote_id is not None
+            and inode.remote_id not in listed
+            and self._may_follow(inode)
+        ]
+
+    def _may_follow(self, inode: Inode) -> bool:
+        """Whether nothing but its content was changed here."""
+        local = self._core.local(inode.ino)
+        return not (inode.is_folder or inode.local or local & (Local.PLACE | Local.GONE))
+
+    async def follow(self, inode: Inode, found: Entry) -> bool:
+        """Let the file be where the service has it: in which folder, and under which name.
+
+        False where it stays.  Raises the service's error.
+        """
+        core, remote_id = self._core, inode.remote_id
+        above = found.parent_id or inode.remote_parent or ""
+        if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):
+            return False
+        folder = await self._folder(inode.zone, above)
+        gone = inode.parent == NOWHERE or inode.remote_id != remote_id
+        if folder is None or gone or not self._may_follow(inode):
+            return False
+        old, former = inode.parent, inode.name
+        others = {name for name, ino in core.tree.children(folder.ino).items() if ino != inode.ino}
+        name = local_name(found.name, found.id, others)
+        with core.transaction():
+            core.tree.move(inode, folder.ino, name)
+            core.tree.update(inode, remote_parent=above, remote_name=found.name)
+        core.invalidations.put(EntryGone(old, former.encode(), inode.ino))
+        core.invalidations.put(EntryChanged(folder.ino, name.encode()))
+        core.journal.changed()
+        log.info("inode %d: follows a coworker's move of the file that is edited here", inode.ino)
+        return True
+
+    async def _folder(self, zone: str, remote_id: str) -> Inode | None:
+        """The folder here; made known, with those above it, where no listing has told of it yet."""
+        core, above = self._core, remote_id
+        unknown: list[Entry] = []
+        while (known := core.tree.by_remote(zone, above)) is None:
+            if len(unknown) == DEEPEST:
+                return None
+            found = await core.service.entry(zone, above)
+            if found.deleted or found.unsure or not (found.folder and found.parent_id):
+                return None
+            unknown.append(found)
+            above = found.parent_id
+        if known.parent == NOWHERE:
+            return None
+        with core.transaction():
+            for entry in reversed(unknown):
+                present = core.tree.by_remote(zone, entry.id)
+                if present is None:
+                    name = local_name(entry.name, entry.id, core.tree.children(known.ino))
+                    present = core.tree.add(known.ino, name, **fields_of(entry, known))
+                known = present
+        return known if known.parent != NOWHERE else None

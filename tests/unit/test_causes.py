@@ -1,0 +1,64 @@
+"""Why a change is not on the service: only an answer of the service is a refusal."""
+
+import errno
+import os
+
+import pytest
+
+from zonedrive import causes, errors
+from zonedrive.causes import Cause
+
+ANSWERS = (
+    errors.Forbidden, errors.NotFound, errors.AlreadyExists, errors.Locked, errors.TooLarge,
+    errors.Rejected,
+)  # fmt: skip
+
+
+def every(kind: type[Exception]) -> list[type[Exception]]:
+    """A type and all that are made of it."""
+    return [kind, *(each for below in kind.__subclasses__() for each in every(below))]
+
+
+def test_only_answers_of_the_service_are_refusals() -> None:
+    """Every error there is has a cause, and no other one is called a refusal."""
+    found = {each: causes.cause_of(each.__new__(each)) for each in every(errors.ZonedriveError)}
+    refusals = {each for each, cause in found.items() if cause is Cause.REFUSED}
+    assert refusals >= set(ANSWERS)
+    assert all(issubclass(each, ANSWERS) for each in refusals)
+    assert Cause.UNEXPECTED not in found.values()
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "said"),
+    [
+        (OSError(errno.ENOSPC, "x", "/secret"), Cause.LOCAL, "disk of the outbox is full"),
+        (OSError(errno.EDQUOT, "x"), Cause.LOCAL, "quota is used up"),
+        (OSError(errno.EIO, "x"), Cause.LOCAL, "disk has an error"),
+        (OSError(errno.EMFILE, "x"), Cause.LOCAL, os.strerror(errno.EMFILE)),
+        (errors.Damaged("torn"), Cause.LOCAL, "torn"),
+        (errors.Unreachable("away"), Cause.SERVICE, "away"),
+        (errors.Unavailable("503"), Cause.SERVICE, "503"),
+        (errors.NotLoggedOn("who"), Cause.SERVICE, "who"),
+        (errors.BadAnswer("what"), Cause.UNCLEAR, "what"),
+        (errors.AmbiguousName("two"), Cause.UNCLEAR, "two"),
+        (errors.Changed("other"), Cause.CHANGED, "other"),
+        (errors.Forbidden("no"), Cause.REFUSED, "another name or folder may help"),
+        (errors.Forbidden("no", remedy="ask Bob"), Cause.REFUSED, "no; ask Bob"),
+        (KeyError("secret"), Cause.UNEXPECTED, "an error in zonedrive (KeyError)"),
+    ],
+)
+def test_each_cause_has_its_words(error: Exception, cause: Cause, said: str) -> None:
+    """One line, which holds no path of the disk and no value of a variable."""
+    line = causes.line_of(error)
+    assert (causes.cause_of(error), said in line, "secret" in line) == (cause, True, False), line
+    assert ("administrator" in line) == (cause is Cause.REFUSED and "Bob" not in line)
+
+
+def test_failures_are_counted_by_cause() -> None:
+    """What passes by itself is no failure; a daemon of before counts none of them."""
+    counts = causes.count([Cause.LOCAL, Cause.REFUSED, Cause.LOCAL, Cause.CHANGED, Cause.SERVICE])
+    assert counts == {"local": 2, "refused": 1}
+    said = causes.summary(counts, 3)
+    assert said == "1 refused by the service, 2 held up by a problem on this machine"
+    assert causes.summary({}, 2) == "2 failed"
+    assert causes.summary({}, 0) == ""

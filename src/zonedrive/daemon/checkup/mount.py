@@ -6,7 +6,9 @@ Must not look into the stores of a running daemon; it is asked.
 import contextlib
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from zonedrive import __version__, causes
 from zonedrive.daemon import backlog, last_run
@@ -167,8 +169,7 @@ def outbox(patient: Patient) -> Finding | None:
     if failed:
         return Finding(
             False,
-            f"of {waiting} change(s) that wait: "
-            + causes.summary(vitals.get("causes") or {}, failed),
+            f"{failed} of {waiting} change(s) {_why(vitals, failed)}",
             "see 'zonedrive status' for what and why",
         )
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
@@ -192,6 +193,14 @@ def outbox(patient: Patient) -> Finding | None:
             "see 'zonedrive conflicts'",
         )
     return Finding(True, f"{waiting} change(s) wait" if waiting else "empty")
+
+
+def _why(vitals: Mapping[str, Any], failed: int) -> str:
+    """Why they are not on the service."""
+    counts = vitals.get("causes") or {}
+    if counts.get("refused") == failed:
+        return "were refused"
+    return f"failed: {causes.summary(counts, failed)}"
 
 
 def _ownerless(patient: Patient) -> Finding | None:

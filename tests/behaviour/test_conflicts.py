@@ -144,7 +144,7 @@ def test_close_does_not_wait_for_ever_on_a_conflict(mounted: Mounted) -> None:
 
 def test_one_of_two_entries_of_a_name_is_not_sent_over_the_other(mounted: Mounted) -> None:
     """The service takes versions by name: where that is ambiguous an edit waits, and says so."""
-    mounted.allow("refused")
+    mounted.allow("not sent")
     for content in ("AAAA", "BBBBBB"):
         mounted.deployment.tell(
             {"plant": {"zone": mounted.root.name, "name": "twice", "content": content}}

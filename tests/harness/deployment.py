@@ -264,6 +264,11 @@ class RemoteZone:
         """Out of the trash."""
         self._json("POST", f"/api/sandbox/zones/{self.id}/entries/{entry_id}/restore")
 
+    def trash(self) -> list[dict[str, Any]]:
+        """What was deleted, the oldest entry first."""
+        found: list[dict[str, Any]] = self._json("GET", f"/api/sandbox/zones/{self.id}/deleted")
+        return found
+
     def versions(self, path: str) -> list[dict[str, Any]]:
         """The versions of a file, newest first."""
         where = f"/api/sandbox/zones/{self.id}/files/{self.entry_id(path)}/versions"

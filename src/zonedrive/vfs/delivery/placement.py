@@ -140,6 +140,8 @@ class Placement:
                 self._conflicts.make_anew(intent, inode)
             else:
                 with core.transaction():
+                    # As the service would list it: then the next listing takes it away.
+                    core.tree.update(inode, remote_parent=parent.remote_id, remote_name=name)
                     core.journal.done(intent, place=True)
             return
         with core.transaction():
@@ -187,9 +189,11 @@ class Placement:
                     inode.zone, remote_id, folder, name, folder=inode.is_folder
                 )
         except NotFound as unknown:
-            if await self._is_there(inode) and await self._is_folder_there(inode.zone, folder):
+            if not await self._is_there(inode):
+                raise
+            if await self._is_folder_there(inode.zone, folder):
                 raise _senseless(unknown) from unknown
-            raise
+            raise Changed("the folder that it is moved to is gone") from unknown
         return doubt, msgspec.structs.replace(entry, name=entry.name or name)
 
     async def _is_folder_there(self, zone: str, folder: str) -> bool:

@@ -239,12 +239,17 @@ class Uploads:
         if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
             raise Changed("another file is about to leave this name")
         for each in others:
-            found = await self._look_at(each)
-            if found is not None and (found.name, found.parent_id) == (name, folder_id):
+            for one in (each, inode):  # in this order: a name may pass from one to the other
+                found = await self._look_at(one)
+                if found is None or (found.name, found.parent_id) != (name, folder_id):
+                    break
+            else:
                 raise AmbiguousName(
                     "the service has two entries of this name in one folder",
                     remedy="rename one of them there",
                 )
+            if one is inode:
+                raise Changed("the file has another place on the service by now")
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
         """Who else in the folder has that name on the service, whatever it is called here."""

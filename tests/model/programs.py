@@ -1,0 +1,227 @@
+"""A program that works at random in a mounted folder, and keeps account of what it is told."""
+
+import contextlib
+import errno
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.model.claims import NOT_READ, NOTHING, Claims
+from tests.posix import calls
+
+FOLDERS = ("", "left", "right", "left/deep")
+NAMES = ("one.txt", "two.txt", "three.txt")
+PATHS = tuple(f"{folder}/{name}".lstrip("/") for folder in FOLDERS for name in NAMES)
+ASIDE = ".old"
+LARGE = 200_000  # bytes: such an upload has a thread of its own
+
+USUAL = {
+    errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR, errno.ESTALE,
+    errno.EINVAL, errno.EPERM,
+}  # fmt: skip
+"""What a program may meet where others work in the same folder, or the profile cannot do it."""
+
+TROUBLE = {
+    errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED, errno.EIO, errno.ETIMEDOUT,
+    errno.ENETUNREACH, errno.EREMOTEIO, errno.EACCES, errno.EHOSTUNREACH, errno.ENODEV,
+}  # fmt: skip
+"""What it may meet as well where the service or the daemon is in trouble."""
+
+
+class Trace:
+    """What was done, line by line."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._lock = threading.Lock()
+        self.lines: list[str] = []
+
+    def note(self, who: str, text: str) -> None:
+        """Another line."""
+        with self._lock:
+            self.lines.append(f"{time.monotonic() - self._begun:8.3f} {who} {text}")
+
+
+class Program:
+    """One machine's."""
+
+    def __init__(
+        self, who: str, folder: Path, claims: Claims, lock: threading.Lock, trace: Trace
+    ) -> None:
+        self.who = who
+        self.folder = folder
+        self.done: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.troubled = False  # the service or the daemon may fail just now
+        self._claims = claims
+        self._lock = lock
+        self._trace = trace
+        self._draft = f"draft-{who}"
+
+    def step(self, numbers: random.Random) -> None:
+        """Do one thing."""
+        verb = numbers.choice(VERBS)
+        path, other = numbers.sample(PATHS, 2)
+        padding = LARGE if numbers.random() < 0.04 else numbers.randrange(300)
+        self.do(verb, path, other, padding)
+
+    def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
+        """Do this; a refusal is the end of it."""
+        try:
+            getattr(self, verb)(path, other, padding)
+        except OSError as refused:
+            name = errno.errorcode.get(refused.errno or 0, "?")
+            self._trace.note(self.who, f"{verb} {path} {other}: {name}")
+            self.done[name] += 1
+            if verb in WRITING and refused.errno not in USUAL:
+                with self._lock:  # what was not sent yet may have been replaced, or not
+                    self._claims.removed(self.who, path)
+            usual = refused.errno in USUAL or (self.troubled and refused.errno in TROUBLE)
+            if not usual:
+                self.wrong.append(f"{self.who}: {verb} {path} {other}: {refused!r}")
+        else:
+            self._trace.note(self.who, f"{verb} {path} {other}")
+            self.done[verb] += 1
+
+    # ---- what it does ----
+
+    def look(self, path: str, other: str, padding: int) -> None:
+        """Read a file."""
+        self._read(path, (self.folder / path).read_bytes())
+
+    def list_all(self, path: str, other: str, padding: int) -> None:
+        """Walk through everything."""
+        for _ in os.walk(self.folder):
+            pass
+
+    def save(self, path: str, other: str, padding: int) -> None:
+        """Truncate and write, without a look."""
+        token, line = self._begin(NOT_READ, padding)
+        (self.folder / path).write_bytes(line)
+        self._saved(path, token)
+
+    def save_over(self, path: str, other: str, padding: int) -> None:
+        """Read, write a draft, and rename that over it."""
+        saw = NOTHING
+        with contextlib.suppress(FileNotFoundError):
+            saw = self._read(path, (self.folder / path).read_bytes())
+        token, line = self._begin(saw, padding)
+        draft = self.folder / Path(path).parent / self._draft
+        try:
+            draft.write_bytes(line)
+            self._rename(draft, self.folder / path)
+            self._saved(path, token)
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+
+    def save_within(self, path: str, other: str, padding: int) -> None:
+        """Read and write by one descriptor."""
+        with (self.folder / path).open("r+b", buffering=0) as file:
+            saw = self._read(path, file.read())
+            token, line = self._begin(saw, padding)
+            file.seek(0)
+            file.write(line)
+            file.truncate(len(line))
+        self._saved(path, token)
+
+    def append(self, path: str, other: str, padding: int) -> None:
+        """Write behind what is there, without a look."""
+        token, line = self._begin(NOT_READ, padding)
+        with (self.folder / path).open("ab", buffering=0) as file:
+            file.write(line)
+        self._saved(path, token)
+
+    def aside(self, path: str, other: str, padding: int) -> None:
+        """Move the file aside, unread, and write it anew."""
+        old = f"{path}{ASIDE}"
+        self.rename(path, old, 0)
+        self.save(path, "", padding)
+
+    def aside_for_a_moment(self, path: str, other: str, padding: int) -> None:
+        """The same, and remove the former one."""
+        self.aside(path, other, padding)
+        self.unlink(f"{path}{ASIDE}", "", 0)
+
+    def rename(self, path: str, other: str, padding: int) -> None:
+        """Rename, or move to another folder."""
+        with self._renaming(path, other):
+            self._rename(self.folder / path, self.folder / other)
+
+    def swap(self, path: str, other: str, padding: int) -> None:
+        """Exchange two names, in one call."""
+        with self._lock:
+            self._claims.swapped(self.who, path, other)
+        calls.renameat2(self.folder / path, self.folder / other, calls.EXCHANGE)
+
+    def unlink(self, path: str, other: str, padding: int) -> None:
+        """Remove a file."""
+        with self._lock:
+            self._claims.removed(self.who, path)
+        (self.folder / path).unlink()
+
+    def make_folder(self, path: str, other: str, padding: int) -> None:
+        """Make one of the folders."""
+        (self.folder / path).parent.mkdir()
+
+    def remove_folder(self, path: str, other: str, padding: int) -> None:
+        """Remove one that is empty."""
+        if "/" in path:
+            (self.folder / path).parent.rmdir()
+
+    def move_folder(self, path: str, other: str, padding: int) -> None:
+        """Rename a folder, or move it into another one."""
+        old, new = Path(path).parent, Path(other).parent
+        if "" in (str(old).strip("."), str(new).strip(".")):
+            return
+        with self._renaming(str(old), str(new)):
+            self._rename(self.folder / old, self.folder / new)
+
+    def clean_up(self) -> None:
+        """Remove drafts that a death left."""
+        for draft in [*self.folder.rglob(self._draft)]:
+            draft.unlink()
+
+    # ---- what it is told ----
+
+    def _begin(self, saw: str, padding: int) -> tuple[str, bytes]:
+        with self._lock:
+            return self._claims.begin(self.who, saw, padding)
+
+    def _read(self, path: str, content: bytes) -> str:
+        with self._lock:
+            return self._claims.read(self.who, path, content)
+
+    def _saved(self, path: str, token: str) -> None:
+        with self._lock:
+            self._claims.saved(self.who, path, token)
+        self._trace.note(self.who, f"saved {token} at {path}")
+
+    @contextlib.contextmanager
+    def _renaming(self, old: str, new: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as refused:
+            if refused.errno in USUAL:
+                raise
+            with self._lock:
+                self._claims.renamed(self.who, old, new, certain=False)
+            raise
+        with self._lock:
+            self._claims.renamed(self.who, old, new)
+
+    @staticmethod
+    def _rename(old: Path, new: Path) -> None:
+        os.rename(old, new)  # noqa: PTH104 - replaces what is there
+
+
+WRITING = ("save", "save_over", "save_within", "append", "aside", "aside_for_a_moment")
+VERBS = (
+    *("look",) * 3, "list_all", *("save",) * 3, *("save_over",) * 3, *("save_within",) * 4,
+    *("append",) * 3, *("aside",) * 2, "aside_for_a_moment", *("rename",) * 3, "swap",
+    *("unlink",) * 2, "make_folder", "remove_folder", "move_folder",
+)  # fmt: skip

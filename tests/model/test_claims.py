@@ -1,0 +1,39 @@
+"""The ledger of the two machines finds what it is there to find."""
+
+from tests.model.claims import NOT_READ, Claims, History, head
+
+
+def save(claims: Claims, who: str, path: str, saw: str = NOT_READ) -> str:
+    """A confirmed save."""
+    token, line = claims.begin(who, saw)
+    assert head(b"something before\n" + line) == token
+    claims.saved(who, path, token)
+    return token
+
+
+def test_what_was_confirmed_must_be_there_once() -> None:
+    """Missing, doubled; superseded before it was sent; in a copy that is called otherwise."""
+    claims = Claims()
+    first, second, third = (save(claims, "A", path) for path in ("a", "a", "b"))
+    claims.sent(claims.here("A"))
+    assert claims.due == {second, third}
+    there = [History("a", True, (None, second)), History("x", False, (third,))]
+    assert claims.findings(there) == []
+    assert claims.findings(there[:1]) == [f"{third} is not on the service"]
+    doubled = [*there, History("c", True, (third, first))]
+    assert claims.findings(doubled) == [f"{third} is on the service 2 times: ['x', 'c']"]
+    claims.renamed("A", "b", "c")
+    assert claims.findings(doubled) == []
+
+
+def test_what_was_overwritten_unseen_is_found() -> None:
+    """Who reads and then saves builds on what was read, by way of saves that were never sent."""
+    claims = Claims()
+    theirs = save(claims, "B", "a")
+    blind = save(claims, "A", "a", "0")
+    assert claims.findings([History("a", True, (theirs, blind))]) == [
+        f"a: {blind} (read 0) overwrote {theirs} unseen"
+    ]
+    unsent = save(claims, "A", "b", theirs)
+    later = save(claims, "A", "b", unsent)
+    assert claims.findings([History("b", True, (theirs, later))]) == []

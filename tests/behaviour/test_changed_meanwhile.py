@@ -1,10 +1,12 @@
 """A coworker moves, renames or saves the file that is saved here: decided again, not refused."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.harness.machine import Mounted
+from tests.harness.meddler import Asked, Meddler
 from tests.harness.waiting import eventually
 
 PATIENT = "refresh=60"  # what was listed once is not looked at again by itself
@@ -74,3 +76,69 @@ def test_a_file_that_was_never_read_here_is_moved_aside_after_a_coworkers_save(
     assert len(profile_content) in versions
     assert "refused" not in mounted.log()
     assert mounted.status()["outbox"]["failed"] == 0
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_a_file_that_is_moved_here_and_removed_by_a_coworker_leaves_nothing_behind(
+    mounted: Mounted,
+) -> None:
+    """There is no entry that cannot be read, and nothing is called a refusal."""
+    docs = mounted.root / "docs"
+    names(docs)
+    with mounted.deployment.faulty(status=503, method="PUT", path="^/api/sandbox/"):
+        (mounted.root / "notes.txt").rename(docs / "moved.txt")
+        mounted.zone.delete("notes.txt")
+    mounted.sync()
+    eventually(lambda: "moved.txt" not in names(docs), what="it is gone here, too")
+    assert "refused" not in mounted.log()
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_a_file_that_is_moved_to_a_folder_which_a_coworker_removes(mounted: Mounted) -> None:
+    """It is the same file on the service, in the folder that is made again for it."""
+    mounted.allow("deleted on the service")
+    there = mounted.root / "docs" / "2026"
+    names(there)
+    known = mounted.zone.entry_id("notes.txt")
+    with mounted.deployment.faulty(status=503, method="PUT", path="^/api/sandbox/"):
+        (mounted.root / "notes.txt").rename(there / "notes.txt")
+        mounted.zone.delete("docs/2026")
+    mounted.sync()
+    assert mounted.zone.entry_id("docs/2026/notes.txt") == known
+    assert mounted.zone.find("notes.txt") is None
+    assert (there / "notes.txt").read_bytes() == b"first line\nsecond line\n"
+    assert "refused" not in mounted.log()
+
+
+@pytest.mark.parametrize("reply", ["comes", "is lost"])
+def test_a_version_that_reaches_another_file_of_the_name(
+    meddler: Meddler, meddled: Mounted, reply: str
+) -> None:
+    """It is on the service once, and listed, where a coworker renames at the very last moment."""
+    meddled.allow("renamed the file while it was sent", "reply")
+    zone, root = meddled.zone, meddled.root
+    before = (root / "notes.txt").read_bytes()
+    renamed: list[str] = []
+
+    def rename(asked: Asked) -> None:
+        if asked.method != "POST" or "/files/" not in asked.path or renamed:
+            return
+        renamed.append(asked.path)
+        zone.move("notes.txt", "docs/notes.txt")
+        zone.move("docs/report.md", "notes.txt")
+        if reply == "is lost":
+            meddled.deployment.fault(drop_reply=True, method="POST", times=1)
+
+    meddler.twist = rename
+    (root / "notes.txt").write_bytes(b"Alice's words\n")
+    meddled.sync()
+    assert renamed
+    contents = {path: zone.read(path) for path in ("notes.txt", "docs/notes.txt")}
+    assert contents == {"notes.txt": b"Alice's words\n", "docs/notes.txt": before}
+    assert (len(zone.versions("notes.txt")), len(zone.versions("docs/notes.txt"))) == (2, 1)
+    (conflict,) = json.loads(meddled.machine.done("conflicts", "--json"))
+    assert conflict["path"].endswith(f"{root.name}/notes.txt")
+    eventually(
+        lambda: {path: (root / path).read_bytes() for path in contents} == contents,
+        what="each file shows what the service has of it",
+    )

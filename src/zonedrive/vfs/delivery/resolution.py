@@ -23,6 +23,7 @@ from zonedrive.outbox.journal import Intent, due_in
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.comparison import Comparison
+from zonedrive.vfs.delivery.elsewhere import Elsewhere
 from zonedrive.vfs.invalidation import EntryGone
 from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
@@ -49,6 +50,7 @@ class Resolution:
         self._core = core
         self._folders = folders
         self.comparison = Comparison(core)
+        self._elsewhere = Elsewhere(core, folders, self.comparison)
         self._under_way: dict[tuple[str, str], trio.Event] = {}  # by folder id and name
 
     # ---- one request to one place at a time ----
@@ -121,7 +123,13 @@ class Resolution:
         found = None if inode is None else await self._find(inode, doubt)
         if inode is not None and found is None and await self._is_below_another(inode, doubt):
             return True
+        other = None
+        if inode is not None and found is None and doubt.remote_id is not None:
+            other = await self._elsewhere.find(doubt)
         if core.doubts.get(ino) != doubt:
+            return True
+        if inode is not None and other is not None:
+            await self._elsewhere.note(inode, doubt, other)
             return True
         if inode is None or found is None:
             core.resolved(doubt)
@@ -239,6 +247,14 @@ class Resolution:
         if doubt.remote_id is not None and inode.remote_id != doubt.remote_id:
             core.resolved(doubt)
             return
+        if doubt.remote_id is not None and entry.id != doubt.remote_id:
+            found = await self._find(inode, doubt)  # some services answer with another id
+            if core.doubts.get(inode.ino) != doubt:
+                return
+            if found is None:
+                await self._elsewhere.note(inode, doubt, entry)
+                return
+            entry = found
         other = core.tree.by_remote(inode.zone, entry.id)
         if other is not None and other is not inode and core.in_use(other):
             self._leave_to(inode, doubt)  # a listing was faster, and somebody works with that

@@ -1,0 +1,84 @@
+"""Versions that reached another file: one is sent under a name, which may pass on meanwhile.
+
+A coworker renames a file, and perhaps gives its name to another one, between the last look at it
+and the request: then the service makes the version in that other file, or makes a new file.
+
+INVARIANT: what the service has is not sent once more, and a person is told where it is.
+"""
+
+import logging
+import time
+
+from zonedrive.errors import NotFound
+from zonedrive.model import Entry
+from zonedrive.outbox.conflicts import Conflict
+from zonedrive.outbox.doubts import Doubt
+from zonedrive.tree.inode import Inode
+from zonedrive.vfs.core import Core
+from zonedrive.vfs.delivery.comparison import Comparison
+from zonedrive.vfs.listings.folders import Folders
+
+log = logging.getLogger(__name__)
+
+
+class Elsewhere:
+    """Finds such versions, and lists them as conflict copies."""
+
+    def __init__(self, core: Core, folders: Folders, comparison: Comparison) -> None:
+        self._core = core
+        self._folders = folders
+        self._comparison = comparison
+
+    async def find(self, doubt: Doubt) -> Entry | None:
+        """The other file of that name whose present version is what was sent."""
+        core = self._core
+        try:
+            entries = await core.service.listing(doubt.zone, doubt.folder)
+        except NotFound:
+            return None
+        for entry in entries:
+            named = entry.name == doubt.name and entry.id != doubt.remote_id
+            ours = entry.modified_by == core.user and entry.size == doubt.size
+            if not named or not ours or entry.folder or entry.unsure:
+                continue
+            if await self._comparison.is_what_was_sent(doubt, entry.id):
+                return entry
+        return None
+
+    async def note(self, inode: Inode, doubt: Doubt, entry: Entry) -> None:
+        """What was sent is in that other entry: the file here is again what the service has."""
+        core = self._core
+        try:
+            present = await core.service.entry(doubt.zone, doubt.remote_id or "")
+        except NotFound:
+            present = None  # the next listing takes it away
+        if core.doubts.get(inode.ino) != doubt:
+            return
+        log.warning("inode %d: a coworker renamed the file while it was sent: the version is in"
+                    " another file of that name", inode.ino)  # fmt: skip
+        opened, intent = core.opened.get(inode.ino), core.journal.get(inode.ino)
+        with core.transaction():
+            core.doubts.drop(inode.ino)
+            if intent is not None and intent.generation == doubt.generation and not intent.gone:
+                core.journal.done(intent, content=True)
+            left = core.journal.get(inode.ino)
+            edited = (left is not None and left.generation) or (opened and opened.session)
+            if present is not None and not edited and inode.generation == doubt.generation:
+                core.follow(inode, present)
+                if opened is not None:
+                    opened.close_local()
+        core.content_changed(inode)
+        core.resolved(doubt)
+        self._folders.forget_all()
+        await self._tell(inode, doubt, entry, present)
+
+    async def _tell(self, inode: Inode, doubt: Doubt, entry: Entry, present: Entry | None) -> None:
+        core = self._core
+        folder = core.tree.by_remote(doubt.zone, doubt.folder)
+        if folder is not None:
+            await self._folders.refresh(folder, time.monotonic_ns())
+        copy = core.tree.by_remote(doubt.zone, entry.id)
+        if copy is not None and copy is not inode:
+            by = "" if present is None else present.modified_by
+            with core.transaction():
+                core.journal.conflicts.add(Conflict(copy.ino, inode.ino, by, time.time_ns()))

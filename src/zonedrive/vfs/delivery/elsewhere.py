@@ -65,8 +65,6 @@ class Elsewhere:
             edited = (left is not None and left.generation) or (opened and opened.session)
             if present is not None and not edited and inode.generation == doubt.generation:
                 core.follow(inode, present)
-                if opened is not None:
-                    opened.close_local()
         core.content_changed(inode)
         core.resolved(doubt)
         self._folders.forget_all()

@@ -70,12 +70,16 @@ _DISK = {
 
 def cause_of(error: BaseException) -> Cause:
     """Return the cause of a failed attempt; the most special type that matches decides."""
+    if isinstance(error, ExceptionGroup):
+        error = errors.first_of(error)
     return next((_TYPES[kind] for kind in type(error).__mro__ if kind in _TYPES), Cause.UNEXPECTED)
 
 
 def line_of(error: BaseException) -> str:
     """Return the one line that a person sees: what failed, why, what to do."""
     cause = cause_of(error)
+    if isinstance(error, ExceptionGroup):
+        error = errors.first_of(error)
     if isinstance(error, errors.ZonedriveError):
         remedy = error.remedy or (REFUSAL_REMEDY if cause is Cause.REFUSED else "")
         return f"{error.message}; {remedy}" if remedy else error.message

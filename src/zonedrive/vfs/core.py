@@ -16,7 +16,7 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
-from zonedrive.errors import Changed, NotFound, StoreError
+from zonedrive.errors import StoreError
 from zonedrive.model import Entry, Revision
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
@@ -41,7 +41,6 @@ programs save by removing or renaming a file and writing another in its place.""
 
 ATIMES = 100_000
 COPIES = 10_000
-TRIES = 5  # downloads of one file that each find another version than the last
 
 
 async def _nothing(ino: int) -> None:
@@ -82,7 +81,7 @@ class Core:
         patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
         self._local_only = re.compile(patterns) if patterns else None
         # By inode and generation: the entry and version it is a copy of.
-        self._copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
+        self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
         stored = [generation for _, generation in self.spool.stored()]
         self._generation = max([time.time_ns() // 1_000_000, *stored])
 
@@ -118,54 +117,6 @@ class Core:
         remote_id = inode.remote_id or ""
         return ServiceSource(service.transfer, inode.zone, remote_id, inode.revision, service.entry)
 
-    async def keep_bytes(self, inode: Inode) -> None:
-        """Bring the bytes of the service's version into the spool, as a generation of ours.
-
-        Not where a program has written others meanwhile: those are the file's.  Where the service
-        has another version by now, that one; raises Changed where that changes again and again,
-        NotFound where the file is gone.
-        """
-        overtaken = 0
-        while not inode.generation:
-            self.spool.require_room(inode.size)
-            generation, revision = self.next_generation(), inode.revision
-            path = self.spool.path(inode.ino, generation)
-            source = self.source(inode)
-            try:
-                file = await self.cache.export(inode.ino, revision, inode.size, source, path)
-            except Changed:
-                overtaken += 1
-                if overtaken == TRIES or not await self.look_anew(inode):
-                    raise
-                continue
-            file.close()
-            if inode.generation or inode.revision != revision:
-                self.spool.delete(inode.ino, generation)
-                continue
-            self.same_bytes(inode, generation)
-            self._copies[inode.ino, generation] = (inode.remote_id, revision)
-            with self.transaction():
-                self.spool.record(inode.ino, generation, file)
-                self.tree.update(inode, generation=generation)
-
-    async def look_anew(self, inode: Inode) -> bool:
-        """Ask the service for the file's present version, and go by that from now on.
-
-        False where it is the one that was known.  Raises NotFound where the file is gone.
-        """
-        known = inode.revision
-        found = await self.service.entry(inode.zone, inode.remote_id or "")
-        if found.deleted:
-            raise NotFound("the file was deleted on the service")
-        if inode.revision != known:
-            return True
-        if found.revision == known or inode.generation or self.local(inode.ino) & Local.CONTENT:
-            return False
-        with self.transaction():
-            self.follow(inode, found)
-        self.content_changed(inode)
-        return True
-
     def follow(self, inode: Inode, found: Entry) -> None:
         """The file is what the service has now; bytes of ours are not its content any more.
 
@@ -182,7 +133,7 @@ class Core:
 
     def is_copy(self, inode: Inode, base: Revision | None) -> bool:
         """Whether the bytes that are here were copied from that version of the inode's entry."""
-        copied = self._copies.get((inode.ino, inode.generation))
+        copied = self.copies.get((inode.ino, inode.generation))
         return copied is not None and copied == (inode.remote_id, base)
 
     def drop_copy(self, inode: Inode) -> None:

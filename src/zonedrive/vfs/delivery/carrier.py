@@ -19,6 +19,7 @@ from zonedrive.vfs.delivery.uploads import Uploads
 from zonedrive.vfs.invalidation import EntryGone
 from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.materialize import materialize
 
 MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
 """Causes by which what is known of the service may have proved wrong."""
@@ -170,7 +171,7 @@ class Delivery:
         known = parked.revision
         if not parked.generation:
             try:
-                await core.keep_bytes(parked)
+                await materialize(core, parked)
             except NotFound:
                 self._gone_there(parked)
                 return
@@ -214,7 +215,7 @@ class Delivery:
         known, there = old.revision, True
         try:
             if (stays or read_on) and not old.generation:
-                await core.keep_bytes(old)
+                await materialize(core, old)
             there = stays or await self._is_there(old)
         except NotFound:
             there = False

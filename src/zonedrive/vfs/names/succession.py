@@ -12,6 +12,7 @@ from zonedrive.model import Revision
 from zonedrive.tree.inode import Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings import identity
+from zonedrive.vfs.materialize import materialize
 
 
 class Succession:
@@ -49,7 +50,7 @@ class Succession:
         if heir.is_new or heir.is_folder or heir.generation:
             return
         if self._core.cache.is_complete(heir.ino, heir.revision):
-            await self._core.keep_bytes(heir)
+            await materialize(self._core, heir)
 
     def succeed(self, heir: Inode) -> None:
         """Become new, if the bytes are here, so that the identity can be taken over.

@@ -72,7 +72,10 @@ def cause_of(error: BaseException) -> Cause:
     """Return the cause of a failed attempt; the most special type that matches decides."""
     if isinstance(error, ExceptionGroup):
         error = errors.first_of(error)
-    return next((_TYPES[kind] for kind in type(error).__mro__ if kind in _TYPES), Cause.UNEXPECTED)
+    cause = next((_TYPES[kind] for kind in type(error).__mro__ if kind in _TYPES), Cause.UNEXPECTED)
+    if cause is Cause.REFUSED and not getattr(error, "status", 0):
+        return Cause.LOCAL  # of such a kind, but the service was not even asked
+    return cause
 
 
 def line_of(error: BaseException) -> str:

@@ -29,8 +29,8 @@ class Save:
 class History:
     """A file of the service: the tokens of its versions, the oldest first."""
 
+    id: str
     path: str
-    present: bool
     tokens: tuple[str | None, ...]  # None: content of no save
 
 
@@ -53,6 +53,7 @@ class Claims:
     saves: dict[str, Save] = field(default_factory=dict)
     due: set[str] = field(default_factory=set)  # tokens that the service must have
     copied: set[str] = field(default_factory=set)  # that may be there more than once
+    moved: set[str] = field(default_factory=set)  # ids of files whose versions may be, too
     _here: dict[str, dict[str, str]] = field(default_factory=dict)  # who: path: token, unsent
     _seen: dict[str, dict[str, int]] = field(default_factory=dict)  # who: token: number of the save
     _number: int = 0
@@ -125,15 +126,17 @@ class Claims:
         """What is missing, doubled, or was overwritten unseen."""
         histories = list(histories)
         found: list[str] = []
-        places: dict[str, list[str]] = {}
+        places: dict[str, list[History]] = {}
         for history in histories:
             for token in history.tokens:
                 if token is not None:
-                    places.setdefault(token, []).append(history.path)
+                    places.setdefault(token, []).append(history)
         found += [f"{token} is not on the service" for token in sorted(self.due - places.keys())]
-        for token, paths in sorted(places.items()):
-            if len(paths) > 1 and token not in self.copied:
-                found.append(f"{token} is on the service {len(paths)} times: {paths}")
+        for token, files in sorted(places.items()):
+            may_be_copied = token in self.copied or self.moved & {file.id for file in files}
+            if len(files) > 1 and not may_be_copied:
+                paths = [file.path for file in files]
+                found.append(f"{token} is on the service {len(files)} times: {paths}")
         for history in histories:
             found += self._unseen(history, places)
         return found
@@ -146,7 +149,7 @@ class Claims:
             under = self.saves.get(below or "")
             if save is None or under is None or save.saw == NOT_READ or under.who == save.who:
                 continue
-            if save.token in self.copied:
+            if save.token in self.copied or history.id in self.moved:
                 continue  # renamed over another file, which need not have been read
             known = self._ancestors(save, places)
             if under.token in known or self._has_seen(save, under):

@@ -60,7 +60,7 @@ class Program:
         self._claims = claims
         self._lock = lock
         self._trace = trace
-        self._draft = f"draft-{who}"
+        self.draft = f"draft-{who}"
 
     def step(self, numbers: random.Random) -> None:
         """Do one thing."""
@@ -110,7 +110,7 @@ class Program:
         with contextlib.suppress(FileNotFoundError):
             saw = self._read(path, (self.folder / path).read_bytes())
         token, line = self._begin(saw, padding)
-        draft = self.folder / Path(path).parent / self._draft
+        draft = self.folder / Path(path).parent / self.draft
         try:
             draft.write_bytes(line)
             self._rename(draft, self.folder / path)
@@ -149,11 +149,13 @@ class Program:
 
     def rename(self, path: str, other: str, padding: int) -> None:
         """Rename, or move to another folder."""
+        self._note_ids(path)
         with self._renaming(path, other):
             self._rename(self.folder / path, self.folder / other)
 
     def swap(self, path: str, other: str, padding: int) -> None:
         """Exchange two names, in one call."""
+        self._note_ids(path, other)
         with self._lock:
             self._claims.swapped(self.who, path, other)
         calls.renameat2(self.folder / path, self.folder / other, calls.EXCHANGE)
@@ -182,11 +184,20 @@ class Program:
             self._rename(self.folder / old, self.folder / new)
 
     def clean_up(self) -> None:
-        """Remove drafts that a death left."""
-        for draft in [*self.folder.rglob(self._draft)]:
-            draft.unlink()
+        """Remove drafts that a death left, where the profile can do that."""
+        for draft in [*self.folder.rglob(self.draft)]:
+            with contextlib.suppress(PermissionError):
+                draft.unlink()
 
     # ---- what it is told ----
+
+    def _note_ids(self, *paths: str) -> None:
+        """Files that are about to be renamed: their content may become that of other files."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                found = os.getxattr(self.folder / path, "user.zonedrive.id").decode()
+                with self._lock:
+                    self._claims.moved.add(found)
 
     def _begin(self, saw: str, padding: int) -> tuple[str, bytes]:
         with self._lock:

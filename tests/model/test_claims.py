@@ -17,11 +17,14 @@ def test_what_was_confirmed_must_be_there_once() -> None:
     first, second, third = (save(claims, "A", path) for path in ("a", "a", "b"))
     claims.sent(claims.here("A"))
     assert claims.due == {second, third}
-    there = [History("a", True, (None, second)), History("x", False, (third,))]
+    there = [History("id of a", "a", (None, second)), History("id of x", "x", (third,))]
     assert claims.findings(there) == []
     assert claims.findings(there[:1]) == [f"{third} is not on the service"]
-    doubled = [*there, History("c", True, (third, first))]
+    doubled = [*there, History("id of c", "c", (third, first))]
     assert claims.findings(doubled) == [f"{third} is on the service 2 times: ['x', 'c']"]
+    claims.moved.add("id of x")
+    assert claims.findings(doubled) == []
+    claims.moved.clear()
     claims.renamed("A", "b", "c")
     assert claims.findings(doubled) == []
 
@@ -31,9 +34,9 @@ def test_what_was_overwritten_unseen_is_found() -> None:
     claims = Claims()
     theirs = save(claims, "B", "a")
     blind = save(claims, "A", "a", "0")
-    assert claims.findings([History("a", True, (theirs, blind))]) == [
+    assert claims.findings([History("id of a", "a", (theirs, blind))]) == [
         f"a: {blind} (read 0) overwrote {theirs} unseen"
     ]
     unsent = save(claims, "A", "b", theirs)
     later = save(claims, "A", "b", unsent)
-    assert claims.findings([History("b", True, (theirs, later))]) == []
+    assert claims.findings([History("id of b", "b", (theirs, later))]) == []

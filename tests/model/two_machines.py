@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -42,13 +42,14 @@ BURSTS = 8
 STEPS = 8  # of each machine in a burst
 FOLDER = "shared"
 OPTIONS = ("settle=0.2", "refresh=1")
-COPY = re.compile(r"( \(conflict, [^)]*\))+")
+COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
 REFUSED = re.compile(r"refused(?: and is taken back)?: (.*)$")
 
 ALLOWED = (
     "refused", "reach", "offline", "answer", "reply", "came in between", "took a name",
     "deleted on the service", "newer version on the service", "stays on the service",
     "holds something new", "is tried again", "two files of one name met",
+    "renamed the file while it was sent",
 )  # fmt: skip
 """Warnings that such days bring; refusals are compared with what the service said."""
 
@@ -119,8 +120,7 @@ class Service:
         data = self.deployment.folder / "data"
         with sqlite3.connect(f"file:{data}/sandbox.db?mode=ro", uri=True) as database:
             rows = database.execute(
-                "SELECT id, parent_id, name, trash_id IS NULL, folder FROM entries"
-                " WHERE zone_id = ?",
+                "SELECT id, parent_id, name, folder FROM entries WHERE zone_id = ?",
                 (zone,),
             ).fetchall()
             versions = database.execute("SELECT entry_id, id FROM versions ORDER BY number")
@@ -137,8 +137,8 @@ class Service:
             return head((data / "content" / version[:2] / version).read_bytes())
 
         return [
-            History(path(entry), bool(there), tuple(map(token, made.get(entry, ()))))
-            for entry, _, _, there, folder in rows
+            History(entry, path(entry), tuple(map(token, made.get(entry, ()))))
+            for entry, _, _, folder in rows
             if not folder
         ]
 
@@ -231,7 +231,8 @@ class Round:
         if numbers.random() < 0.3:
             plans = self._crossing()
         for side in self._sides:
-            side.program.troubled = bool(fault or death)
+            away = side.mount.ask("status", 20, paths=[])["state"] != "online"
+            side.program.troubled = bool(fault or death or away)
         if fault:
             self.trace.note("-", f"fault {fault}")
             deployment.fault(**fault)
@@ -329,7 +330,8 @@ class Round:
             raise Finding(f"no agreement: {self._differences()}") from wrong
         for side in self._sides:
             self._sync(side, final=True)
-        strays = [path for path in self._there() if not _expected(path)]
+        allowed = {side.program.draft for side in self._sides if self.profile == "published"}
+        strays = [path for path in self._there() if not _expected(path, allowed)]
         found = [f"a stray entry: {path}" for path in strays]
         found += self.claims.findings(self._service.histories(self._web.id))
         if found:
@@ -426,13 +428,14 @@ def _attributes(path: Path) -> str:
     return "which is gone"
 
 
-def _expected(path: str) -> bool:
+def _expected(path: str, allowed: Container[str]) -> bool:
     """Whether somebody asked for an entry of that name, or it is a conflict copy of such a one."""
     plain = COPY.sub("", path)
     folder, _, name = plain.rpartition("/")
     known = {part for each in FOLDERS for part in each.split("/") if part}
     name = name.removesuffix(ASIDE)
-    return set(folder.split("/")) <= known | {""} and (name in NAMES or name in known)
+    is_known = name in NAMES or name in known or name in allowed
+    return is_known and set(folder.split("/")) <= known | {""}
 
 
 class Run:

@@ -4,6 +4,7 @@ from enum import IntEnum
 
 import msgspec
 
+from zonedrive.errors import Changed
 from zonedrive.model import Attributes, Revision
 
 ROOT = 1
@@ -54,6 +55,13 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
     def is_folder(self) -> bool:
         """Whether it can hold others."""
         return self.kind is not Kind.FILE
+
+    @property
+    def entry_id(self) -> str:
+        """The service's id of it.  Raises Changed where it stands for nothing there any more."""
+        if self.remote_id is None:
+            raise Changed("the file here stands for nothing on the service any more")
+        return self.remote_id
 
     @property
     def is_new(self) -> bool:

@@ -114,8 +114,8 @@ class Core:
     def source(self, inode: Inode) -> ServiceSource:
         """Where the bytes of the service's present version come from."""
         service = self.service
-        remote_id = inode.remote_id or ""
-        return ServiceSource(service.transfer, inode.zone, remote_id, inode.revision, service.entry)
+        entry_id = inode.remote_id or ""
+        return ServiceSource(service.transfer, inode.zone, entry_id, inode.revision, service.entry)
 
     def follow(self, inode: Inode, found: Entry) -> None:
         """The file is what the service has now; bytes of ours are not its content any more.

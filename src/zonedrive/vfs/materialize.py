@@ -45,7 +45,7 @@ async def look_anew(core: Core, inode: Inode) -> bool:
     False where it is the one that was known.  Raises NotFound where the file is gone.
     """
     known = inode.revision
-    found = await core.service.entry(inode.zone, inode.remote_id or "")
+    found = await core.service.entry(inode.zone, inode.entry_id)
     if found.deleted:
         raise NotFound("the file was deleted on the service")
     if inode.revision != known:

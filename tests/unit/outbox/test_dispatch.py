@@ -106,7 +106,7 @@ async def test_everything_is_sent_within_the_places(journal: Journal) -> None:
 async def test_a_refusal_stops_only_its_file(journal: Journal) -> None:
     """One file that may not be written holds up no other, and says why."""
     carrier = Carrier(journal)
-    carrier.errors[2] = [Forbidden("no right to write here")]
+    carrier.errors[2] = [Forbidden("no right to write here", status=403)]
     write(journal, 1, 2, 3)
     async with running(carrier) as dispatcher:
         await dispatcher.wait_until(lambda: len(journal) == 1 and journal.all()[0].failed)
@@ -160,7 +160,7 @@ async def test_what_changed_meanwhile_is_decided_again_at_once(journal: Journal)
         (OSError(errno.ENOSPC, "full"), Cause.LOCAL, "WARNING", "not sent: the disk of the outbox"),
         (OSError(errno.EIO, "broken"), Cause.LOCAL, "WARNING", "not sent: the disk has an error"),
         (KeyError("a mistake"), Cause.UNEXPECTED, "ERROR", "an unexpected error"),
-        (Forbidden("no right"), Cause.REFUSED, "WARNING", "refused: no right"),
+        (Forbidden("no right", status=403), Cause.REFUSED, "WARNING", "refused: no right"),
         (Changed("other"), Cause.CHANGED, "INFO", "decided again: other"),
     ],
 )

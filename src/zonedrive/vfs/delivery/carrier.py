@@ -197,7 +197,7 @@ class Delivery:
     async def _is_there(self, inode: Inode) -> bool:
         """Whether the service still has the entry."""
         try:
-            entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
+            entry = await self._core.service.entry(inode.zone, inode.entry_id)
         except NotFound:
             return False
         return not entry.deleted

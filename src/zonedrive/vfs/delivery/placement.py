@@ -91,7 +91,7 @@ class Placement:
         """
         core = self._core
         parent = core.tree.get(inode.parent)
-        entries = await core.service.listing(inode.zone, parent.remote_id or "")
+        entries = await core.service.listing(inode.zone, parent.entry_id)
         found = next((each for each in entries if each.name == name), None)
         other = None if found is None else core.tree.by_remote(inode.zone, found.id)
         if found is None:
@@ -170,7 +170,7 @@ class Placement:
         """Note where it is after a refusal: of two requests the first may have got through."""
         core = self._core
         try:
-            entry = await core.service.entry(inode.zone, inode.remote_id or "")
+            entry = await core.service.entry(inode.zone, inode.entry_id)
         except ZonedriveError:
             return
         above = entry.parent_id or inode.remote_parent or ""
@@ -181,7 +181,7 @@ class Placement:
 
     async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[Doubt, Entry]:
         """Have an entry moved; what came of it is in doubt until the answer is noted."""
-        resolution, remote_id = self._resolution, inode.remote_id or ""
+        resolution, remote_id = self._resolution, inode.entry_id
         doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
         try:
             with resolution.sending(doubt), resolution.asking(doubt):
@@ -215,7 +215,7 @@ class Placement:
         """Whether the service still has the version that an edit that waits began from."""
         if not intent.generation:
             return False
-        found = await self._core.service.entry(inode.zone, inode.remote_id or "")
+        found = await self._core.service.entry(inode.zone, inode.entry_id)
         return found.revision == intent.base
 
     async def step_aside(self, intent: Intent, inode: Inode) -> None:
@@ -274,7 +274,7 @@ class Placement:
     async def _is_there(self, inode: Inode) -> bool:
         """Whether the service has it still, for all that can be said."""
         try:
-            return not (await self._core.service.entry(inode.zone, inode.remote_id or "")).deleted
+            return not (await self._core.service.entry(inode.zone, inode.entry_id)).deleted
         except NotFound:
             return False
         except FOR_GOOD:
@@ -298,7 +298,7 @@ class Placement:
             return
         reached(Place.DELETE_ASKED)
         try:
-            await core.service.delete(inode.zone, inode.remote_id or "", folder=inode.is_folder)
+            await core.service.delete(inode.zone, inode.entry_id, folder=inode.is_folder)
         except NotFound as unknown:
             if await self._is_there(inode):
                 raise _senseless(unknown) from unknown
@@ -322,7 +322,7 @@ class Placement:
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
         """Whether the service has a version that was not seen here when it was deleted."""
         try:
-            entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
+            entry = await self._core.service.entry(inode.zone, inode.entry_id)
         except NotFound:
             return False
         if entry.revision == inode.revision:
@@ -354,7 +354,7 @@ class Placement:
         """Whether the service has something in that folder that was not seen here."""
         core = self._core
         try:
-            listed = await core.service.listed(folder.zone, folder.remote_id or "")
+            listed = await core.service.listed(folder.zone, folder.entry_id)
         except NotFound:
             return False
         if not listed.complete:

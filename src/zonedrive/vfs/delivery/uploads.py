@@ -272,7 +272,7 @@ class Uploads:
     async def _look_at(self, inode: Inode) -> Entry | None:
         """The file as the service has it now."""
         try:
-            entry = await self._core.service.entry(inode.zone, inode.remote_id or "")
+            entry = await self._core.service.entry(inode.zone, inode.entry_id)
         except NotFound:
             return None
         return None if entry.deleted else entry

@@ -312,7 +312,7 @@ class Folders:
     async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
         core = self._core
         try:
-            listed = await core.service.listed(folder.zone, folder.remote_id or "")
+            listed = await core.service.listed(folder.zone, folder.entry_id)
         except NotFound:
             await self._vanished(folder)
             raise

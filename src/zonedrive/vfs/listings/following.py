@@ -36,7 +36,7 @@ class Following:
         """
         for inode in self._missing(folder, listed):
             try:
-                found = await self._core.service.entry(inode.zone, inode.remote_id or "")
+                found = await self._core.service.entry(inode.zone, inode.entry_id)
                 await self.follow(inode, found)
             except NotFound:
                 continue  # deleted there: what is to become of the edit is decided on its way out

@@ -1,7 +1,8 @@
-"""Versions that reached another file: one is sent under a name, which may pass on meanwhile.
+"""Versions that are not on top of their own file: below another one, or in another file.
 
-A coworker renames a file, and perhaps gives its name to another one, between the last look at it
-and the request: then the service makes the version in that other file, or makes a new file.
+Somebody saves on top of it before it is known that it arrived.  Or, since a version is sent under a
+name, a coworker renames the file between the last look at it and the request, and perhaps gives its
+name to another one: then the service makes the version in that other file, or makes a new file.
 
 INVARIANT: what the service has is not sent once more, and a person is told where it is.
 """
@@ -20,9 +21,11 @@ from zonedrive.vfs.listings.folders import Folders
 
 log = logging.getLogger(__name__)
 
+LOOK_BACK = 6  # how many versions may be on top of one whose answer was lost
+
 
 class Elsewhere:
-    """Finds such versions, and lists them as conflict copies."""
+    """Finds such versions; those in another file are listed as conflict copies."""
 
     def __init__(self, core: Core, folders: Folders, comparison: Comparison) -> None:
         self._core = core
@@ -80,3 +83,41 @@ class Elsewhere:
             by = "" if present is None else present.modified_by
             with core.transaction():
                 core.journal.conflicts.add(Conflict(copy.ino, inode.ino, by, time.time_ns()))
+
+    async def is_below_another(self, inode: Inode, doubt: Doubt) -> bool:
+        """Whether what was sent became a version, and somebody saved another on top of it.
+
+        Then it has its place in the history, and nothing is left to be sent.
+        """
+        core = self._core
+        knows = core.service.can("versions") and core.service.can("version_content")
+        intent = core.journal.get(inode.ino)
+        if doubt.remote_id is None or not knows or intent is None:
+            return False
+        if intent.generation != doubt.generation or doubt.bytes_ino != inode.ino:
+            return False  # edited since: that edit did not begin from what is on top now
+        try:
+            found = await core.service.entry(doubt.zone, doubt.remote_id)
+            versions = await core.service.versions(doubt.zone, doubt.remote_id)
+        except NotFound:
+            return False
+        if found.deleted or found.revision == intent.base:
+            return False
+        for version in versions[1:LOOK_BACK]:
+            ours = version.modified_by == core.user and version.size == doubt.size
+            if ours and await self._comparison.is_what_was_sent(doubt, found.id, version.version):
+                self._give_way_to(inode, doubt, found)
+                return True
+        return False
+
+    def _give_way_to(self, inode: Inode, doubt: Doubt, found: Entry) -> None:
+        core = self._core
+        intent = core.journal.get(inode.ino)
+        if intent is None or core.doubts.get(inode.ino) != doubt or intent.held:
+            return
+        with core.transaction():
+            core.doubts.drop(inode.ino)
+            core.journal.done(intent, content=True)
+            core.follow(inode, found)
+        core.content_changed(inode)
+        core.resolved(doubt)

@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 """Errors after which a request may have taken effect; after all others it has not."""
 
-LOOK_BACK = 6  # how many versions may be on top of one whose answer was lost
-
 
 class Sent(msgspec.Struct, frozen=True):
     """Of the file whose bytes were sent."""
@@ -121,10 +119,10 @@ class Resolution:
             await self._locate(doubt)
             return True
         found = None if inode is None else await self._find(inode, doubt)
-        if inode is not None and found is None and await self._is_below_another(inode, doubt):
-            return True
         other = None
         if inode is not None and found is None and doubt.remote_id is not None:
+            if await self._elsewhere.is_below_another(inode, doubt):
+                return True
             other = await self._elsewhere.find(doubt)
         if core.doubts.get(ino) != doubt:
             return True
@@ -193,44 +191,6 @@ class Resolution:
             return found
         same = found.size == doubt.size and await self.comparison.is_what_was_sent(doubt, found.id)
         return found if same else None
-
-    async def _is_below_another(self, inode: Inode, doubt: Doubt) -> bool:
-        """Whether what was sent became a version, and somebody saved another on top of it.
-
-        Then it has its place in the history, and nothing is left to be sent.
-        """
-        core = self._core
-        knows = core.service.can("versions") and core.service.can("version_content")
-        intent = core.journal.get(inode.ino)
-        if doubt.remote_id is None or not knows or intent is None:
-            return False
-        if intent.generation != doubt.generation or doubt.bytes_ino != inode.ino:
-            return False  # edited since: that edit did not begin from what is on top now
-        try:
-            found = await core.service.entry(doubt.zone, doubt.remote_id)
-            versions = await core.service.versions(doubt.zone, doubt.remote_id)
-        except NotFound:
-            return False
-        if found.deleted or found.revision == intent.base:
-            return False
-        for version in versions[1:LOOK_BACK]:
-            ours = version.modified_by == core.user and version.size == doubt.size
-            if ours and await self.comparison.is_what_was_sent(doubt, found.id, version.version):
-                self._give_way_to(inode, doubt, found)
-                return True
-        return False
-
-    def _give_way_to(self, inode: Inode, doubt: Doubt, found: Entry) -> None:
-        core = self._core
-        intent = core.journal.get(inode.ino)
-        if intent is None or core.doubts.get(inode.ino) != doubt or intent.held:
-            return
-        with core.transaction():
-            core.doubts.drop(inode.ino)
-            core.journal.done(intent, content=True)
-            core.follow(inode, found)
-        core.content_changed(inode)
-        core.resolved(doubt)
 
     # ---- noting ----
 

@@ -11,9 +11,11 @@ import pytest
 
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+from zonedrive.content.spool import RESERVE_PART
 
 MIB = 1 << 20
 PAGE = 4096
+RESERVED = 8 * MIB // RESERVE_PART // PAGE  # pages, of the disk of `tiny`
 
 
 class Filler:
@@ -152,6 +154,38 @@ def test_what_was_made_safe_before_the_disk_was_full_stays_and_is_sent(tiny: Mou
     assert path.read_bytes() == b"safe\n" * 50_000
     tiny.sync()
     assert tiny.zone.read("log.txt") == b"safe\n" * 50_000
+
+
+def test_a_full_disk_of_this_machine_is_no_refusal(tiny: Mounted) -> None:
+    """A delivery that needs room here says so, with the remedy, and goes on once there is room."""
+    tiny.allow("disk", "No space", "could not be")
+    path, former = tiny.root / "notes.txt", os.urandom(MIB)
+    tiny.zone.write("notes.txt", former)
+    eventually(lambda: path.stat().st_size == MIB, what="the new version shows")
+    filler = Filler(tiny.machine.folders["STATE_HOME"])
+    with path.open("rb", buffering=0) as reader:
+        assert reader.read(100) == former[:100]
+        with tiny.deployment.faulty(status=503, path="^/api/zones/"):
+            # The new file follows the former one, whose content the reader still needs.
+            path.unlink()
+            path.write_bytes(b"new\n")
+            filler.leave(RESERVED + 100)
+        (failed,) = eventually(
+            lambda: [each for each in tiny.status()["uploads"] if "disk" in str(each["error"])], 40
+        )
+        assert "make room" in failed["error"]
+        said = tiny.machine.done("status")
+        ended = tiny.machine.run("sync", "--timeout", "1")
+        assert ended.returncode == 1
+        assert "make room" in ended.stderr
+        for text in (failed["error"], said, ended.stderr, tiny.log()):
+            assert "refused" not in text
+            assert "administrator" not in text
+        filler.go()
+        tiny.sync(seconds=60)
+        assert tiny.zone.read("notes.txt") == b"new\n"
+        assert len(tiny.zone.versions("notes.txt")) == 3
+        assert reader.read(MIB) == former[100:]
 
 
 def test_a_full_disk_is_unmounted(tiny: Mounted) -> None:

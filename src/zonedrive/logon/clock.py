@@ -8,7 +8,8 @@ set right later, moves no expiry.
 
 import time
 from collections.abc import Callable
-from email.utils import parsedate_to_datetime
+
+from zonedrive.remote.transport.dates import header_seconds
 
 AGREED_NS = 5 * 10**9  # a Date names whole seconds, and an answer was underway for a while
 
@@ -23,11 +24,10 @@ class Clock:
 
     def heard(self, date: str | None) -> None:
         """An answer came with that Date header; none, or nonsense, changes nothing."""
-        try:
-            there = int(parsedate_to_datetime(date or "").timestamp()) * 10**9
-        except (ValueError, OverflowError, OSError):
+        there = header_seconds(date)
+        if there is None:
             return
-        ahead = self._here() - there
+        ahead = self._here() - int(there) * 10**9
         self._ahead_ns = 0 if abs(ahead) <= AGREED_NS else ahead
 
     def now_ns(self) -> int:

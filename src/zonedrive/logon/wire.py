@@ -14,6 +14,7 @@ from zonedrive.remote.wire.entries import count, parse, text
 from zonedrive.remote.wire.members import identifier
 
 _MILLISECOND = 10**6  # in nanoseconds
+_LONGEST_LIFE = 100 * 365 * 86_400 * 10**9  # from now on, it ends within 64 bits
 LONGEST_ADDRESS = 16_384  # characters
 
 
@@ -112,7 +113,7 @@ def outcome(body: bytes, doing: str) -> Outcome:
         logged_on=found.get("logonOK") is True,
         pending=text(found.get("state")),
         session=text(found.get("sessionId")) or text(found.get("sessionID")),
-        life_ns=count(found.get("expiresInMillis")) * _MILLISECOND,
+        life_ns=min(count(found.get("expiresInMillis")) * _MILLISECOND, _LONGEST_LIFE),
         user_id=identifier(user.get("name") if isinstance(user, dict) else user),
         change_password=found.get("passwordChangeIsRequired") is True,
         elsewhere=text(found.get("idpURI")),

@@ -5,9 +5,9 @@ does no harm.
 """
 
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 
 from zonedrive.errors import Interrupted, TimedOut, Unavailable, Unreachable, Untrusted
+from zonedrive.remote.transport.dates import header_seconds
 
 # The longest wait a service may impose by Retry-After; what is longer is a matter for the caller.
 LONGEST_WISH = 30.0
@@ -60,7 +60,5 @@ def retry_after(value: str | None, now: float) -> float | None:
     value = value.strip()
     if value.isascii() and value.isdecimal():
         return float(value[:9])
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
-    except (ValueError, TypeError, OverflowError):
-        return None
+    date = header_seconds(value)
+    return None if date is None else max(0.0, date - now)

@@ -9,7 +9,7 @@ import shutil
 import ssl
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +43,7 @@ class Answer:
     length: int  # what Content-Length is to say
     pause: float = 0.0  # seconds before each byte, 0: all at once
     cut: bool = field(default=False)  # hang up after the body
+    raw: Iterable[bytes] | None = None  # sent as it is instead of all that, head included
 
     def say(self, value: object) -> None:
         """Answer with JSON."""
@@ -143,6 +144,13 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _pass_on  # noqa: N815
 
     def _say(self, answer: Answer) -> None:
+        if answer.raw is not None:
+            for piece in answer.raw:
+                if self.server.meddler.over.is_set():
+                    break
+                self.wfile.write(piece)
+            self.close_connection = answer.cut
+            return
         self.send_response_only(answer.status)
         self.send_header("Date", answer.headers.pop("Date", self.date_time_string()))
         for name, value in answer.headers.items():

@@ -7,6 +7,7 @@ INVARIANT: every call ends: with an answer's first byte within its deadline, and
 one within `BODY_SECONDS` more.  A request with an effect is sent once.
 """
 
+import io
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -26,11 +27,13 @@ from zonedrive.errors import (
 )
 from zonedrive.remote.address import host_of
 from zonedrive.remote.link import Link
-from zonedrive.remote.transport import outgoing, sockets
+from zonedrive.remote.transport import outgoing, response_limits, sockets
 from zonedrive.remote.transport.direct import Direct
 from zonedrive.remote.transport.pace import Pace
+from zonedrive.remote.transport.response_limits import CHANGED, LISTING, SMALL, Limits, TooLong
 from zonedrive.remote.transport.retry import Backoff, retry_after, worth_another
 from zonedrive.remote.wire import answers
+from zonedrive.remote.wire.listing import Budget
 
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have much to move
@@ -44,9 +47,6 @@ FIRST_TIMEOUT = httpx.Timeout(
 CHANGE_TIMEOUT = httpx.Timeout(connect=10.0, read=CHANGE_SECONDS, write=15.0, pool=None)
 BACKOFF = Backoff()
 UNAUTHORIZED = 401
-LONGEST = 1 << 30  # bytes of an answer: a listing of a million entries has half of that
-CHANGED = 64 << 20  # bytes of the answer to a change: of one group, entry or token
-REFUSAL = 1 << 16  # bytes of a refusal that are looked at
 
 
 class Calls:
@@ -70,6 +70,7 @@ class Calls:
         direct: Direct | None = None,
     ) -> None:
         """`direct` is a shorter way for `post`, where there is no proxy."""
+        response_limits.restrict(client)
         self._client = client
         self._direct = direct
         self._base_url = base_url
@@ -104,7 +105,7 @@ class Calls:
         body: object = None,
         seconds: float | None = None,
         headers: Mapping[str, str] | None = None,
-        most: int | None = None,
+        most: int = SMALL,
     ) -> bytes:
         """The body of a successful answer to a request that may be repeated.
 
@@ -118,7 +119,7 @@ class Calls:
             timeout = TIMEOUT if failures else FIRST_TIMEOUT
             attempt = _Attempt(method, path, query, body, doing, timeout)
             attempt.headers.update(headers or {})
-            attempt.most = most
+            attempt.limits = Limits(most)
             try:
                 return await self._once(attempt, end)
             except RemoteError as error:
@@ -131,6 +132,28 @@ class Calls:
                     raise
             # When the link went offline meanwhile, the check above ends this.
             await trio.sleep(wait)
+
+    async def page(
+        self,
+        budget: Budget,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        doing: str,
+        method: str = "GET",
+        body: object = None,
+    ) -> bytes:
+        """As `read`, for one page of a listing, of what `budget` has left."""
+        try:
+            page = await self.read(
+                path, query, doing=doing, method=method, body=body, most=budget.size
+            )
+        except BadAnswer as wrong:
+            if isinstance(wrong.__cause__, TooLong):
+                raise budget.too_long() from wrong
+            raise
+        budget.spend(len(page))
+        return page
 
     async def change(
         self,
@@ -149,7 +172,7 @@ class Calls:
         """
         self._link.check()
         attempt = _Attempt(method, path, query, body, doing, CHANGE_TIMEOUT, effect=True)
-        attempt.most = CHANGED
+        attempt.limits = Limits(CHANGED)
         attempt.password = password
         return await self._once(attempt, trio.current_time() + self._change_seconds)
 
@@ -179,6 +202,7 @@ class Calls:
         `bare`: without a bearer, for what needs no logon.
         """
         attempt = _Attempt("GET", path, None, None, doing, TIMEOUT, bare=bare)
+        attempt.limits = Limits(LISTING)
         try:
             await self._once(attempt, trio.current_time() + self._read_seconds)
         except RemoteError:
@@ -261,7 +285,8 @@ class Calls:
             answer.began = trio.current_time()
             scope.deadline = max(scope.deadline, answer.began + self._body_seconds)
             answer.status, answer.headers = response.status_code, response.headers
-            answer.body = await _body(response, attempt)
+            response_limits.admit(response, attempt.limits)
+            answer.body = await _body(response)
         finally:
             await response.aclose()
 
@@ -276,7 +301,9 @@ class Calls:
             while True:
                 bearer = ("Authorization", request.headers["Authorization"])
                 headers = [bearer, *attempt.headers.items()]
-                reply = await direct.post(attempt.path, headers, attempt.content or b"")
+                reply = await direct.post(
+                    attempt.path, headers, attempt.content or b"", attempt.limits
+                )
                 answer.status, answer.headers, answer.body = reply.status, reply.headers, reply.body
                 if reply.status != UNAUTHORIZED:
                     return
@@ -312,24 +339,12 @@ class Calls:
             await flow.aclose()
 
 
-async def _body(response: httpx.Response, attempt: "_Attempt") -> bytes:
-    """All of an answer.  Raises BadAnswer where it is longer than it may be.
-
-    Of a refusal the beginning will do.
-    """
-    refused = response.status_code >= 300
-    parts: list[bytes] = []
-    left = most = REFUSAL if refused else LONGEST if attempt.most is None else attempt.most
-    with trio.CancelScope() as rest:  # ends what lies below in order, as leaving the loop would not
-        async for part in response.aiter_bytes():
-            left -= len(part)
-            if left < 0:
-                rest.cancel()
-            else:
-                parts.append(part)
-    if left < 0 and not refused:
-        raise BadAnswer(f"{attempt.doing}: more than {most} bytes came")
-    return b"".join(parts)
+async def _body(response: httpx.Response) -> bytes:
+    """All that is accepted of an answer, in no more room than it needs, however small its parts."""
+    body = io.BytesIO()
+    async for part in response.aiter_bytes():
+        body.write(part)
+    return body.getvalue()
 
 
 class _Answer:
@@ -362,7 +377,7 @@ class _Attempt:
         self.timeout, self.effect, self.bare = timeout, effect, bare
         self.content = None if body is None else outgoing.as_json(body, doing)
         self.headers = {} if body is None else {"Content-Type": "application/json"}
-        self.most: int | None = None  # bytes of the answer
+        self.limits = Limits()
         self.password = False  # whether the body holds one
         self.sent = False
         self.paced = True  # how long it takes says something about other requests

@@ -24,7 +24,7 @@ from zonedrive.remote.calls import Calls
 from zonedrive.remote.passwords import change_with_password
 from zonedrive.remote.wire import records
 from zonedrive.remote.wire.answers import REMEDIES
-from zonedrive.remote.wire.listing import Pagination, Reader
+from zonedrive.remote.wire.listing import BOUNDS, Bounds, Budget, Pagination, Reader
 from zonedrive.remote.wire.records import Record
 
 TOKENS = "/api/tokens"
@@ -33,12 +33,6 @@ GROUPS = "/api/groups"
 GROUP = "/api/groups/{group}"
 MEMBER = "/api/groups/{group}/members/{member}"
 
-MOST_PAGES = 1000
-"""Of one list; a service that has more of them does not end."""
-
-MOST_BYTES = 64 << 20
-"""Of one page: some hundred thousand users."""
-
 
 class Directory:
     """The organization's users, groups and tokens, as one user may see and change them.
@@ -46,8 +40,9 @@ class Directory:
     Every verb raises subclasses of errors.RemoteError.
     """
 
-    def __init__(self, requests: Calls) -> None:
+    def __init__(self, requests: Calls, bounds: Bounds = BOUNDS) -> None:
         self._calls = requests
+        self._bounds = bounds
         self._pagination = {path: Pagination() for path in (TOKENS, USERS)}
 
     async def users(self) -> list[Mapping[str, Any]]:
@@ -136,17 +131,13 @@ class Directory:
             raise
 
     async def _list(self, path: str, doing: str, known_by: str) -> list[Record]:
-        pages = 0
+        budget = Budget(doing, self._bounds)
 
         async def fetch(query: Mapping[str, str]) -> list[Record]:
-            nonlocal pages
-            pages += 1
-            if pages > MOST_PAGES:
-                raise BadAnswer(f"{doing}: the list does not end after {MOST_PAGES} pages")
-            body = await self._calls.read(path, query, doing=doing, most=MOST_BYTES)
+            body = await self._calls.page(budget, path, query, doing=doing)
             return records.records(body, doing, known_by)
 
-        return await Reader(fetch, self._pagination[path]).read()
+        return await Reader(fetch, self._pagination[path], budget).read()
 
 
 _TOKEN_ADVICE = "this logon may be limited; tokens of scope SCIM are for administrators"  # noqa: S105

@@ -133,11 +133,8 @@ class Download:
 def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int | None, int | None]:
     """Where the bytes of `response` start, where they end, and the size of the whole content.
 
-    Raises BadAnswer for another range than the one from `offset`, and for encoded content.
+    Raises BadAnswer for another range than the one from `offset`.
     """
-    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise BadAnswer(f"{doing}: the content comes encoded, which was not asked for")
     length = response.headers.get("Content-Length", "")
     size = int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None
     status = response.status_code

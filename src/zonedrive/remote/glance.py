@@ -6,13 +6,14 @@ Must not log on, and sends nothing that tells who asks.
 import ssl
 import time
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 
 import httpx
 
 from zonedrive.remote.address import Deployment, base_url, host_of
 from zonedrive.remote.service import REQUIREMENTS, USER_AGENT
-from zonedrive.remote.transport import tls
+from zonedrive.remote.transport import response_limits, sockets, tls
+from zonedrive.remote.transport.dates import header_seconds
+from zonedrive.remote.transport.deadline import answer_within
 from zonedrive.remote.wire import answers
 
 SECONDS = 15.0
@@ -28,7 +29,9 @@ class Glance:
 
 
 def look(deployment: Deployment, seconds: float = SECONDS) -> Glance:
-    """Ask how one logs on there, once, and wait at most `seconds`.  Blocks.
+    """Ask how one logs on there, once.  Blocks.
+
+    The connection, TLS and the whole answer take at most `seconds` each.
 
     Raises RemoteError's subclasses, ConfigError for an address or authority that cannot be used.
     """
@@ -40,9 +43,15 @@ def look(deployment: Deployment, seconds: float = SECONDS) -> Glance:
         timeout=seconds,
         follow_redirects=False,
     )
+    response_limits.restrict(client)
+    sockets.guard(client)
     began = time.monotonic()
     try:
-        with client, client.stream("GET", base + REQUIREMENTS) as answer:
+        with (
+            client,
+            answer_within(seconds),
+            client.stream("GET", base + REQUIREMENTS) as answer,
+        ):
             took = time.monotonic() - began
             days = _days(answer)
             ahead = _ahead(answer.headers.get("Date", ""), took)
@@ -70,9 +79,8 @@ def _days(answer: httpx.Response) -> float | None:
 
 def _ahead(date: str, took: float) -> float | None:
     """By the answer's date, which names whole seconds; the way of the answer is no difference."""
-    try:
-        there = parsedate_to_datetime(date).timestamp()
-    except ValueError:
+    there = header_seconds(date)
+    if there is None:
         return None
     ahead = time.time() - there
     return 0.0 if -took <= ahead <= took + 1 else ahead

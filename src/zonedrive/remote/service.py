@@ -38,14 +38,15 @@ from zonedrive.remote.transport.direct import Direct
 from zonedrive.remote.transport.multipart import MultipartBody
 from zonedrive.remote.transport.pace import Pace
 from zonedrive.remote.wire import entries as wire
+from zonedrive.remote.wire import listing
 from zonedrive.remote.wire.folder import Listed, RawEntry, raw_items
-from zonedrive.remote.wire.listing import Item, Pagination, Reader, Whole, whole
+from zonedrive.remote.wire.listing import Bounds, Budget, Item, Pagination, Reader, Whole, whole
 
 ZONES = "/api/zones"
 FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
 REQUIREMENTS = "/api/access/authorizationrequirements"
-AS_IT_IS = {"Accept": "*/*", "Accept-Encoding": "identity"}
+AS_IT_IS = {"Accept": "*/*"}
 USER_AGENT = f"zonedrive/{__version__}"
 KEEPALIVE_SECONDS = 300.0
 LARGE = 1_000_000  # bytes of an answer that would keep the loop for too long
@@ -67,13 +68,15 @@ class Service:
         transfer: Transfer,
         link: Link,
         profile: Profile,
+        bounds: Bounds = listing.BOUNDS,
     ) -> None:
-        """Takes over `client` and `transfer`: aclose closes them."""
+        """Takes over `client` and `transfer`: aclose closes them.  `bounds`: of each listing."""
         self._client = client
         self._calls = requests
         self._profile = profile
         self._pagination = {kind: Pagination() for kind in ("zones", "folder", *OPERATIONS)}
-        self.directory = Directory(requests)
+        self._bounds = bounds
+        self.directory = Directory(requests, bounds)
         self.transfer = transfer
         self.link = link
 
@@ -135,13 +138,15 @@ class Service:
         doing = "listing a folder"
         path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
 
+        budget = Budget(doing, self._bounds)
+
         async def fetch(query: Mapping[str, str]) -> list[RawEntry]:
-            body = await self._calls.read(path, query, doing=doing)
+            body = await self._calls.page(budget, path, query, doing=doing)
             if len(body) < LARGE:
                 return raw_items(body, doing)
             return await trio.to_thread.run_sync(raw_items, body, doing)
 
-        found = await Reader(fetch, self._pagination["folder"]).read()
+        found = await Reader(fetch, self._pagination["folder"], budget).read()
         return Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
@@ -280,10 +285,13 @@ class Service:
             await self._calls.try_once(ZONES, doing=doing, bare=False)
 
     async def _all(self, kind: str, path: str, shape: type[ShapeT], doing: str) -> list[ShapeT]:
-        async def fetch(query: Mapping[str, str]) -> list[ShapeT]:
-            return wire.items(await self._calls.read(path, query, doing=doing), shape, doing)
+        budget = Budget(doing, self._bounds)
 
-        return await Reader(fetch, self._pagination[kind]).read()
+        async def fetch(query: Mapping[str, str]) -> list[ShapeT]:
+            body = await self._calls.page(budget, path, query, doing=doing)
+            return wire.items(body, shape, doing)
+
+        return await Reader(fetch, self._pagination[kind], budget).read()
 
     async def _known(
         self,
@@ -295,24 +303,22 @@ class Service:
         """The items of a listing that the profile describes."""
         operation = self._profile.operation(name)
         request = operation.request(values)
+        budget = Budget(doing, self._bounds)
 
         async def fetch(query: Mapping[str, str]) -> list[ItemT]:
-            body = await self._calls.read(
-                request.path,
-                {**request.query, **query},
-                doing=doing,
-                method=request.method,
-                body=request.body,
+            query = {**request.query, **query}
+            body = await self._calls.page(
+                budget, request.path, query, doing=doing, method=request.method, body=request.body
             )
             return items(operation.located(wire.parse(body, doing)))
 
         if name == "deleted":  # entries, whose ids are published
-            return await Reader(fetch, self._pagination[name]).read()
+            return await Reader(fetch, self._pagination[name], budget).read()
 
         async def page(query: Mapping[str, str]) -> list[Whole[ItemT]]:
             return whole(await fetch(query))
 
-        return [each.item for each in await Reader(page, self._pagination[name]).read()]
+        return [each.item for each in await Reader(page, self._pagination[name], budget).read()]
 
     async def _change(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None
@@ -379,7 +385,7 @@ def direct(client: httpx.AsyncClient, base: str, trust: ssl.SSLContext) -> Direc
     if client._transport_for_url(httpx.URL(base)) is not client._transport:
         return None
     headers = {name: client.headers[name] for name in ("User-Agent", "Accept")}
-    return Direct(base, trust, headers, KEEPALIVE_SECONDS)
+    return Direct(base, trust, headers | {"Accept-Encoding": "identity"}, KEEPALIVE_SECONDS)
 
 
 def metadata_client(trust: ssl.SSLContext, auth: httpx.Auth, connections: int) -> httpx.AsyncClient:

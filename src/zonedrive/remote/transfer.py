@@ -26,10 +26,12 @@ from zonedrive.remote.address import fill_path, host_of
 from zonedrive.remote.download import Download, extent
 from zonedrive.remote.link import Link
 from zonedrive.remote.profiles.reading import Profile
-from zonedrive.remote.transport import sockets
+from zonedrive.remote.transport import response_limits, sockets
 from zonedrive.remote.transport.body import Buffer, pieces
 from zonedrive.remote.transport.bucket import TokenBucket
+from zonedrive.remote.transport.deadline import answer_within
 from zonedrive.remote.transport.multipart import Cancelled, MultipartBody
+from zonedrive.remote.transport.response_limits import Limits
 from zonedrive.remote.transport.retry import Backoff, retry_after, worth_another
 from zonedrive.remote.wire import answers
 from zonedrive.remote.wire import entries as wire
@@ -39,10 +41,10 @@ UPLOAD = "/api/zones/{zone}/files/{folder}"
 CHUNK = 512 * 1024
 CONNECTIONS = 64  # paused downloads keep theirs; who may run how many is the callers' matter
 KEPT = 24  # as many as small uploads and downloads use at once
-REFUSAL = 1 << 16  # bytes of a refusal that are looked at
 OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetitions
 CONNECT_SECONDS = 10.0
-TIMEOUT = httpx.Timeout(connect=CONNECT_SECONDS, read=15.0, write=30.0, pool=30.0)
+HEAD_SECONDS = 15.0  # for the head of one answer to a download
+TIMEOUT = httpx.Timeout(connect=CONNECT_SECONDS, read=HEAD_SECONDS, write=30.0, pool=30.0)
 # The answer to an upload may take long: the service checks or copies the content first.
 ANSWER_SECONDS = 30.0
 DIGESTED = 10e6  # bytes a second that the service gets through, at least
@@ -65,11 +67,18 @@ class Transfer:
         download_limit: int = 0,
         backoff: Backoff = BACKOFF,
         open_seconds: float = OPEN_SECONDS,
+        head_seconds: float = HEAD_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Takes over `client`: close closes it.  Limits are bytes per second, 0 for none."""
+        """Takes over `client`: close closes it.  Limits are bytes per second, 0 for none.
+
+        `head_seconds` are for the head of an answer to a download, `answer_seconds` for the whole
+        answer to an upload, to which DIGESTED adds some.
+        """
+        response_limits.restrict(client)
         self.link = link
         self._client = client
         self._base_url = base_url
@@ -78,7 +87,8 @@ class Transfer:
         self._up = TokenBucket(upload_limit, clock=clock, sleep=sleep)
         self._down = TokenBucket(download_limit, clock=clock, sleep=sleep)
         self._backoff = backoff
-        self._open_seconds = open_seconds
+        self._open_seconds, self._head_seconds = open_seconds, head_seconds
+        self._answer_seconds = answer_seconds
         self._clock, self._sleep, self._chance = clock, sleep, chance
         self._ending = False
 
@@ -130,7 +140,7 @@ class Transfer:
             values = {"zone": zone_id, "file": file_id, "entry": file_id, "version": version}
             request = self._profile.operation("version_content").request(values)
             path, query = request.path, dict(request.query)
-        headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
+        headers = {"Accept": "*/*"}
         if offset or end is not None:
             headers["Range"] = f"bytes={offset}-{'' if end is None else end - 1}"
             # A weak tag may not stand in If-Range, a date may.
@@ -244,27 +254,36 @@ class Transfer:
         if self._ending:
             raise Interrupted(f"{exchange.doing}: zonedrive is ending")
         form = exchange.form
+        seconds = self._head_seconds
+        if form is not None:
+            seconds = self._answer_seconds + form.length / DIGESTED
         request = self._client.build_request(
             exchange.method,
             self._base_url + exchange.path,
             params=exchange.query or None,
             headers=exchange.headers,
             content=form,
-            timeout=TIMEOUT if form is None else _upload_timeout(form.length),
-            extensions={"replayable": form is None or form.replayable},
+            timeout=httpx.Timeout(connect=CONNECT_SECONDS, read=seconds, write=30.0, pool=30.0),
+            extensions={
+                "replayable": form is None or form.replayable,
+                response_limits.EXTENSION: response_limits.CONTENT if form is None else Limits(),
+            },
         )
         status, body, location = 0, b"", ""
         try:
-            response = self._client.send(request, stream=True)
-            status, location = response.status_code, response.headers.get("Location", "")
-            exchange.wish = retry_after(response.headers.get("Retry-After"), time.time())
-            if exchange.keeps(response):
-                return response
-            try:
-                body = response.read() if response.is_success else _beginning(response)
-            finally:
-                response.close()
+            with answer_within(seconds):
+                response = self._client.send(request, stream=True)
+                status, location = response.status_code, response.headers.get("Location", "")
+                exchange.wish = retry_after(response.headers.get("Retry-After"), time.time())
+                if exchange.keeps(response):
+                    return response
+                try:
+                    body = response.read()
+                finally:
+                    response.close()
             if response.is_success:
+                if exchange.is_early(response):
+                    raise Interrupted(f"{exchange.doing}: {self._host} answered before it had all")
                 return response
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as wrong:
             if status < 300:  # else the status alone says that nothing was done
@@ -296,20 +315,6 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
         raise ReplyLost(f"{wrong.message}, so what became of it is unknown") from wrong
 
 
-def _beginning(response: httpx.Response) -> bytes:
-    """Enough of a refusal to know why."""
-    found = bytearray()
-    for part in response.iter_bytes():
-        found += part
-        if len(found) >= REFUSAL:
-            break
-    return bytes(found)
-
-
-def _upload_timeout(size: int) -> httpx.Timeout:
-    return httpx.Timeout(connect=10.0, read=ANSWER_SECONDS + size / DIGESTED, write=30.0, pool=30.0)
-
-
 class _Exchange:
     """One request to be sent, and the wish of the service to be left alone for a while."""
 
@@ -331,6 +336,13 @@ class _Exchange:
     def handed_over(self) -> bool:
         """Whether the service may have all of a request with an effect."""
         return self.form is not None and self.form.complete
+
+    def is_early(self, response: httpx.Response) -> bool:
+        """Whether an answer to an upload began to come before all of the upload was sent."""
+        stream = response.extensions.get("network_stream")
+        return self.form is not None and (
+            not self.form.complete or (isinstance(stream, sockets.Stream) and stream.is_early)
+        )
 
     def keeps(self, response: httpx.Response) -> bool:
         """Whether this is an answer whose body the caller reads."""

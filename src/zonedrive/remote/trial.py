@@ -28,7 +28,8 @@ import httpx
 from zonedrive.remote.address import Deployment, base_url, host_of
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation
 from zonedrive.remote.service import USER_AGENT
-from zonedrive.remote.transport import tls
+from zonedrive.remote.transport import response_limits, sockets, tls
+from zonedrive.remote.transport.deadline import answer_within
 from zonedrive.remote.wire import answers
 
 SECONDS: Final = 15.0
@@ -70,6 +71,9 @@ class Trial:
             timeout=seconds,
             follow_redirects=False,
         )
+        response_limits.restrict(self._client)
+        sockets.guard(self._client)
+        self._seconds = seconds
         self._nobody: dict[str, httpx.Response] = {}
 
     def __enter__(self) -> "Trial":
@@ -117,7 +121,10 @@ class Trial:
 
     def _asked(self, method: str, path: str) -> httpx.Response:
         try:
-            with self._client.stream(method, self._base + path) as answer:
+            with (
+                answer_within(self._seconds),
+                self._client.stream(method, self._base + path) as answer,
+            ):
                 return answer  # its body tells nothing
         except httpx.HTTPError as wrong:
             doing = "asking for an address"

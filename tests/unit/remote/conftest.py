@@ -8,6 +8,7 @@ import pytest
 
 from zonedrive.remote import Link, Service, Transfer, load_profile
 from zonedrive.remote.calls import Calls
+from zonedrive.remote.wire.listing import BOUNDS
 
 BASE = "https://zones.example"
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -59,7 +60,8 @@ class Stage:
         return Transfer(client, BASE, self.link, found, **options)
 
     def service(self, handler: Handler, profile: str = "sandbox", **options: Any) -> Service:
-        """Everything; `options` are those of Calls."""
+        """Everything; `options` are those of Calls, but for `bounds`."""
+        bounds = options.pop("bounds", BOUNDS)
         client = httpx.AsyncClient(transport=httpx.MockTransport(self._recording(handler)))
         options = {"chance": lambda: 0.5} | options
         return Service(
@@ -68,6 +70,7 @@ class Stage:
             self.transfer(handler, profile),
             self.link,
             load_profile(profile),
+            bounds,
         )
 
     def asked(self) -> list[str]:

@@ -11,8 +11,9 @@ import pytest
 from tests.unit.remote.conftest import Stage
 from zonedrive import errors
 from zonedrive.model import Group, Member, Scope
-from zonedrive.remote import Directory, Service, directory
-from zonedrive.remote.wire import records
+from zonedrive.remote import Directory, Service
+from zonedrive.remote.wire import entries, records
+from zonedrive.remote.wire.listing import Bounds
 
 GROUP_ID = "group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e@acme.example"
 AT_GROUP = "/api/groups/group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e%40acme.example"
@@ -179,13 +180,11 @@ async def test_a_redirect_is_never_followed(stage: Stage, name: str, target: str
     assert [request.url.host for request in stage.requests] == ["zones.example"]
 
 
-async def test_a_list_that_is_too_long_is_given_up(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_that_is_too_long_is_given_up(stage: Stage) -> None:
     """Before it fills the memory."""
-    monkeypatch.setattr(directory, "MOST_BYTES", 1000)
-    of = stage.service(answering([{"id": "x" * 2000}])).directory
-    with pytest.raises(errors.BadAnswer, match="more than 1000 bytes"):
+    bounds = Bounds(size=1000)
+    of = stage.service(answering([{"id": "x" * 2000}]), bounds=bounds).directory
+    with pytest.raises(errors.BadAnswer, match="does not end after 1000 bytes"):
         await of.users()
 
 
@@ -223,8 +222,8 @@ async def test_a_list_too_long_to_be_one_is_not_taken_apart(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Items of three bytes would take a hundred times that in memory."""
-    monkeypatch.setattr(records, "MOST_VALUES", 1000)
-    with pytest.raises(errors.BadAnswer, match="longer than any"):
+    monkeypatch.setattr(entries, "MOST_VALUES", 1000)
+    with pytest.raises(errors.BadAnswer, match="more than 1000 values"):
         await stage.service(answering([{}] * 1002)).directory.users()
 
 
@@ -365,17 +364,25 @@ async def test_a_service_that_ignores_pages_is_read_once(stage: Stage, identity:
     assert len(stage.requests) == 3  # it is known by now
 
 
-async def test_a_list_without_an_end_ends(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+ENDLESS = {
+    "pages": Bounds(pages=20),
+    "items": Bounds(items=1999),
+    "bytes": Bounds(size=20_000),
+    "seconds": Bounds(seconds=-1.0),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+async def test_a_list_without_an_end_ends(stage: Stage, what: str) -> None:
     """A service that always has another page is given up."""
-    monkeypatch.setattr(directory, "MOST_PAGES", 20)
 
     def endless(_request: httpx.Request) -> httpx.Response:
         first = len(stage.requests) * 100
         return httpx.Response(200, json=[{"id": str(first + each)} for each in range(100)])
 
-    with pytest.raises(errors.BadAnswer, match="does not end"):
-        await stage.service(endless).directory.users()
-    assert len(stage.requests) == 20
+    with pytest.raises(errors.BadAnswer, match=f"does not end after [0-9.-]+ {what}"):
+        await stage.service(endless, bounds=ENDLESS[what]).directory.users()
+    assert len(stage.requests) <= 20
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,19 @@ before and after each request; with many small requests on many connections that
 the requests themselves.  Here only the connection that is to be used is looked at.
 
 INVARIANT: a connection is lent to one request at a time, and comes back only when its answer was
-read to the end; any other is closed.
+read to the end and nothing followed it; any other is closed.
+INVARIANT: a request goes out only while nothing has been received that no request has asked for.
 INVARIANT: what is lent is closed by nobody else, also before its request has begun.
 INVARIANT: how many there are is the caller's matter: as many as requests at once.
 """
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
+import h11
 import httpcore
 import httpx
 import trio
@@ -31,6 +34,9 @@ class Lines:
         self._keep_seconds = keep_seconds
         self._free: list[httpcore.AsyncHTTPConnection] = []
         self._lent: set[httpcore.AsyncHTTPConnection] = set()
+        self._streams: WeakKeyDictionary[
+            httpcore.AsyncHTTPConnection, httpcore.AsyncNetworkStream
+        ] = WeakKeyDictionary()
 
     @property
     def connections(self) -> list[httpcore.AsyncHTTPConnection]:
@@ -39,10 +45,13 @@ class Lines:
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
         """Send, and give the answer as it begins; its connection comes back when it is closed."""
+        guard = _Guard(request)
         for _ in range(_TRIES):
             connection = await self._borrow(request.url.origin)
+            guard.stream, guard.used = self._streams.get(connection), True
             try:
                 response = await connection.handle_async_request(request)
+                self._streams[connection] = response.extensions["network_stream"]
                 break
             except httpcore.ConnectionNotAvailable:  # nothing was sent
                 await self._return(connection)
@@ -105,7 +114,9 @@ class Lines:
         if connection not in self._lent:
             return
         self._lent.discard(connection)
-        if connection.is_idle() and not connection.is_closed():
+        parser = parser_of(connection)
+        whole = parser is not None and not parser.trailing_data[0]
+        if whole and connection.is_idle() and not connection.is_closed():
             self._free.append(connection)
         else:
             with trio.CancelScope(shield=True):
@@ -129,6 +140,56 @@ class _Body:
     async def aclose(self) -> None:
         await self._stream.aclose()  # type: ignore[union-attr]
         await self._lines._return(self._connection)
+
+
+class _Guard:
+    """Looks at a connection at the moment in which a request is to be sent on it."""
+
+    def __init__(self, request: httpcore.Request) -> None:
+        self.stream: httpcore.AsyncNetworkStream | None = None
+        self.used = False
+        self._told = request.extensions.get("trace")
+        request.extensions = {**request.extensions, "trace": self.trace}
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Called by httpcore at each step.  Raises ConnectionNotAvailable: nothing was sent."""
+        if event == "connection.start_tls.complete":
+            self.stream, self.used = info["return_value"], False
+        elif (
+            event == "http11.send_request_headers.started"
+            and self.stream is not None
+            and not is_quiet(self.stream, used=self.used)
+        ):
+            raise httpcore.ConnectionNotAvailable
+        if self._told is not None:
+            await self._told(event, info)
+
+
+def is_quiet(stream: httpcore.AsyncNetworkStream, *, used: bool) -> bool:
+    """Whether nothing has been received that no request has asked for, within TLS included.
+
+    `used`: a request was sent before.  If none was, TLS itself may have more to say.
+    """
+    if used and stream.get_extra_info("is_readable"):
+        return False
+    tunnel = stream.get_extra_info("ssl_object")
+    try:
+        if tunnel is not None:
+            tunnel.read(1)
+    except ssl.SSLWantReadError:
+        return True
+    except ssl.SSLError:
+        return False
+    return tunnel is None
+
+
+def parser_of(connection: object) -> h11.Connection | None:
+    """The HTTP parser of a connection of httpcore; None where its insides are not as known.
+
+    A test holds the pinned versions to the private names here.
+    """
+    found = getattr(getattr(connection, "_connection", None), "_h11_state", None)
+    return found if isinstance(found, h11.Connection) else None
 
 
 def keep(client: httpx.AsyncClient, trust: ssl.SSLContext, keep_seconds: float) -> None:

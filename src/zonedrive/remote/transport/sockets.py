@@ -5,6 +5,7 @@ never meets; here the time spent waiting is added up until enough has come.
 
 INVARIANT: over STALL_SECONDS of waiting for an answer that has begun, at least STALL_BYTES come,
 or the connection ends in a timeout.  Time between two reads (a consumer's pause) does not count.
+INVARIANT: no byte that came before a request was sent is part of the answer to it.
 """
 
 import contextlib
@@ -13,15 +14,18 @@ import socket
 import ssl
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
+import h11
 import httpcore
 import httpx
 
+from zonedrive.remote.transport import deadline
 from zonedrive.remote.transport.channel import Channel, Plain, Tls
-from zonedrive.remote.transport.lines import Lines
+from zonedrive.remote.transport.lines import Lines, parser_of
+from zonedrive.remote.transport.open_connections import Open
 from zonedrive.turns import TURN
 
 STALL_SECONDS: Final = 30.0
@@ -38,34 +42,8 @@ VANISHED: Final = (
 )
 
 
-class Open:
-    """The connections that are open now, so that all of them can be ended."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-        self._ended = False
-
-    def add(self, stream: "Stream") -> None:
-        """A connection was made."""
-        with self._lock:
-            self._streams.add(stream)
-            ended = self._ended
-        if ended:
-            stream.hang_up()
-
-    def hang_up(self) -> None:
-        """End all of them, and all that are made from now on, whoever waits for them."""
-        with self._lock:
-            self._ended = True
-        self.cut()
-
-    def cut(self) -> None:
-        """End all of them, whoever waits for them."""
-        with self._lock:
-            streams = list(self._streams)
-        for stream in streams:
-            stream.hang_up()
+INFORMATIONAL: Final = b"HTTP/1.1 1"  # how an answer begins that is not the last one
+EARLY_BYTES: Final = 64 * 1024  # of informational answers while a request is being sent
 
 
 class Stream(httpcore.NetworkStream):
@@ -83,14 +61,20 @@ class Stream(httpcore.NetworkStream):
         self._inner = inner
         self._socket: socket.socket = inner.get_extra_info("socket")
         self._channel: Channel = channel or Plain(self._socket)
-        self._readable, self._writable = select.poll(), select.poll()
+        self._readable, self._writable, self._either = (select.poll() for _ in range(3))
         self._readable.register(self._socket, select.POLLIN)
         self._writable.register(self._socket, select.POLLOUT)
+        self._either.register(self._socket, select.POLLIN | select.POLLOUT)
         self._stall_seconds = stall_seconds
         self._clock = clock
         self.exchange = 0  # which request, and its answer, are on it
         self._changing = threading.Lock()  # of that
         self._asked = True  # nothing of the answer has come yet
+        self._used = False  # a request was sent
+        self._is_ended = False  # the peer sends no more
+        self._ahead = b""  # received while a request was being sent
+        self.is_early = False  # so the answer is none to the whole request
+        self.parser: Callable[[Stream], h11.Connection | None] = lambda stream: None
         self._waited = 0.0
         self._came = 0
         self._open_ones = open_ones or Open()
@@ -113,14 +97,20 @@ class Stream(httpcore.NetworkStream):
 
     def fill(self, into: memoryview, timeout: float | None = None) -> int:
         """Put what is there into `into`, once something is; how much, 0 at the end."""
+        if self._ahead:
+            count = min(len(self._ahead), len(into))
+            into[:count], self._ahead = self._ahead[:count], self._ahead[count:]
+            self._asked = False
+            return count
         began = self._clock()
         try:
             while True:
+                left = deadline.left(timeout)
                 with TURN:
                     count, ended = self._take(into)
                 if count or ended:
                     break
-                self._wait(self._readable, timeout)
+                self._wait(self._readable, left)
         except TimeoutError as slow:
             raise httpcore.ReadTimeout(str(slow)) from slow
         except (OSError, ValueError) as wrong:  # ValueError: closed meanwhile
@@ -139,11 +129,14 @@ class Stream(httpcore.NetworkStream):
         return count, not into
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """All of `buffer`; `timeout` is for each piece that the system takes."""
-        if not self._asked:
-            with self._changing:
-                self.exchange += 1
-        self._asked, self._waited, self._came = True, 0.0, 0
+        """All of `buffer`; `timeout` is for each piece that the system takes.
+
+        Raises WriteError where the answer comes before the end of the request, which httpcore
+        goes on to read; ConnectionNotAvailable where something came before its beginning.
+        """
+        if not buffer:
+            return  # the mark of an end, which the answer may have overtaken
+        self._begin_write()
         rest = memoryview(buffer)
         try:
             while rest:
@@ -151,13 +144,51 @@ class Stream(httpcore.NetworkStream):
                     while rest and (taken := self._channel.give(rest)):
                         rest = rest[taken:]
                 if rest:
-                    self._wait(self._writable, timeout)
+                    self._wait_to_write(timeout)
             while not self._channel.flush():
-                self._wait(self._writable, timeout)
+                self._wait_to_write(timeout)
         except TimeoutError as slow:
             raise httpcore.WriteTimeout(str(slow)) from slow
         except (OSError, ValueError) as wrong:
             raise httpcore.WriteError(str(wrong)) from wrong
+
+    def _begin_write(self) -> None:
+        if not self._asked:
+            with self._changing:
+                self.exchange += 1
+        begins, again = not self._asked or not self._used, self._used
+        self._asked, self._used, self._waited, self._came = True, True, 0.0, 0
+        deadline.restart()
+        if begins and again:
+            parser = self.parser(self)
+            if parser is None or parser.trailing_data[0] or self._ahead or not self.is_quiet():
+                raise httpcore.ConnectionNotAvailable
+        elif begins and self._is_answered():
+            raise httpcore.RemoteProtocolError("the service answers before it is asked")
+        else:
+            self._check_early()
+
+    def _wait_to_write(self, timeout: float | None) -> None:
+        """Until the system takes more, or the answer comes.  Raises TimeoutError, WriteError."""
+        self._wait(self._writable if self._is_ended else self._either, timeout)
+        self._check_early()
+
+    def _check_early(self) -> None:
+        if self._is_answered():
+            self.is_early = True
+            raise httpcore.WriteError("the answer came before the end of the request")
+
+    def _is_answered(self) -> bool:
+        """Whether more than informational answers came while a request is being sent."""
+        with contextlib.suppress(OSError, ValueError):
+            piece = memoryview(bytearray(EARLY_BYTES))
+            while len(self._ahead) < EARLY_BYTES and (count := self._channel.take(piece)):
+                self._ahead += piece[:count]
+            self._is_ended = count == 0
+        answer = self._ahead
+        while answer.startswith(INFORMATIONAL):
+            answer = answer.partition(b"\r\n\r\n")[2]
+        return not INFORMATIONAL.startswith(answer) or len(self._ahead) >= EARLY_BYTES
 
     def is_quiet(self) -> bool:
         """Whether a connection that was made ahead is as it was; the peer may have closed it."""
@@ -181,16 +212,19 @@ class Stream(httpcore.NetworkStream):
             self.begun = None
             return self
         channel = Tls(self._channel, ssl_context, server_hostname)
+        end = None if timeout is None else self._clock() + timeout
         try:
             while not channel.shake():
-                self._wait(self._readable, timeout)
+                self._wait(self._readable, None if end is None else max(0, end - self._clock()))
         except TimeoutError as slow:
             self.close()
             raise httpcore.ConnectTimeout(str(slow)) from slow
         except (OSError, ValueError) as wrong:
             self.close()
             raise httpcore.ConnectError(str(wrong)) from wrong
-        return Stream(self._inner, self._stall_seconds, self._clock, self._open_ones, channel)
+        secured = Stream(self._inner, self._stall_seconds, self._clock, self._open_ones, channel)
+        secured.parser = self.parser
+        return secured
 
     def get_extra_info(self, info: str) -> Any:
         """As the connection below."""
@@ -224,6 +258,7 @@ class Backend(httpcore.NetworkBackend):
         self._ahead: tuple[tuple[str, int], Stream] | None = None
         self._lock = threading.Lock()  # of this
         self.open_ones = Open()
+        self.parser: Callable[[Stream], h11.Connection | None] = lambda stream: None
 
     def connect_tcp(
         self,
@@ -238,7 +273,9 @@ class Backend(httpcore.NetworkBackend):
             return ahead
         every = [*(socket_options or ()), *VANISHED]
         inner = self._system.connect_tcp(host, port, timeout, local_address, every)
-        return Stream(inner, self._stall_seconds, open_ones=self.open_ones)
+        stream = Stream(inner, self._stall_seconds, open_ones=self.open_ones)
+        stream.parser = self.parser
+        return stream
 
     def prepare(self, host: str, port: int, trust: ssl.SSLContext, timeout: float) -> None:
         """Make a connection with TLS that the next `connect_tcp` finds; as that, it blocks.
@@ -294,6 +331,7 @@ def guard(client: httpx.Client, stall_seconds: float = STALL_SECONDS) -> None:
     pinned version to them.
     """
     backend = Backend(stall_seconds)
+    backend.parser = partial(parser_on, client)
     for transport in _transports(client):
         transport._pool._network_backend = backend
 
@@ -338,13 +376,13 @@ async def drop_idle(client: httpx.AsyncClient) -> None:
                 await connection.aclose()
 
 
-def parser_of(client: httpx.Client, stream: Stream) -> Any:
+def parser_on(client: httpx.Client, stream: Stream) -> h11.Connection | None:
     """The HTTP parser that a connection of a client feeds; None where it is not found."""
     for transport in _transports(client):
         for connection in transport._pool.connections:
             spoken = getattr(connection, "_connection", None)
             if getattr(spoken, "_network_stream", None) is stream:
-                return getattr(spoken, "_h11_state", None)
+                return parser_of(connection)
     return None
 
 

@@ -31,6 +31,9 @@ from zonedrive.remote.wire.members import text as text
 
 logger = logging.getLogger(__name__)
 
+MOST_VALUES = 4_000_000
+"""In one answer: the members of some two hundred thousand entries."""
+
 
 # Members are `object`: an odd value in one of them must not cost the whole listing.
 class WireEntry(msgspec.Struct, eq=False):
@@ -83,8 +86,16 @@ class WireMessage(msgspec.Struct, eq=False):
 WireT = TypeVar("WireT", WireEntry, WireZone, WireVersion)
 
 
+def require_few_values(body: bytes, doing: str) -> None:
+    """Raises BadAnswer for more values than any answer has, before they take a hundred times the
+    room of `body`."""
+    if len(body) > MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise BadAnswer(f"{doing}: the answer has more than {MOST_VALUES} values")
+
+
 def parse(body: bytes, doing: str) -> Any:
     """The JSON value in `body`.  Raises BadAnswer where there is none."""
+    require_few_values(body, doing)
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
@@ -117,6 +128,7 @@ def items(body: bytes, kind: type[WireT], doing: str) -> list[WireT]:
     What is not an object in it is kept as an empty `kind`, so that the length stays that of the
     array.  Raises BadAnswer where the answer is not an array.
     """
+    require_few_values(body, doing)
     try:
         return msgspec.json.decode(body, type=list[kind])  # type: ignore[valid-type]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -13,7 +13,14 @@ import msgspec
 
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Entry
-from zonedrive.remote.wire.entries import WireEntry, entry, is_whole, parse, require_objects
+from zonedrive.remote.wire.entries import (
+    WireEntry,
+    entry,
+    is_whole,
+    parse,
+    require_few_values,
+    require_objects,
+)
 from zonedrive.remote.wire.members import identifier
 from zonedrive.remote.wire.members import name as called
 
@@ -34,6 +41,7 @@ def raw_items(body: bytes, doing: str) -> list[RawEntry]:
 
     They refer to `body`, which stays in memory as long as one of them.
     """
+    require_few_values(body, doing)
     raws: Sequence[msgspec.Raw | bytes]
     try:
         raws = msgspec.json.decode(body, type=list[msgspec.Raw])

@@ -21,12 +21,15 @@ none that is there is missed unless the folder changes faster than it can be rea
 """
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from zonedrive.errors import NotFound, Rejected
+from zonedrive.errors import BadAnswer, NotFound, Rejected
+from zonedrive.remote.transport.response_limits import LISTING
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,59 @@ def whole(page: Iterable[AnyT]) -> list[Whole[AnyT]]:
     return found
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """How much one listing may be, all requests for its pages together."""
+
+    pages: int = 10_000
+    items: int = 500_000
+    size: int = LISTING  # bytes
+    seconds: float = 1800.0  # within which the last page is asked for
+
+
+BOUNDS = Bounds()
+
+
+class Budget:
+    """What is left of the bounds of one listing that is being read."""
+
+    def __init__(self, doing: str = "reading a list", bounds: Bounds = BOUNDS) -> None:
+        """`doing` begins every error's message."""
+        self._doing = doing
+        self._bounds = bounds
+        self._pages = self._items = 0
+        self._end = time.monotonic() + bounds.seconds
+        self.size = bounds.size
+        """Bytes that the next page may have."""
+
+    def begin_page(self) -> None:
+        """Raises BadAnswer where no further page may be asked for."""
+        self._pages += 1
+        if self._pages > self._bounds.pages:
+            raise self._endless(f"{self._bounds.pages} pages")
+        if time.monotonic() > self._end:
+            raise self._endless(f"{self._bounds.seconds:g} seconds")
+
+    def spend(self, size: int) -> None:
+        """A page of so many bytes came."""
+        self.size -= size
+        if self.size <= 0:
+            raise self.too_long()
+
+    def too_long(self) -> BadAnswer:
+        """The error for a listing of more bytes."""
+        return self._endless(f"{self._bounds.size} bytes")
+
+    def count(self, items: int) -> None:
+        """So many items came."""
+        self._items += items
+        if self._items > self._bounds.items:
+            raise self._endless(f"{self._bounds.items} items")
+
+    def _endless(self, what: str) -> BadAnswer:
+        return BadAnswer(f"{self._doing}: the list does not end after {what}")
+
+
 class Pagination:
     """What one service has shown about one kind of listing: None while unknown."""
 
@@ -82,14 +138,28 @@ class Pagination:
 class Reader(Generic[ItemT]):
     """Reads one listing, whole.  `fetch` makes one request with the given query."""
 
-    def __init__(self, fetch: Fetch[ItemT], known: Pagination, *, page: int = LARGE_PAGE) -> None:
-        self._fetch = fetch
+    def __init__(
+        self,
+        fetch: Fetch[ItemT],
+        known: Pagination,
+        budget: Budget | None = None,
+        *,
+        page: int = LARGE_PAGE,
+    ) -> None:
+        self._fetched = fetch
         self._known = known
+        self._budget = budget or Budget()
         self._page = page
 
     async def read(self) -> list[ItemT]:
         """All items, each id once.  Raises what `fetch` raises."""
         return _joined([], await self._pages())
+
+    async def _fetch(self, query: Query) -> list[ItemT]:
+        self._budget.begin_page()
+        page = await self._fetched(query)
+        self._budget.count(len(page))
+        return page
 
     async def _pages(self) -> list[list[ItemT]]:
         first = await self._fetch({})

@@ -1,0 +1,197 @@
+"""The one place through which every answer of the service passes: its size, its form, its end.
+
+Must not know endpoints, nor what an answer means.  Uses only public names of httpx, above whatever
+transport brings the bytes.
+
+INVARIANT: no answer is decoded.  Each request asks for identity; a success with any other
+Content-Encoding is an error, and an error with one has no body.
+INVARIANT: of a success at most `Limits.size` bytes come into memory, of an error REFUSAL bytes.
+INVARIANT: no client keeps or sends a cookie.
+"""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from http.cookiejar import CookieJar
+from typing import Any, Final
+
+import httpx
+import trio
+
+MIB: Final = 1 << 20
+SMALL: Final = 4 * MIB  # one entry, one step of a logon
+CHANGED: Final = 32 * MIB  # the answer to a change: a group has many members
+LISTING: Final = 192 * MIB  # one list, all of its pages together
+REFUSAL: Final = 64 * 1024  # bytes of an error that are read
+HEADERS: Final = 200
+HEADER_BYTES: Final = 64 * 1024
+MOST_PARTS: Final = 10_000  # of a body, before they must have LEAST_PART bytes on average
+LEAST_PART: Final = 16
+EXTENSION: Final = "limits"
+"""The name under which a request of a blocking client carries its Limits."""
+
+
+class Unacceptable(httpx.DecodingError):
+    """The answer breaks a rule of this module."""
+
+
+class TooLong(Unacceptable):
+    """The answer is larger than its Limits."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a successful answer may be, and how long its body may take."""
+
+    size: int | None = SMALL  # bytes; None: content, which its reader counts
+    seconds: float | None = None  # None: its reader has a deadline, or a rule about stalls
+
+
+CONTENT: Final = Limits(None)
+
+
+class NoCookies(CookieJar):
+    """A jar that takes and gives nothing."""
+
+    def extract_cookies(self, response: Any, request: Any) -> None:
+        """Leave the cookies of an answer where they are."""
+
+    def add_cookie_header(self, request: Any) -> None:
+        """Send none."""
+
+
+def restrict(client: httpx.Client | httpx.AsyncClient) -> None:
+    """Apply the rules to a new client.  A client on trio's loop calls `admit` for each answer."""
+    client.headers["Accept-Encoding"] = "identity"
+    client.cookies = NoCookies()
+    if isinstance(client, httpx.Client):
+        client.event_hooks = {"response": [_admit]}
+
+
+def admit(response: httpx.Response, limits: Limits) -> None:
+    """Check the head of an answer, and bound its body.  Raises Unacceptable."""
+    meter = Meter(response.status_code, response.headers, limits)
+    response.headers.pop("Content-Encoding", None)  # httpx would decode what is left
+    if isinstance(response.stream, httpx.AsyncByteStream):
+        response.stream = _AsyncStream(response.stream, meter)
+    else:
+        assert isinstance(response.stream, httpx.SyncByteStream)
+        response.stream = _SyncStream(response.stream, meter)
+
+
+def _admit(response: httpx.Response) -> None:
+    """Called by a blocking client for each answer, those that a logon repeats included."""
+    admit(response, response.request.extensions.get(EXTENSION, Limits()))
+
+
+class Meter:
+    """What is accepted of one answer.  Every method raises Unacceptable."""
+
+    def __init__(self, status: int, headers: httpx.Headers, limits: Limits) -> None:
+        """Check the head."""
+        self._limits = limits
+        self._refused = status >= 300
+        self._left = REFUSAL if self._refused else limits.size
+        self._parts = self._came = 0
+        self._end = None if limits.seconds is None else time.monotonic() + limits.seconds
+        raw = headers.raw
+        if len(raw) > HEADERS or sum(len(name) + len(value) for name, value in raw) > HEADER_BYTES:
+            raise Unacceptable(f"it has over {HEADERS} headers or {HEADER_BYTES} bytes of them")
+        self.is_over = not _is_plain(headers)  # nothing (more) is to be read
+        if self._refused:
+            return
+        if self.is_over:
+            raise Unacceptable("it comes encoded, which was not asked for")
+        length = headers.get("Content-Length", "")
+        if length.isascii() and length.isdecimal():
+            self._check(int(length[:20]))
+
+    def accepted(self, part: bytes) -> bytes:
+        """Return as much of the next part of the body as is accepted: of an error its beginning.
+
+        Raises httpx.ReadTimeout where the body takes too long.
+        """
+        if self._end is not None and time.monotonic() > self._end:
+            raise httpx.ReadTimeout(f"the answer takes longer than {self._limits.seconds:g} s")
+        if self._left is None:
+            return part
+        if self._refused:
+            part = part[: self._left]
+            self.is_over = len(part) == self._left
+        else:
+            self._check(len(part))
+        self._left -= len(part)
+        self._parts, self._came = self._parts + 1, self._came + len(part)
+        if self._parts > MOST_PARTS and self._came < self._parts * LEAST_PART:
+            self.is_over = True
+            raise Unacceptable("it comes in too many too small parts")
+        return part
+
+    def _check(self, count: int) -> None:
+        if self._left is not None and count > self._left:
+            self.is_over = True
+            raise TooLong(f"it has more than {self._limits.size} bytes")
+
+
+def _is_plain(headers: httpx.Headers) -> bool:
+    """Whether the body is as it was before it was sent."""
+    return headers.get("Content-Encoding", "").strip().lower() in ("", "identity") and headers.get(
+        "Transfer-Encoding", ""
+    ).strip().lower() in ("", "identity", "chunked")
+
+
+class _SyncStream(httpx.SyncByteStream):
+    """The accepted part of a body."""
+
+    def __init__(self, stream: httpx.SyncByteStream, meter: Meter) -> None:
+        self._stream, self._meter = stream, meter
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self._meter.is_over:
+            return
+        for part in self._stream:
+            yield self._meter.accepted(part)
+            if self._meter.is_over:
+                return
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _AsyncStream(httpx.AsyncByteStream):
+    """The accepted part of a body, on trio's loop.
+
+    No generator: one that is left in the middle is ended by the garbage collector, and complains.
+    """
+
+    def __init__(self, stream: httpx.AsyncByteStream, meter: Meter) -> None:
+        self._stream, self._meter = stream, meter
+        self._parts: AsyncIterator[bytes] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._parts = self._stream.__aiter__()
+        return self
+
+    async def __anext__(self) -> bytes:
+        assert self._parts is not None
+        if self._meter.is_over:
+            await self._leave(self._parts)
+            raise StopAsyncIteration
+        part = await anext(self._parts)
+        try:
+            return self._meter.accepted(part)
+        except httpx.HTTPError:
+            await self._leave(self._parts)
+            raise
+
+    @staticmethod
+    async def _leave(parts: AsyncIterator[bytes]) -> None:
+        """End the streams below in their order, by a cancellation."""
+        with trio.CancelScope() as rest, contextlib.suppress(StopAsyncIteration, httpx.HTTPError):
+            rest.cancel()
+            while True:  # until what is parsed already is used up, and they wait for more
+                await anext(parts)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

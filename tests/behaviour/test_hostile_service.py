@@ -1,0 +1,184 @@
+"""A service that wants this machine's memory or time: every answer ends, and costs little."""
+
+import gzip
+import os
+import subprocess
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import COMMAND
+from tests.harness.machine import Machine, Mounted
+from tests.harness.meddler import Answer, Asked, Meddler
+from tests.harness.waiting import eventually
+
+MIB = 1 << 20
+FLOOD = 600 * MIB  # bytes of an answer that does not end by itself; a bounded reader takes fewer
+COMMAND_MIB = 200  # peak memory of a command; it needs about 60
+DAEMON_MIB = 400  # peak memory of a daemon; it needs about 80
+
+
+def bomb(size: int) -> bytes:
+    """Zeros, compressed twice: a few kilobytes."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    once = b"".join(packer.compress(bytes(MIB)) for _ in range(size // MIB)) + packer.flush()
+    return gzip.compress(once, 9)
+
+
+BOMB = bomb(FLOOD)
+
+
+def packed(answer: Answer) -> None:
+    """Encode the answer twice."""
+    answer.headers = {"Content-Encoding": "gzip, gzip", "Content-Type": "application/json"}
+    answer.body, answer.length = BOMB, len(BOMB)
+
+
+def endless(answer: Answer) -> None:
+    """An answer of 200 whose body does not end."""
+    answer.raw, answer.cut = flood(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), True
+
+
+def flood(head: bytes) -> Iterator[bytes]:
+    """`head`, then chunks of spaces."""
+    yield head
+    piece = b"%x\r\n" % MIB + b" " * MIB + b"\r\n"
+    for _ in range(FLOOD // MIB):
+        yield piece
+
+
+def run(machine: Machine, *arguments: str | Path, text: str = "") -> tuple[int, str, float]:
+    """Run a command: exit code, standard error and peak memory in MiB."""
+    with subprocess.Popen(
+        [COMMAND, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env=machine.environment, cwd=machine.folder, encoding="utf-8",
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(text)
+        process.stdin.close()
+        said = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, said, usage.ru_maxrss / 1024
+
+
+def peak(pid: int) -> float:
+    """Peak memory of a running process in MiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = [each for each in lines if each.startswith("VmHWM:")]
+    return int(line.split()[1]) / 1024
+
+
+def many_headers(answer: Answer) -> None:
+    """More headers than any service sends."""
+    answer.headers |= {f"X-{number}": "x" for number in range(2000)}
+
+
+REFUSED_BEFORE_LOGON: dict[str, tuple[Callable[[Answer], None], str]] = {
+    "encoded twice": (packed, "encoded"),
+    "endless": (endless, "more than"),
+    "headers": (many_headers, "headers"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BEFORE_LOGON)
+def test_whoever_answers_before_a_logon_gets_no_memory(
+    machine: Machine, meddler: Meddler, name: str
+) -> None:
+    """One line and exit code 1; an answer is refused before it is unpacked or read to its end."""
+    meddler.about = lambda asked: asked.path.endswith("authorizationrequirements")
+    meddler.mood, words = REFUSED_BEFORE_LOGON[name]
+    code, said, mib = run(
+        machine, "logon", meddler.base_url, "--username", f"alice@{world.DOMAIN}",
+        "--password-stdin", "--ca-file", meddler.ca_file, text=f"{world.PASSWORDS['alice']}\n",
+    )  # fmt: skip
+    assert mib < COMMAND_MIB
+    assert (code, said.count("\n")) == (1, 1)
+    assert words in said
+    assert not any(b"correct" in asked.body for asked in meddler.came)
+
+
+def zones_for_ever(answer: Answer) -> None:
+    """Another full page of zones, whichever is asked for."""
+    query = answer.asked.path.partition("?")[2]
+    asked = dict(each.split("=") for each in query.split("&") if each)
+    page, size = int(asked.get("page", 1)), int(asked.get("pageSize", 100))
+    answer.say(
+        [
+            {"id": f"{page}-{size}-{number}", "name": "x", "rootId": "0", "description": "x" * 2000}
+            for number in range(size)
+        ]
+    )
+
+
+def test_a_list_that_does_not_end_is_given_up(machine: Machine, meddler: Meddler) -> None:
+    """Zones that come for ever, page after page, are one line."""
+    machine.log_on(meddler, profile="sandbox")
+    meddler.about = lambda asked: asked.path.startswith("/api/zones")
+    meddler.mood = zones_for_ever
+    code, said, mib = run(machine, "zones")
+    assert mib < DAEMON_MIB
+    assert (code, said.count("\n")) == (1, 1)
+    assert "does not end" in said
+
+
+def is_upload(asked: Asked) -> bool:
+    """Whether a file is sent."""
+    return asked.method == "POST" and "/files/" in asked.path
+
+
+def items(piece: bytes) -> Callable[[Answer], None]:
+    """A JSON array of very many very short things."""
+    body = b"[" + piece * (48 * MIB // len(piece)) + piece.rstrip(b",") + b"]"
+
+    def mood(answer: Answer) -> None:
+        answer.body, answer.length = body, len(body)
+
+    return mood
+
+
+def test_a_mount_pays_for_no_answer_with_its_memory(meddled: Mounted, meddler: Meddler) -> None:
+    """Listings, content and uploads of any size; what was written arrives once afterwards."""
+    meddled.allow("")
+    os.listdir(meddled.root)
+    listing = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
+    docs = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.entry_id('docs')}"
+    moods: list[tuple[Callable[[Asked], bool], Callable[[Answer], None]]] = [
+        (lambda asked: asked.path == docs, packed),
+        (lambda asked: asked.path == docs, endless),
+        (lambda asked: asked.path == docs, items(b"{},")),
+        (lambda asked: asked.path == docs, items(b"1,")),
+        (lambda asked: asked.path == docs, items(b'{"id":[[],[],[],[]]},')),
+        (lambda asked: asked.path.endswith("/content"), packed),
+    ]
+    for meddler.about, meddler.mood in moods:
+        with pytest.raises(OSError, match="Input/output"):
+            os.listdir(meddled.root / "docs")
+            (meddled.root / "notes.txt").read_bytes()
+        assert peak(meddled.pid) < DAEMON_MIB
+    assert (meddled.root / "notes.txt").exists(), listing
+    for number, size in enumerate((10, 3 * MIB)):
+        for mood in (packed, endless):
+            meddler.about, meddler.mood = is_upload, mood
+            before = len(meddler.came)
+            path = meddled.root / f"{number} {mood.__name__}.bin"
+            path.write_bytes(os.urandom(size))
+            eventually(lambda before=before: any(map(is_upload, meddler.came[before:])),  # type: ignore[misc]
+                       what="it is sent")  # fmt: skip
+            eventually(lambda path=path: _is_known(meddled, path.name), 30, what="it is answered")  # type: ignore[misc]
+            assert peak(meddled.pid) < DAEMON_MIB
+            meddler.about = lambda asked: False
+            meddled.sync(seconds=50)
+            assert meddled.zone.read(path.name) == path.read_bytes()
+            assert len(meddled.zone.versions(path.name)) == 1
+    assert meddled.status()["state"] == "online"
+
+
+def _is_known(meddled: Mounted, name: str) -> bool:
+    """Whether an upload is no longer under way."""
+    states = {each["path"]: each["state"] for each in meddled.status()["uploads"]}
+    return not any(path.endswith(name) and state == "uploading" for path, state in states.items())

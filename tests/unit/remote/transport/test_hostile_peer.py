@@ -1,0 +1,557 @@
+"""A peer that wants memory, time, or its own answer to be taken for that to another request.
+
+Everything is asked for by the verbs that the rest of zonedrive uses.
+"""
+
+import gzip
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import trio
+
+from tests.unit.remote.transport.conftest import Peer, Talk, received, request
+from zonedrive import errors
+from zonedrive.config import Settings
+from zonedrive.remote import Link, Service, glance, load_profile, open_service
+from zonedrive.remote.profiles.operations import OPERATIONS
+from zonedrive.remote.transfer import Transfer, content_client
+from zonedrive.remote.transport import tls
+from zonedrive.remote.trial import Trial
+
+MIB = 1 << 20
+ENOUGH = 8 * MIB  # that a peer can send of what is not read, into buffers of the system
+SHORT = 0.5  # seconds
+LONG = 20.0  # seconds; the attack goes on for longer
+
+Start = Callable[[Talk], Peer]
+
+
+class Bearer(httpx.Auth):
+    """One bearer."""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Put it in."""
+        request.headers["Authorization"] = "Bearer old"
+        yield request
+
+
+class Place:
+    """A deployment to open."""
+
+    def __init__(self, base_url: str, ca_file: Path) -> None:
+        self.base_url, self.ca_file = base_url, str(ca_file)
+
+
+def whole(connection: socket.socket) -> bytes:
+    """A request that comes, with its body."""
+    head, _, body = request(connection).partition(b"\r\n\r\n")
+    _, _, length = head.lower().partition(b"content-length: ")
+    left = int(length.split(b"\r\n")[0]) if length else 0
+    while len(body) < left:
+        body += received(connection)
+    return head
+
+
+def ok(value: object) -> bytes:
+    """An answer of 200."""
+    body = json.dumps(value).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def entry(name: str) -> dict[str, object]:
+    """What an upload is answered with."""
+    return {
+        "id": name, "zoneId": "z", "parentId": "p", "name": "n", "folder": False, "size": 3,
+        "lastModified": "2026-11-21T12:00:00+00:00", "lastModifiedBy": "alice@acme.example",
+    }  # fmt: skip
+
+
+def opened(peer: Peer, ca_file: Path, auth: httpx.Auth | None = None) -> Service:
+    """A service at a peer."""
+    return open_service(
+        Place(peer.url, ca_file), auth or Bearer(), load_profile("published"), Settings()
+    )
+
+
+def transfer(
+    peer: Peer, ca_file: Path, auth: httpx.Auth | None = None, seconds: float = SHORT
+) -> Transfer:
+    """Content at a peer, with little patience for its answers."""
+    return Transfer(
+        content_client(tls.context(ca_file), auth or httpx.Auth(), "test"),
+        peer.url, Link(), load_profile("published"),
+        open_seconds=0.0, head_seconds=seconds, answer_seconds=seconds,
+    )  # fmt: skip
+
+
+# ---- left-over bytes ----
+
+
+class WithMore:
+    """Answers each request on a connection, and adds another answer to each.
+
+    `apart`: in a record of TLS of its own, which comes in the same packet.
+    """
+
+    def __init__(self, answer: Callable[[str], bytes], *, apart: bool) -> None:
+        self._answer, self._apart = answer, apart
+        self.asked = 0
+
+    def __call__(self, connection: socket.socket) -> None:
+        """One conversation."""
+        while True:
+            whole(connection)
+            self.asked += 1
+            mine, ready = self._answer(f"answer {self.asked}"), self._answer("ready-made")
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+            if self._apart:
+                connection.sendall(mine)
+                connection.sendall(ready)
+            else:
+                connection.sendall(mine + ready)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_ready_made_answer_is_not_the_next_small_upload(
+    peer: Start, ca_file: Path, apart: bool
+) -> None:
+    """Each upload is one that the service has seen; the connection is closed in between."""
+    talk = WithMore(lambda name: ok(entry(name)), apart=apart)
+    service = opened(peer(talk), ca_file)
+    try:
+        with trio.fail_after(LONG):
+            for number in (1, 2, 3):
+                found = await service.upload("z", "p", "n", b"abc")
+                assert (found.id, talk.asked) == (f"answer {number}", number)
+    finally:
+        await service.aclose()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_ready_made_answer_is_not_the_next_listing(
+    peer: Start, ca_file: Path, apart: bool
+) -> None:
+    """Nor that to a change."""
+    talk = WithMore(lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), apart=apart)
+    service = opened(peer(talk), ca_file)
+    try:
+        with trio.fail_after(LONG):
+            for number in (1, 2, 3):
+                assert [zone.id for zone in await service.zones()] == [f"answer {number}"]
+                assert talk.asked == number
+    finally:
+        await service.aclose()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_ready_made_answer_is_not_the_next_large_upload(
+    peer: Start, ca_file: Path, apart: bool
+) -> None:
+    """As for small ones."""
+    talk = WithMore(lambda name: ok(entry(name)), apart=apart)
+    service = transfer(peer(talk), ca_file, seconds=LONG)
+    for number in (1, 2, 3):
+        found = service.upload("z", "p", "n", [b"abc"], 3)
+        assert (found.id, talk.asked) == (f"answer {number}", number)
+    service.close()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_ready_made_answer_is_not_the_next_content(
+    peer: Start, ca_file: Path, apart: bool
+) -> None:
+    """Bytes of one file never are those of another."""
+    talk = WithMore(ok, apart=apart)
+    service = transfer(peer(talk), ca_file, seconds=LONG)
+    for number in (1, 2, 3):
+        with service.download("z", "f") as download:
+            assert b"".join(download) == b'"answer %d"' % number
+    service.close()
+
+
+class Early:
+    """Answers an upload before it has seen more than its head."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.over = threading.Event()
+
+    def __call__(self, connection: socket.socket) -> None:
+        """One conversation."""
+        request(connection)
+        connection.sendall(self.answer)
+        self.over.wait(LONG)
+
+
+EARLY = {
+    "at once": ok(entry("early")),
+    "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 P\r\nX: y\r\n\r\n" + ok(entry("e")),
+}
+
+
+@pytest.mark.parametrize("how", EARLY)
+def test_an_upload_that_is_answered_before_its_end_is_none(
+    peer: Start, ca_file: Path, how: str
+) -> None:
+    """It has not arrived, which is noticed at once and may be tried again."""
+    talk = Early(EARLY[how])
+    service = transfer(peer(talk), ca_file, seconds=LONG)
+    began = time.monotonic()
+    with pytest.raises(errors.Interrupted, match="before it had all"):
+        service.upload("z", "p", "n", [bytes(MIB)] * 64, 64 * MIB)
+    assert time.monotonic() - began < LONG
+    talk.over.set()
+    service.close()
+
+
+def test_a_refusal_that_comes_early_ends_an_upload_at_once(peer: Start, ca_file: Path) -> None:
+    """Also where the service reads no more of it."""
+    talk = Early(b"HTTP/1.1 413 Too large\r\nContent-Length: 0\r\n\r\n")
+    service = transfer(peer(talk), ca_file, seconds=LONG)
+    began = time.monotonic()
+    with pytest.raises(errors.TooLarge):
+        service.upload("z", "p", "n", [bytes(MIB)] * 64, 64 * MIB)
+    assert time.monotonic() - began < LONG
+    talk.over.set()
+    service.close()
+
+
+def test_a_word_of_progress_is_no_answer(peer: Start, ca_file: Path) -> None:
+    """A service may say that it goes on while an upload is under way."""
+
+    def talk(connection: socket.socket) -> None:
+        head, _, body = request(connection).partition(b"\r\n\r\n")
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        left = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]) - len(body)
+        while left:
+            left -= len(received(connection))
+        connection.sendall(ok(entry("e") | {"size": 64 * MIB}))
+
+    service = transfer(peer(talk), ca_file, seconds=LONG)
+    assert service.upload("z", "p", "n", [bytes(MIB)] * 64, 64 * MIB).id == "e"
+    service.close()
+
+
+# ---- time ----
+
+
+class Slow:
+    """Takes a request, says `head`, then `drip` every little while."""
+
+    def __init__(self, head: bytes, drip: bytes = b"x") -> None:
+        self.head, self.drip = head, drip
+        self.over = threading.Event()
+
+    def __call__(self, connection: socket.socket) -> None:
+        """One conversation."""
+        whole(connection)
+        connection.sendall(self.head)
+        while not self.over.wait(0.02):
+            connection.sendall(self.drip)
+
+
+SLOW = {
+    "head": (b"HTTP/1.1 200 OK\r\nX-", b"x"),
+    "informational": (b"", b"HTTP/1.1 102 Processing\r\nX: " + b"x" * 2000 + b"\r\n\r\n"),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
+}
+SLOW_BODY = {
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
+    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1;a=b\r\n \r\n"),
+    "extension": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a=", b"b"),
+    "trailers": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n"),
+}
+
+
+@pytest.fixture
+def slow(peer: Start) -> Iterator[Callable[[tuple[bytes, bytes]], Peer]]:
+    """Starts a slow peer."""
+    talks: list[Slow] = []
+
+    def start(how: tuple[bytes, bytes]) -> Peer:
+        talks.append(Slow(*how))
+        return peer(talks[-1])
+
+    yield start
+    for talk in talks:
+        talk.over.set()
+
+
+@pytest.mark.parametrize("how", SLOW | SLOW_BODY)
+def test_an_upload_waits_for_its_answer_only_so_long(
+    slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
+) -> None:
+    """All of the answer, however it comes, within one deadline."""
+    service = transfer(slow((SLOW | SLOW_BODY)[how]), ca_file)
+    began = time.monotonic()
+    with pytest.raises(errors.ReplyLost):
+        service.upload("z", "p", "n", [b"abc"], 3)
+    assert time.monotonic() - began < LONG
+    service.close()
+
+
+@pytest.mark.parametrize("how", SLOW)
+def test_a_download_waits_for_its_beginning_only_so_long(
+    slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
+) -> None:
+    """The head of an answer has a deadline; after it, a stall ends a download."""
+    service = transfer(slow(SLOW[how]), ca_file)
+    began = time.monotonic()
+    with pytest.raises(errors.TimedOut):
+        service.download("z", "f")
+    assert time.monotonic() - began < LONG
+    service.close()
+
+
+@pytest.mark.parametrize("how", SLOW | SLOW_BODY)
+def test_doctor_looks_only_so_long(
+    slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
+) -> None:
+    """A byte every little while keeps nobody."""
+    place = Place(slow((SLOW | SLOW_BODY)[how]).url, ca_file)
+    began = time.monotonic()
+    with pytest.raises(errors.TimedOut):
+        glance.look(place, SHORT)
+    assert time.monotonic() - began < LONG
+
+
+@pytest.mark.parametrize("how", SLOW)
+def test_the_trial_of_a_profile_waits_only_so_long(
+    slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
+) -> None:
+    """As doctor."""
+    operation = load_profile("sandbox").operation("make_folder")
+    assert "make_folder" in OPERATIONS
+    began = time.monotonic()
+    with (
+        Trial(Place(slow(SLOW[how]).url, ca_file), SHORT) as trial,
+        pytest.raises(errors.TimedOut),
+    ):
+        trial.look(operation)
+    assert time.monotonic() - began < LONG
+
+
+def test_a_handshake_takes_only_so_long(peer: Callable[..., Peer], ca_file: Path) -> None:
+    """Before TLS is there, bytes may drip as well."""
+    over = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        connection.sendall(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc")  # a long greeting of the server
+        while not over.wait(0.02):
+            connection.sendall(b"\x03")
+
+    place = Place(peer(talk, plain=True).url, ca_file)
+    began = time.monotonic()
+    with pytest.raises(errors.Unreachable):
+        glance.look(place, SHORT)
+    assert time.monotonic() - began < LONG
+    over.set()
+
+
+# ---- memory ----
+
+
+class Flood:
+    """Takes a request, says `head`, then `piece` for ever; counts what it could send."""
+
+    def __init__(self, head: bytes, piece: bytes) -> None:
+        self.head, self.piece = head, piece
+        self.sent = 0
+        self.ended = threading.Event()
+
+    def __call__(self, connection: socket.socket) -> None:
+        """One conversation."""
+        whole(connection)
+        try:
+            connection.sendall(self.head)
+            while self.sent < 64 * MIB:
+                connection.sendall(self.piece)
+                self.sent += len(self.piece)
+        finally:
+            self.ended.set()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+FLOODS = {
+    "body": (CHUNKED, b"10000\r\n" + b" " * 65536 + b"\r\n"),
+    "small chunks": (CHUNKED, b"1\r\n \r\n" * 10_000),
+    "extension": (CHUNKED + b"1;a=", b"b" * 65536),
+    "trailers": (CHUNKED + b"0\r\n", b"X: yyyy\r\n" * 7000),
+    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"y" * 65536),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 10_000),
+    "encoded": (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 99999999\r\n\r\n",
+                gzip.compress(bytes(MIB))),
+    "transfer encoding": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+                          b"10000\r\n" + b" " * 65536 + b"\r\n"),
+    "announced": (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n", b" " * 65536),
+    "refusal": (b"HTTP/1.1 500 Oops\r\nTransfer-Encoding: chunked\r\n\r\n",
+                b"10000\r\n" + b" " * 65536 + b"\r\n"),
+    "encoded refusal": (b"HTTP/1.1 500 Oops\r\nContent-Encoding: gzip\r\n"
+                        b"Content-Length: 99999999\r\n\r\n", gzip.compress(bytes(MIB))),
+}  # fmt: skip
+READABLE = 4 * MIB + ENOUGH  # of an answer that is read up to its limit
+
+
+def assert_left(talk: Flood, times: int = 1) -> None:
+    """The peer, asked so often at most, could send little, and the connection was closed."""
+    assert talk.ended.wait(LONG)
+    assert talk.sent < READABLE * times
+
+
+@pytest.mark.parametrize("how", FLOODS)
+def test_the_answer_to_a_large_upload_is_bounded(peer: Start, ca_file: Path, how: str) -> None:
+    """It is given up long before its end; whether the file arrived is then unknown."""
+    talk = Flood(*FLOODS[how])
+    service = transfer(peer(talk), ca_file, seconds=LONG)
+    with pytest.raises(errors.RemoteError) as failed:
+        service.upload("z", "p", "n", [b"abc"], 3)
+    assert isinstance(failed.value, errors.ReplyLost) != ("refusal" in how)
+    assert_left(talk)
+    service.close()
+
+
+@pytest.mark.parametrize("how", FLOODS)
+async def test_the_answer_to_a_small_upload_is_bounded(
+    peer: Start, ca_file: Path, how: str
+) -> None:
+    """As for large ones."""
+    talk = Flood(*FLOODS[how])
+    service = opened(peer(talk), ca_file)
+    try:
+        with trio.fail_after(60), pytest.raises(errors.RemoteError) as failed:
+            await service.upload("z", "p", "n", b"abc")
+        assert isinstance(failed.value, errors.ReplyLost) != ("refusal" in how)
+        await trio.to_thread.run_sync(assert_left, talk)
+    finally:
+        await service.aclose()
+
+
+@pytest.mark.parametrize("how", FLOODS)
+async def test_the_answer_to_a_question_is_bounded(peer: Start, ca_file: Path, how: str) -> None:
+    """As for uploads."""
+    talk = Flood(*FLOODS[how])
+    service = opened(peer(talk), ca_file)
+    try:
+        with trio.fail_after(60), pytest.raises(errors.RemoteError):
+            await service.entry("z", "f")
+        await trio.to_thread.run_sync(assert_left, talk, 4)
+    finally:
+        await service.aclose()
+
+
+class Renewing(httpx.Auth):
+    """Has another bearer after a 401."""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Put one in; where that is refused, the next one."""
+        request.headers["Authorization"] = "Bearer old"
+        if (yield request).status_code == 401:
+            request.headers["Authorization"] = "Bearer new"
+            yield request
+
+
+@pytest.mark.parametrize("encoding", [b"", b"Content-Encoding: gzip, gzip\r\n"])
+def test_a_refused_bearer_costs_no_memory(peer: Start, ca_file: Path, encoding: bytes) -> None:
+    """The answer that a logon repeats a request after is bounded as any other."""
+    sent: list[int] = []
+    bomb = gzip.compress(gzip.compress(bytes(64 * MIB)))
+
+    def talk(connection: socket.socket) -> None:
+        head = whole(connection)
+        if b"Bearer new" in head:
+            connection.sendall(ok(entry("e")))
+            return
+        body = bomb if encoding else b" " * 64 * MIB
+        connection.sendall(
+            b"HTTP/1.1 401 No\r\n%sContent-Length: %d\r\n\r\n" % (encoding, len(body))
+        )
+        for start in range(0, len(body), 65536):
+            sent.append(len(body[start : start + 65536]))
+            connection.sendall(body[start : start + 65536])
+
+    service = transfer(peer(talk), ca_file, Renewing(), seconds=LONG)
+    assert service.upload("z", "p", "n", [b"abc"], 3).id == "e"
+    assert sum(sent) < ENOUGH
+    service.close()
+
+
+# ---- cookies and dates ----
+
+
+async def test_no_cookie_is_kept_or_sent(peer: Start, ca_file: Path) -> None:
+    """Whatever the service sets, and whoever asks."""
+    heads: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        while True:
+            head = whole(connection)
+            heads.append(head)
+            body = json.dumps(entry("e") if head.startswith(b"POST") else []).encode()
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nSet-Cookie: track=me; Path=/\r\nSet-Cookie: a=b\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+            )
+
+    place = peer(talk)
+    service = opened(place, ca_file)
+
+    def threads() -> None:
+        for _ in range(2):
+            service.transfer.upload("z", "p", "n", [b"abc"], 3)
+            with service.transfer.download("z", "f") as download:
+                list(download)
+            glance.look(Place(place.url, ca_file))
+
+    try:
+        with trio.fail_after(LONG):
+            for _ in range(2):
+                await service.zones()
+                await service.upload("z", "p", "n", b"abc")
+            await trio.to_thread.run_sync(threads)
+    finally:
+        await service.aclose()
+    assert len(heads) == 10
+    assert not any(b"cookie:" in head.lower() for head in heads)
+    assert all(b"accept-encoding: identity" in head.lower() for head in heads)
+
+
+DATES = [
+    "", "x", "9" * 5000, "Fri, 31 Dec 9999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -2359",
+    "Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 2026 99:99:99 GMT",
+    "Mon, 99999999999999999999 Jan 2026 00:00:00 GMT", "Thu, 01 Jan 1969 00:00:00 GMT",
+    "Mon, 01 Jan 2026 00:00:00 +99999999999999", "Mon, 01 Jan 2026 00:00:00 -99999999999999",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("date", DATES)
+def test_a_date_that_none_is_tells_no_time(peer: Start, ca_file: Path, date: str) -> None:
+    """Everything else that there is to see is seen."""
+
+    def talk(connection: socket.socket) -> None:
+        whole(connection)
+        connection.sendall(
+            f"HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 2\r\n\r\n{{}}".encode()
+        )
+
+    seen = glance.look(Place(peer(talk).url, ca_file))
+    assert seen.ahead is None
+    assert seen.certificate_days is not None
+
+
+def test_the_peer_really_speaks_tls(peer: Start, ca_file: Path) -> None:
+    """So that the tests above are about what a deployment would send."""
+    place = peer(lambda connection: connection.sendall(ok([])))
+    context = ssl.create_default_context(cafile=ca_file)
+    with (
+        socket.create_connection(("127.0.0.1", place.port)) as raw,
+        context.wrap_socket(raw, server_hostname="localhost") as wrapped,
+    ):
+        assert wrapped.recv(1000).startswith(b"HTTP/1.1 200")

@@ -1,6 +1,7 @@
 """A service that wants this machine's memory or time: every answer ends, and costs little."""
 
 import gzip
+import json
 import os
 import subprocess
 import zlib
@@ -182,3 +183,61 @@ def _is_known(meddled: Mounted, name: str) -> bool:
     """Whether an upload is no longer under way."""
     states = {each["path"]: each["state"] for each in meddled.status()["uploads"]}
     return not any(path.endswith(name) and state == "uploading" for path, state in states.items())
+
+
+DATES = ["Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 99999999999999999999 Jan 2026 00:00:00 GMT"]
+NUMBERS: list[object] = [2**63, 10**30, -5, 1e300, -0.5, "9" * 400, True, [], None]
+MOMENTS: list[object] = ["9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+23:59", -1, 2**70, "1e9"]
+ZONE_NUMBERS = ("currentSize", "numberOfUsers", "createdAt")
+
+
+def test_odd_times_and_numbers_stop_nothing(meddled: Mounted, meddler: Meddler) -> None:
+    """Mount, status, doctor and the lists go on, whatever number or moment comes."""
+    meddled.allow("does not say what they are")
+    names = set(os.listdir(meddled.root))
+    odd: dict[str, object] = {}
+    date = [DATES[0]]
+
+    def mood(answer: Answer) -> None:
+        answer.headers |= {"Date": date[0], "Retry-After": "9" * 400, "Set-Cookie": "a=b"}
+        if answer.status == 200 and answer.body[:1] == b"[":
+            answer.say([item | odd for item in json.loads(answer.body)])
+
+    meddler.about, meddler.mood = lambda asked: "/content" not in asked.path, mood
+    for number, value in enumerate(NUMBERS):
+        odd = {"size": value, "lastModified": MOMENTS[number % len(MOMENTS)]}
+        odd |= dict.fromkeys(ZONE_NUMBERS, value)
+        date[0] = DATES[number % len(DATES)]
+        path = f"/folder/{meddled.zone.root_id}"
+        asked = sum(path in each.path for each in meddler.came)
+
+        def again(path: str = path, asked: int = asked) -> bool:
+            os.listdir(meddled.root)
+            return sum(path in each.path for each in meddler.came) >= asked + 2
+
+        eventually(again, what="the folder is listed again")
+        assert set(os.listdir(meddled.root)) == names
+        assert all((meddled.root / name).stat().st_size >= 0 for name in names)
+    meddled.machine.done("zones", "--json")
+    assert meddled.status()["state"] == "online"
+    for date[0] in DATES:
+        said = json.loads(meddled.machine.run("doctor", "--json").stdout)
+        assert {check["name"]: check["ok"] for check in said["checks"]}["service"]
+        assert not [check for check in said["checks"] if check["name"] == "clock"]
+    assert not any(name.lower() == "cookie" for each in meddler.came for name in each.headers)
+
+
+@pytest.mark.parametrize("life", [2**63, 10**40, -1, 1e300, "9" * 19])
+def test_a_session_of_any_life_can_be_used(
+    machine: Machine, meddler: Meddler, life: object
+) -> None:
+    """A logon keeps it, and status and the next command go on."""
+
+    def mood(answer: Answer) -> None:
+        answer.headers["Date"] = "Fri, 31 Dec 9999 23:59:59 GMT"
+        answer.say(json.loads(answer.body) | {"expiresInMillis": life})
+
+    meddler.about, meddler.mood = lambda asked: asked.path.endswith("/logon"), mood
+    machine.log_on(meddler, profile="sandbox", options=["--session-only"])
+    machine.done("zones")
+    machine.done("status", "--json")

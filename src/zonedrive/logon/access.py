@@ -19,11 +19,12 @@ from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.model import NewToken
 from zonedrive.remote.address import base_url
 from zonedrive.remote.calls import Calls
+from zonedrive.remote.clients import metadata_client
 from zonedrive.remote.directory import TOKENS
 from zonedrive.remote.link import Link
 from zonedrive.remote.passwords import checked_password
 from zonedrive.remote.profiles.operations import Operation
-from zonedrive.remote.service import REQUIREMENTS, ZONES, metadata_client
+from zonedrive.remote.service import REQUIREMENTS, ZONES
 from zonedrive.remote.transport import tls
 from zonedrive.remote.wire import records
 

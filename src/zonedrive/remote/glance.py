@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import httpx
 
 from zonedrive.remote.address import Deployment, base_url, host_of
-from zonedrive.remote.service import REQUIREMENTS, USER_AGENT
+from zonedrive.remote.clients import USER_AGENT
+from zonedrive.remote.service import REQUIREMENTS
 from zonedrive.remote.transport import response_limits, sockets, tls
 from zonedrive.remote.transport.dates import header_seconds
 from zonedrive.remote.transport.deadline import answer_within

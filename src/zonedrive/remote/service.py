@@ -4,7 +4,6 @@ Must not know inodes, the kernel, caches or the outbox.  No message holds a name
 and logged where names are not.  Published endpoints stand here, all others in the profile.
 """
 
-import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
@@ -12,13 +11,12 @@ from typing import TypeVar
 import httpx
 import trio
 
-from zonedrive import __version__
 from zonedrive.config import Settings
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Entry, Version, Zone
-from zonedrive.remote import calls
 from zonedrive.remote.address import Deployment, base_url, fill_path
 from zonedrive.remote.calls import Calls
+from zonedrive.remote.clients import USER_AGENT, direct, metadata_client
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.link import Link, State
 from zonedrive.remote.passwords import change_with_password
@@ -33,10 +31,8 @@ from zonedrive.remote.transfer import (
     content_client,
     uploaded,
 )
-from zonedrive.remote.transport import lines, sockets, tls
-from zonedrive.remote.transport.direct import Direct
+from zonedrive.remote.transport import sockets, tls
 from zonedrive.remote.transport.multipart import MultipartBody
-from zonedrive.remote.transport.pace import Pace
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire import listing
 from zonedrive.remote.wire.folder import Listed, RawEntry, raw_items
@@ -47,8 +43,6 @@ FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
 REQUIREMENTS = "/api/access/authorizationrequirements"
 AS_IT_IS = {"Accept": "*/*"}
-USER_AGENT = f"zonedrive/{__version__}"
-KEEPALIVE_SECONDS = 300.0
 LARGE = 1_000_000  # bytes of an answer that would keep the loop for too long
 ItemT = TypeVar("ItemT", bound=Item)
 ShapeT = TypeVar("ShapeT", wire.WireEntry, wire.WireZone, wire.WireVersion)
@@ -378,29 +372,3 @@ def open_service(
         link,
         profile,
     )
-
-
-def direct(client: httpx.AsyncClient, base: str, trust: ssl.SSLContext) -> Direct | None:
-    """The short way for small uploads; None where a proxy is in between."""
-    if client._transport_for_url(httpx.URL(base)) is not client._transport:
-        return None
-    headers = {name: client.headers[name] for name in ("User-Agent", "Accept")}
-    return Direct(base, trust, headers | {"Accept-Encoding": "identity"}, KEEPALIVE_SECONDS)
-
-
-def metadata_client(trust: ssl.SSLContext, auth: httpx.Auth, connections: int) -> httpx.AsyncClient:
-    """The client for small requests: HTTP/1.1, kept alive, no redirects."""
-    client = httpx.AsyncClient(
-        verify=trust,
-        auth=auth,
-        headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
-        timeout=calls.TIMEOUT,
-        follow_redirects=False,
-        limits=httpx.Limits(
-            max_connections=Pace(connections).most,
-            max_keepalive_connections=Pace(connections).most,
-            keepalive_expiry=KEEPALIVE_SECONDS,
-        ),
-    )
-    lines.keep(client, trust, KEEPALIVE_SECONDS)
-    return client

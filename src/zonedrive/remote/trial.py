@@ -26,8 +26,8 @@ from typing import Final
 import httpx
 
 from zonedrive.remote.address import Deployment, base_url, host_of
+from zonedrive.remote.clients import USER_AGENT
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation
-from zonedrive.remote.service import USER_AGENT
 from zonedrive.remote.transport import response_limits, sockets, tls
 from zonedrive.remote.transport.deadline import answer_within
 from zonedrive.remote.wire import answers

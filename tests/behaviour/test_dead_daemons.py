@@ -89,9 +89,30 @@ def test_a_killed_daemon_is_told_of(mounted: Mounted) -> None:
     assert forgotten(mounted)
     assert f"before this: the daemon of {mounted.path} died after" in mounted.log()
     mounted.kill()
-    mounted.unmount()
+    ended = mounted.machine.run("unmount", mounted.path)
+    assert ended.returncode == 0
+    assert f"the daemon of {mounted.path} died after" in ended.stderr
+    assert ended.stderr.strip() in mounted.log()
     assert forgotten(mounted)
     assert check(mounted, "last daemon") == {}
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGSEGV, "Segmentation fault"), (signal.SIGABRT, "Aborted")],
+)
+def test_a_crash_is_not_told_as_a_kill(mounted: Mounted, number: signal.Signals, name: str) -> None:
+    """The stack is in the log, and the log is where status leads to."""
+    mounted.allow("Fatal Python error")
+    pid = mounted.pid
+    os.kill(pid, number)
+    eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists(), what="the daemon is dead")
+    assert f"it crashed ({name}); the log has the stack" in top(mounted)
+    assert "most recent call first" in mounted.log()
+    mounted.mount()
+    mounted.kill()
+    assert "it was killed (SIGKILL)" in top(mounted), "the crash was of the daemon before"
+    mounted.unmount()
 
 
 def test_a_daemon_that_fails_says_why(mounted: Mounted) -> None:

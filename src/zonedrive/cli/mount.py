@@ -15,7 +15,7 @@ from zonedrive.cli import control, refusals, sending
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.cli.show import Progress, say
 from zonedrive.config import profile_at
-from zonedrive.daemon import last_run, process, ready
+from zonedrive.daemon import last_run, logs, process, ready
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint, options
@@ -202,10 +202,12 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
 
 
 def _forget_death(path: Path) -> None:
-    """The person knows by now that the daemon of that mount has died."""
+    """Say that the daemon of that mount has died, keep that in its log, and clear the record."""
     for paths in control.accounts():
         died = last_run.death(paths)
         if died is not None and died.mountpoint == path:
+            say(died.line, err=True)
+            logs.append(paths.log, died.line)
             last_run.clear(paths)
 
 

@@ -10,6 +10,7 @@ remove it.
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -35,6 +36,12 @@ COUNTERS = Path("/proc/vmstat")
 
 POWER = "the machine stopped without unmounting it: a power cut, a crash or a hard restart"
 KILLED = "it was killed (SIGKILL)"
+
+LOG_BYTES = 1 << 20
+"""How much of the end of the log is searched for a crash."""
+
+MOUNTED = b" is mounted at "
+FATAL = re.compile(rb"^Fatal Python error: ([ -~]{1,200})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,12 @@ def recorded(paths: AccountPaths) -> Death | None:
         pid, folder = int(said["pid"]), Path(str(said["mountpoint"]))
         if "why" in said:
             return Death(pid, folder, str(said["at"]), True, str(said["why"]), str(said["kind"]))
-        why = POWER if said.get("boot") != _boot() else KILLED + _for_memory(said)
+        if said.get("boot") != _boot():
+            why = POWER
+        elif crash := _crash(paths):
+            why = f"it crashed ({crash}); the log has the stack"
+        else:
+            why = KILLED + _for_memory(said)
         return Death(pid, folder, str(said.get("seen") or _last_sign(paths)), False, why, why)
     except (KeyError, ValueError, TypeError):
         return None
@@ -153,6 +165,18 @@ def clear(paths: AccountPaths) -> None:
     """A person has unmounted what a daemon that died had left."""
     if not lock.is_held(paths.lock):
         _remove(paths.run_record)
+
+
+def _crash(paths: AccountPaths) -> str:
+    """The error that faulthandler wrote to the log of the last run, "" for none."""
+    try:
+        with paths.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
+            run = file.read().rpartition(MOUNTED)[2]
+    except OSError:
+        return ""
+    found = FATAL.search(run)
+    return found[1].decode("ascii") if found else ""
 
 
 def _for_memory(said: Mapping[str, Any]) -> str:

@@ -7,10 +7,13 @@ INVARIANT: a message is one line, and no line, of a traceback either, steers a t
 """
 
 import errno
+import faulthandler
 import io
 import logging
 import logging.handlers
 import os
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,19 @@ def to_stderr(*, debug: bool = False) -> None:
     _install(logging.StreamHandler(), _Lines(text), debug)
 
 
+def append(path: Path, text: str) -> None:
+    """Add a line to the log of a daemon that could not write it itself."""
+    now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+    line = f"{now} INFO zonedrive: {_line(text)}\n".encode()
+    with suppress(OSError):
+        private_dir(path.parent)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+
 def _install(handler: logging.Handler, formatter: logging.Formatter, debug: bool) -> None:
     handler.setFormatter(formatter)
     root = logging.getLogger()
@@ -86,3 +102,4 @@ def _install(handler: logging.Handler, formatter: logging.Formatter, debug: bool
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("pyfuse3").addFilter(_is_heard)
     logging.captureWarnings(True)
+    faulthandler.enable(2)  # a crash in C code writes its stack to the log

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from zonedrive.daemon import last_run, protocol
+from zonedrive.daemon import last_run, logs, protocol
 from zonedrive.errors import MountError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths, private_dir
@@ -84,7 +84,7 @@ def start(paths: AccountPaths, folder: Path, options: Sequence[str]) -> None:
         os.close(writing)
         os.close(log)
     try:
-        _wait(reading, child, paths)
+        _wait(reading, child, paths, folder)
         _require_life(child, paths, folder)
     except BaseException:
         if child.poll() is None:
@@ -123,7 +123,7 @@ def ending(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-def _wait(reading: int, child: subprocess.Popen[bytes], paths: AccountPaths) -> None:
+def _wait(reading: int, child: subprocess.Popen[bytes], paths: AccountPaths, folder: Path) -> None:
     end = time.monotonic() + START_SECONDS
     line = b""
     while not line.endswith(b"\n"):
@@ -135,10 +135,9 @@ def _wait(reading: int, child: subprocess.Popen[bytes], paths: AccountPaths) -> 
             )
         chunk = os.read(reading, 65536)
         if not chunk:
-            code = child.wait()
-            raise MountError(
-                f"the daemon {ending(code)} before it was ready", remedy=f"see {paths.log}"
-            )
+            said = f"the daemon {ending(child.wait())} before it was ready"
+            logs.append(paths.log, f"{folder}: {said}")
+            raise MountError(said, remedy=f"see {paths.log}")
         line += chunk
     message = protocol.decode(line)
     if "error" in message:

@@ -92,7 +92,7 @@ def _unread(client: httpx.Client, response: httpx.Response) -> _Unread | None:
     """
     stream = response.extensions.get("network_stream")
     if isinstance(stream, sockets.Stream):
-        reader = getattr(sockets.parser_on(client, stream), "_reader", None)
+        reader = getattr(sockets.parser_of(client, stream), "_reader", None)
         if isinstance(getattr(reader, "_remaining", None), int):
             return _Unread(stream, reader)
     return None

@@ -5,17 +5,18 @@ before and after each request; with many small requests on many connections that
 the requests themselves.  Here only the connection that is to be used is looked at.
 
 INVARIANT: a connection is lent to one request at a time, and comes back only when its answer was
-read to the end and nothing followed it; any other is closed.
-INVARIANT: a request goes out only while nothing has been received that no request has asked for.
+read to the end; any other is closed.
+INVARIANT: a request goes out only where nothing was received that no request has asked for, also on
+connections through a proxy.
 INVARIANT: what is lent is closed by nobody else, also before its request has begun.
 INVARIANT: how many there are is the caller's matter: as many as requests at once.
 """
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import h11
 import httpcore
@@ -34,9 +35,7 @@ class Lines:
         self._keep_seconds = keep_seconds
         self._free: list[httpcore.AsyncHTTPConnection] = []
         self._lent: set[httpcore.AsyncHTTPConnection] = set()
-        self._streams: WeakKeyDictionary[
-            httpcore.AsyncHTTPConnection, httpcore.AsyncNetworkStream
-        ] = WeakKeyDictionary()
+        self._backend = GuardedBackend(lambda stream: parser_on(self.connections, stream))
 
     @property
     def connections(self) -> list[httpcore.AsyncHTTPConnection]:
@@ -45,13 +44,10 @@ class Lines:
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
         """Send, and give the answer as it begins; its connection comes back when it is closed."""
-        guard = _Guard(request)
         for _ in range(_TRIES):
             connection = await self._borrow(request.url.origin)
-            guard.stream, guard.used = self._streams.get(connection), True
             try:
                 response = await connection.handle_async_request(request)
-                self._streams[connection] = response.extensions["network_stream"]
                 break
             except httpcore.ConnectionNotAvailable:  # nothing was sent
                 await self._return(connection)
@@ -104,7 +100,10 @@ class Lines:
             await connection.aclose()
         else:
             connection = httpcore.AsyncHTTPConnection(
-                origin, ssl_context=self._trust, keepalive_expiry=self._keep_seconds
+                origin,
+                ssl_context=self._trust,
+                keepalive_expiry=self._keep_seconds,
+                network_backend=self._backend,
             )
         self._lent.add(connection)
         return connection
@@ -114,9 +113,7 @@ class Lines:
         if connection not in self._lent:
             return
         self._lent.discard(connection)
-        parser = parser_of(connection)
-        whole = parser is not None and not parser.trailing_data[0]
-        if whole and connection.is_idle() and not connection.is_closed():
+        if connection.is_idle() and not connection.is_closed():
             self._free.append(connection)
         else:
             with trio.CancelScope(shield=True):
@@ -142,27 +139,77 @@ class _Body:
         await self._lines._return(self._connection)
 
 
-class _Guard:
-    """Looks at a connection at the moment in which a request is to be sent on it."""
+Parsers = Callable[[object], h11.Connection | None]
+"""Gives the HTTP parser that a stream feeds, None where it is not found."""
 
-    def __init__(self, request: httpcore.Request) -> None:
-        self.stream: httpcore.AsyncNetworkStream | None = None
-        self.used = False
-        self._told = request.extensions.get("trace")
-        request.extensions = {**request.extensions, "trace": self.trace}
 
-    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Called by httpcore at each step.  Raises ConnectionNotAvailable: nothing was sent."""
-        if event == "connection.start_tls.complete":
-            self.stream, self.used = info["return_value"], False
-        elif (
-            event == "http11.send_request_headers.started"
-            and self.stream is not None
-            and not is_quiet(self.stream, used=self.used)
-        ):
-            raise httpcore.ConnectionNotAvailable
-        if self._told is not None:
-            await self._told(event, info)
+class _GuardedStream(httpcore.AsyncNetworkStream):
+    """Looks for bytes that nobody has asked for, at the moment in which a request is to be sent."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream, parser: Parsers) -> None:
+        self._stream = stream
+        self._parser = parser
+        self._used = False  # a request was sent
+        self._begins = True  # what is sent next begins a request
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """As the stream below."""
+        self._begins = True
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """As the stream below; raises ConnectionNotAvailable where something follows an answer."""
+        if buffer and self._begins:
+            if self._used and self._has_more():
+                raise httpcore.ConnectionNotAvailable
+            if not self._used and not is_quiet(self._stream, used=False):
+                raise httpcore.ConnectError("the service answers before it is asked")
+            self._used, self._begins = True, False
+        await self._stream.write(buffer, timeout)
+
+    def _has_more(self) -> bool:
+        parser = self._parser(self)
+        if parser is None or parser.trailing_data[0]:
+            return True
+        return not is_quiet(self._stream, used=True)
+
+    async def aclose(self) -> None:
+        """As the stream below."""
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """As the stream below."""
+        secured = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        return _GuardedStream(secured, self._parser)
+
+    def get_extra_info(self, info: str) -> Any:
+        """As the stream below."""
+        return self._stream.get_extra_info(info)
+
+
+class GuardedBackend(httpcore.AsyncNetworkBackend):
+    """Makes such streams."""
+
+    def __init__(self, parser: Parsers) -> None:
+        self._system = httpcore.TrioBackend()
+        self._parser = parser
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """A connection to `host`."""
+        stream = await self._system.connect_tcp(host, port, timeout, local_address, socket_options)
+        return _GuardedStream(stream, self._parser)
 
 
 def is_quiet(stream: httpcore.AsyncNetworkStream, *, used: bool) -> bool:
@@ -183,20 +230,33 @@ def is_quiet(stream: httpcore.AsyncNetworkStream, *, used: bool) -> bool:
     return tunnel is None
 
 
-def parser_of(connection: object) -> h11.Connection | None:
-    """The HTTP parser of a connection of httpcore; None where its insides are not as known.
+def parser_on(connections: Iterable[object], stream: object) -> h11.Connection | None:
+    """The HTTP parser that `stream` feeds, which is that of one of `connections` of httpcore.
 
-    A test holds the pinned versions to the private names here.
+    None where it is not found, or their insides are not as they are known.  Tests hold the pinned
+    version to the private names here.
     """
-    found = getattr(getattr(connection, "_connection", None), "_h11_state", None)
-    return found if isinstance(found, h11.Connection) else None
+    for connection in connections:
+        spoken = getattr(connection, "_connection", None)
+        if getattr(spoken, "_network_stream", None) is stream:
+            found = getattr(spoken, "_h11_state", None)
+            return found if isinstance(found, h11.Connection) else None
+    return None
 
 
 def keep(client: httpx.AsyncClient, trust: ssl.SSLContext, keep_seconds: float) -> None:
-    """Let a new client use such connections, unless they go through a proxy.
+    """Let a new client use such connections; those through a proxy are guarded alone.
 
     httpx has no public way to its pools, hence the private names.
     """
     transport = client._transport
     assert isinstance(transport, httpx.AsyncHTTPTransport)
     transport._pool = Lines(trust, keep_seconds)  # type: ignore[assignment]
+    for other in client._mounts.values():
+        if isinstance(other, httpx.AsyncHTTPTransport):
+            pool = other._pool
+            pool._network_backend = GuardedBackend(partial(_parser_in, pool))
+
+
+def _parser_in(pool: httpcore.AsyncConnectionPool, stream: object) -> h11.Connection | None:
+    return parser_on(pool.connections, stream)

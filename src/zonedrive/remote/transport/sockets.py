@@ -9,6 +9,7 @@ INVARIANT: no byte that came before a request was sent is part of the answer to 
 """
 
 import contextlib
+import itertools
 import select
 import socket
 import ssl
@@ -24,7 +25,7 @@ import httpx
 
 from zonedrive.remote.transport import deadline
 from zonedrive.remote.transport.channel import Channel, Plain, Tls
-from zonedrive.remote.transport.lines import Lines, parser_of
+from zonedrive.remote.transport.lines import Lines, parser_on
 from zonedrive.remote.transport.open_connections import Open
 from zonedrive.turns import TURN
 
@@ -331,7 +332,7 @@ def guard(client: httpx.Client, stall_seconds: float = STALL_SECONDS) -> None:
     pinned version to them.
     """
     backend = Backend(stall_seconds)
-    backend.parser = partial(parser_on, client)
+    backend.parser = partial(parser_of, client)
     for transport in _transports(client):
         transport._pool._network_backend = backend
 
@@ -376,14 +377,10 @@ async def drop_idle(client: httpx.AsyncClient) -> None:
                 await connection.aclose()
 
 
-def parser_on(client: httpx.Client, stream: Stream) -> h11.Connection | None:
+def parser_of(client: httpx.Client, stream: object) -> h11.Connection | None:
     """The HTTP parser that a connection of a client feeds; None where it is not found."""
-    for transport in _transports(client):
-        for connection in transport._pool.connections:
-            spoken = getattr(connection, "_connection", None)
-            if getattr(spoken, "_network_stream", None) is stream:
-                return parser_of(connection)
-    return None
+    every = (transport._pool.connections for transport in _transports(client))
+    return parser_on(itertools.chain.from_iterable(every), stream)
 
 
 def drop_idle_in_thread(client: httpx.Client) -> None:

@@ -281,17 +281,3 @@ def test_a_zone_that_is_taken_away_vanishes(as_carol: Mounted) -> None:
 def alice_reads(mounted: Mounted) -> bytes:
     """The big file, as the service has it."""
     return mounted.zone.read("big.bin")
-
-
-def test_an_upload_without_the_right_to_it_is_shown(as_carol: Mounted) -> None:
-    """Who may add but not change hears so, keeps the bytes, and loses nothing else."""
-    (as_carol.root / "added.txt").write_bytes(b"new\n")
-    (as_carol.root / "notes.txt").write_bytes(b"changed\n")
-    ended = as_carol.machine.run("sync", "--timeout", "20")
-    assert ended.returncode == 1
-    assert "notes.txt" in ended.stderr
-    assert as_carol.zone.read("added.txt") == b"new\n"
-    assert as_carol.zone.read("notes.txt") == b"first line\nsecond line\n"
-    assert (as_carol.root / "notes.txt").read_bytes() == b"changed\n"
-    (upload,) = as_carol.status()["uploads"]
-    assert (upload["state"], bool(upload["error"])) == ("failed", True)

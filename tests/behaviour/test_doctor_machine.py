@@ -189,7 +189,8 @@ def test_a_mount_of_somebody_else_is_not_ours(mounted: Mounted) -> None:
     other = Machine(mounted.machine.folder / "other")
     other.copy_account(mounted.machine)
     mounted.machine.folder.chmod(0o755)
-    (other.state / "daemon.lock").unlink()
+    for ours in ("daemon.lock", "daemon.run"):
+        (other.state / ours).unlink()
     mounted.kill()
     assert bad(Person(other)) == {}
 

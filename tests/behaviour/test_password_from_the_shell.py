@@ -74,7 +74,7 @@ def test_a_logon_changes_a_password_that_must_be_changed(
     ]  # fmt: skip
     for profile, text, word in (
         ("published", f"{OLD}\n{NEW}\n", "web application"),
-        ("sandbox", f"{OLD}\n", "second line"),
+        ("sandbox", f"{OLD}\n", "last line"),
     ):
         refused = machine.run(*logon, "--password-stdin", "--profile", profile, text=text)
         assert (refused.returncode, refused.stdout) == (3, "")

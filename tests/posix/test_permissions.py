@@ -147,6 +147,9 @@ def test_without_a_word_of_the_level_a_refused_change_is_kept(
         assert carols.zone.read("notes.txt") == b"first line\nsecond line\n"
         assert carols.zone.read("mine.txt") == b"from carol\n"
         assert carols.status()["outbox"]["failed"] == 1
+        refused = carols.machine.run("sync", "--timeout", "20")
+        assert refused.returncode == 1
+        assert "notes.txt" in refused.stderr
 
 
 @pytest.mark.parametrize("root", [True, False], ids=["root", "ordinary"])

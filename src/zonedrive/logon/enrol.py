@@ -201,9 +201,10 @@ class Enrolment:
         session.save_bearer(store, bearer)
         kept = self._keep_password(store, account, password)
         if store.kind == "file":
+            beside = ", the password beside it" if kept else ""
             self._tell(
-                f"no keyring is in use: the {bearer.kind} and the data key are kept in"
-                f" {self._paths.secrets_file}{', the password beside it' if kept else ''},"
+                f"no keyring is in use: the {bearer.kind} and (from the first mount on) the data"
+                f" key are kept in {self._paths.secrets_file}{beside},"
                 f" readable by you alone{f' ({FOREIGN})' if is_foreign() else ''}"
             )
         account = msgspec.structs.replace(account, keeps_password=kept)

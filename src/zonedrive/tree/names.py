@@ -95,11 +95,12 @@ def zone_name(name: str) -> str:
     """Return how the top of the mount shows a zone of the service's `name`.
 
     Names that programs treat specially there begin with a full-width character: all with a
-    leading dot, which no zone needs to be hidden by, and some others.
+    leading dot, which no zone needs to be hidden by, with a leading `-` or `~`, which a shell's
+    `*` would make an option or a home folder, and some others.
     """
     shown = safe(name)
     lower = shown.lower()
-    if lower.startswith((".", "autorun.")) or lower in _SPECIAL:
+    if lower.startswith((".", "-", "~", "autorun.")) or lower in _SPECIAL:
         return chr(ord(shown[0]) + _FULL_WIDTH) + shown[1:]
     return shown
 

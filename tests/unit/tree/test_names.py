@@ -93,10 +93,11 @@ def test_marks_that_writing_needs_stay() -> None:
 def test_no_zone_has_a_name_that_is_special_at_the_top() -> None:
     """It is shown under one that looks alike, and as any other name where nothing is special."""
     for name in (".Trash", ".Trash-1000", ".git", ".hidden", ".xdg-volume-info", "...", "autorun",
-                 "AutoRun.inf", "autorun.sh", "lost+found", "node_modules", "CVS"):  # fmt: skip
+                 "AutoRun.inf", "autorun.sh", "lost+found", "node_modules", "CVS",
+                 "-rf", "~root"):  # fmt: skip
         shown = zone_name(name)
         assert shown != name
         assert shown[1:] == name[1:]
         assert shown[0] == chr(ord(name[0]) + 0xFEE0)
-    for name in ("Trash", "a.git", "autorunner", "Project X", "\u200b.git", "Zone 1"):
+    for name in ("Trash", "a-b", "a~", "a.git", "autorunner", "Project X", "\u200b.git", "Zone 1"):
         assert zone_name(name) == name

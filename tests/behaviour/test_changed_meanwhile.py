@@ -8,6 +8,7 @@ import pytest
 from tests.harness.machine import Mounted
 from tests.harness.meddler import Asked, Meddler
 from tests.harness.waiting import eventually
+from tests.posix import calls
 
 PATIENT = "refresh=60"  # what was listed once is not looked at again by itself
 DECIDED = ("in between", "came", "decided again")
@@ -107,6 +108,24 @@ def test_a_file_that_is_moved_to_a_folder_which_a_coworker_removes(mounted: Moun
     assert mounted.zone.entry_id("docs/2026/notes.txt") == known
     assert mounted.zone.find("notes.txt") is None
     assert (there / "notes.txt").read_bytes() == b"first line\nsecond line\n"
+    assert "refused" not in mounted.log()
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_one_of_two_files_that_exchange_their_names_is_removed_by_a_coworker(
+    mounted: Mounted,
+) -> None:
+    """The other one gets its name all the same, and nothing is called a refusal."""
+    root, docs = mounted.root, mounted.root / "docs"
+    names(docs)
+    known = mounted.zone.entry_id("docs/report.md")
+    with mounted.deployment.faulty(status=503, method="PUT", path="^/api/sandbox/"):
+        calls.renameat2(root / "notes.txt", docs / "report.md", calls.EXCHANGE)
+        mounted.zone.delete("notes.txt")
+    mounted.sync()
+    assert mounted.zone.entry_id("notes.txt") == known
+    eventually(lambda: "report.md" not in names(docs), what="the removed one is gone here, too")
+    assert (root / "notes.txt").read_bytes() == b"# Report\n\nAll is well.\n"
     assert "refused" not in mounted.log()
 
 

@@ -55,6 +55,7 @@ class Claims:
     copied: set[str] = field(default_factory=set)  # that may be there more than once
     moved: set[str] = field(default_factory=set)  # ids of files whose versions may be, too
     _here: dict[str, dict[str, str]] = field(default_factory=dict)  # who: path: token, unsent
+    _inodes: dict[str, int] = field(default_factory=dict)  # by token
     _seen: dict[str, dict[str, int]] = field(default_factory=dict)  # who: token: number of the save
     _number: int = 0
 
@@ -75,24 +76,32 @@ class Claims:
         self._seen.setdefault(who, {}).setdefault(token, self._number)
         return token
 
-    def saved(self, who: str, path: str, token: str) -> None:
-        """close(2) returned 0."""
+    def saved(self, who: str, path: str, token: str, number: int = 0) -> None:
+        """close(2) returned 0; `number` is that of the inode, by which it is known wherever it is.
+
+        A mount moves a file that a coworker moves, before its content is sent, too.
+        """
+        self.removed(who, path, number)
         self._mine(who)[path] = token
+        self._inodes[token] = number
         self._seen.setdefault(who, {})[token] = self._number
 
-    def removed(self, who: str, path: str) -> None:
+    def removed(self, who: str, path: str, number: int = 0) -> None:
         """The file is gone, or may be: what was not sent of it need not be."""
         mine = self._mine(who)
-        for each in [each for each in mine if _is_in(each, path)]:
-            del mine[each]
+        for each, token in list(mine.items()):
+            if _is_in(each, path) or (number and self._inodes.get(token) == number):
+                del mine[each]
 
-    def renamed(self, who: str, old: str, new: str, *, certain: bool = True) -> None:
+    def renamed(
+        self, who: str, old: str, new: str, replaced: int = 0, *, certain: bool = True
+    ) -> None:
         """The file or folder has another name, or may have; what was there is replaced."""
         mine = self._mine(who)
         moved = {path: mine[path] for path in mine if _is_in(path, old)}
         self._copy(old, new)
         self.removed(who, old)
-        self.removed(who, new)
+        self.removed(who, new, replaced)
         if certain:
             mine |= {new + path[len(old) :]: token for path, token in moved.items()}
 

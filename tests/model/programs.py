@@ -78,8 +78,7 @@ class Program:
             self._trace.note(self.who, f"{verb} {path} {other}: {name}")
             self.done[name] += 1
             if verb in WRITING and refused.errno not in USUAL:
-                with self._lock:  # what was not sent yet may have been replaced, or not
-                    self._claims.removed(self.who, path)
+                self._removed(path)  # what was not sent yet may have been replaced, or not
             usual = refused.errno in USUAL or (self.troubled and refused.errno in TROUBLE)
             if not usual:
                 self.wrong.append(f"{self.who}: {verb} {path} {other}: {refused!r}")
@@ -113,6 +112,7 @@ class Program:
         draft = self.folder / Path(path).parent / self.draft
         try:
             draft.write_bytes(line)
+            self._removed(path)
             self._rename(draft, self.folder / path)
             self._saved(path, token)
         finally:
@@ -162,8 +162,7 @@ class Program:
 
     def unlink(self, path: str, other: str, padding: int) -> None:
         """Remove a file."""
-        with self._lock:
-            self._claims.removed(self.who, path)
+        self._removed(path)
         (self.folder / path).unlink()
 
     def make_folder(self, path: str, other: str, padding: int) -> None:
@@ -208,22 +207,35 @@ class Program:
             return self._claims.read(self.who, path, content)
 
     def _saved(self, path: str, token: str) -> None:
+        number = self._number(path)
         with self._lock:
-            self._claims.saved(self.who, path, token)
+            self._claims.saved(self.who, path, token, number)
         self._trace.note(self.who, f"saved {token} at {path}")
+
+    def _removed(self, path: str) -> None:
+        number = self._number(path)
+        with self._lock:
+            self._claims.removed(self.who, path, number)
+
+    def _number(self, path: str) -> int:
+        """The inode that is at a path, 0 for none."""
+        with contextlib.suppress(OSError):
+            return (self.folder / path).stat().st_ino
+        return 0
 
     @contextlib.contextmanager
     def _renaming(self, old: str, new: str) -> Iterator[None]:
+        replaced = self._number(new)
         try:
             yield
         except OSError as refused:
             if refused.errno in USUAL:
                 raise
             with self._lock:
-                self._claims.renamed(self.who, old, new, certain=False)
+                self._claims.renamed(self.who, old, new, replaced, certain=False)
             raise
         with self._lock:
-            self._claims.renamed(self.who, old, new)
+            self._claims.renamed(self.who, old, new, replaced)
 
     @staticmethod
     def _rename(old: Path, new: Path) -> None:

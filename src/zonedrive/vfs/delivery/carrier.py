@@ -16,7 +16,6 @@ from zonedrive.vfs.delivery.conflicts import Conflicts
 from zonedrive.vfs.delivery.placement import Placement
 from zonedrive.vfs.delivery.resolution import Resolution
 from zonedrive.vfs.delivery.uploads import Uploads
-from zonedrive.vfs.invalidation import EntryGone
 from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.materialize import materialize
@@ -29,7 +28,7 @@ class Delivery:
     """Implements `outbox.dispatch.Carrier`."""
 
     def __init__(self, core: Core, folders: Folders) -> None:
-        conflicts = Conflicts(core, folders)
+        conflicts = self._conflicts = Conflicts(core, folders)
         self._core = core
         self._folders = folders
         self._mistaken: set[int] = set()  # inodes whose last step failed on what was known
@@ -173,7 +172,7 @@ class Delivery:
             try:
                 await materialize(core, parked)
             except NotFound:
-                self._gone_there(parked)
+                self._vanished(parked)
                 return
         intent = core.journal.get(parked.ino)
         if intent is None or core.overtaken(step.intent):
@@ -184,15 +183,11 @@ class Delivery:
             core.tree.update(parked, revision=intent.base or known)
             identity.give_up(core, parked, due_in(0))
 
-    def _gone_there(self, inode: Inode) -> None:
-        """The service no longer has it, and its bytes are not here: nothing is left of it."""
-        core = self._core
-        if inode.parent != NOWHERE:
-            core.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
-        with core.transaction():
-            core.tree.unlink(inode)
-            core.journal.drop(inode.ino)
-        core.reap(inode)
+    def _vanished(self, inode: Inode) -> None:
+        """The service no longer has it: as far as it was not edited, nothing is left of it."""
+        intent = self._core.journal.get(inode.ino)
+        if intent is not None:
+            self._conflicts.vanished(intent, inode)
 
     async def _is_there(self, inode: Inode) -> bool:
         """Whether the service still has the entry."""
@@ -223,7 +218,7 @@ class Delivery:
             core.drop_copy(old)
             return
         if not there:  # by a coworker, or by us and the answer lost: the new one is just new
-            self._gone_there(old)
+            self._vanished(old)
             return
         base = old_intent.base or known
         taken = {

@@ -10,7 +10,7 @@ from zonedrive.model import Entry
 from zonedrive.outbox.conflicts import Conflict
 from zonedrive.outbox.journal import Intent
 from zonedrive.outbox.verdict import copy_mark
-from zonedrive.tree.inode import Inode, Kind
+from zonedrive.tree.inode import NOWHERE, Inode, Kind
 from zonedrive.tree.listing import fields_of
 from zonedrive.tree.names import with_mark
 from zonedrive.vfs.core import Core
@@ -36,6 +36,29 @@ class Conflicts:
             core.journal.rebase(inode.ino, None)
             core.journal.conflicts.add(Conflict(inode.ino, inode.ino, "", time.time_ns()))
         reached(Place.MADE_ANEW)
+
+    def vanished(self, intent: Intent, inode: Inode) -> None:
+        """The service no longer has what was renamed here: only an edit of it is kept."""
+        core = self._core
+        self._folders.forget(inode.parent)
+        if intent.generation:
+            self.make_anew(intent, inode)
+            return
+        log.info("inode %d: deleted on the service while it was renamed here", inode.ino)
+        if inode.is_folder:
+            with core.transaction():
+                # As the service would list it: the next listing takes it away, or keeps what is
+                # only here.
+                above = core.tree.get(inode.parent).remote_id
+                core.tree.update(inode, remote_parent=above, remote_name=core.remote_name(inode))
+                core.journal.done(intent, place=True)
+            return
+        if inode.parent != NOWHERE:
+            core.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
+        with core.transaction():
+            core.tree.unlink(inode)
+            core.journal.drop(inode.ino)
+        core.reap(inode)
 
     def set_aside(self, intent: Intent, inode: Inode, found: Entry) -> None:
         """Keep both: theirs under its name, ours beside it."""

@@ -135,14 +135,8 @@ class Placement:
                 return
             doubt = None
         except NotFound:
-            self._folders.forget(inode.parent)
-            if intent.generation:
-                self._conflicts.make_anew(intent, inode)
-            else:
-                with core.transaction():
-                    # As the service would list it: then the next listing takes it away.
-                    core.tree.update(inode, remote_parent=parent.remote_id, remote_name=name)
-                    core.journal.done(intent, place=True)
+            if not core.overtaken(intent):
+                self._conflicts.vanished(intent, inode)
             return
         with core.transaction():
             self._moved(self._whose(doubt) or inode, parent.remote_id, entry, unchanged)
@@ -234,12 +228,17 @@ class Placement:
             zone = next(each for each in core.tree.inodes_in(ROOT) if each.zone == inode.zone)
             above = zone.remote_id or ""
         name = aside_name(inode.ino, intent.seq)
-        unchanged = await self._is_unchanged(intent, inode)
-        if core.overtaken(intent):
+        try:
+            unchanged = await self._is_unchanged(intent, inode)
+            if core.overtaken(intent):
+                return
+            reached(Place.ASIDE_ASKED)
+            doubt, entry = await self._tell(inode, above, name)
+            reached(Place.ASIDE_DONE)
+        except NotFound:
+            if not core.overtaken(intent):
+                self._conflicts.vanished(intent, inode)
             return
-        reached(Place.ASIDE_ASKED)
-        doubt, entry = await self._tell(inode, above, name)
-        reached(Place.ASIDE_DONE)
         with core.transaction():
             self._moved(self._whose(doubt) or inode, above, entry, unchanged)
         reached(Place.ASIDE_NOTED)

@@ -112,20 +112,21 @@ def test_a_file_that_is_moved_to_a_folder_which_a_coworker_removes(mounted: Moun
 
 
 @pytest.mark.mount("refresh=0.2")
+@pytest.mark.parametrize(("removed", "left"), [(0, 1), (1, 0)])
 def test_one_of_two_files_that_exchange_their_names_is_removed_by_a_coworker(
-    mounted: Mounted,
+    mounted: Mounted, removed: int, left: int
 ) -> None:
     """The other one gets its name all the same, and nothing is called a refusal."""
-    root, docs = mounted.root, mounted.root / "docs"
-    names(docs)
-    known = mounted.zone.entry_id("docs/report.md")
+    root, paths = mounted.root, ("notes.txt", "docs/report.md")
+    names(root / "docs")
+    known, content = mounted.zone.entry_id(paths[left]), mounted.zone.read(paths[left])
     with mounted.deployment.faulty(status=503, method="PUT", path="^/api/sandbox/"):
-        calls.renameat2(root / "notes.txt", docs / "report.md", calls.EXCHANGE)
-        mounted.zone.delete("notes.txt")
+        calls.renameat2(root / paths[0], root / paths[1], calls.EXCHANGE)
+        mounted.zone.delete(paths[removed])
     mounted.sync()
-    assert mounted.zone.entry_id("notes.txt") == known
-    eventually(lambda: "report.md" not in names(docs), what="the removed one is gone here, too")
-    assert (root / "notes.txt").read_bytes() == b"# Report\n\nAll is well.\n"
+    assert mounted.zone.entry_id(paths[removed]) == known
+    eventually(lambda: not (root / paths[left]).exists(), what="the other one is gone here, too")
+    assert (root / paths[removed]).read_bytes() == content
     assert "refused" not in mounted.log()
 
 
@@ -161,3 +162,31 @@ def test_a_version_that_reaches_another_file_of_the_name(
         lambda: {path: (root / path).read_bytes() for path in contents} == contents,
         what="each file shows what the service has of it",
     )
+
+
+def test_a_version_whose_file_is_removed_at_the_very_last_moment(
+    meddler: Meddler, meddled: Mounted
+) -> None:
+    """It is a new file on the service, and the only one of its name here."""
+    meddled.allow("deleted on the service while it was sent")
+    zone, root = meddled.zone, meddled.root
+    assert (root / "notes.txt").read_bytes()
+    removed: list[str] = []
+
+    def remove(asked: Asked) -> None:
+        if asked.method == "POST" and "/files/" in asked.path and not removed:
+            removed.append(zone.entry_id("notes.txt"))
+            zone.delete("notes.txt")
+
+    meddler.twist = remove
+    (root / "notes.txt").write_bytes(b"Alice's words\n")
+    meddled.sync()
+    assert zone.read("notes.txt") == b"Alice's words\n"
+    assert [zone.entry_id("notes.txt")] != removed
+    (conflict,) = json.loads(meddled.machine.done("conflicts", "--json"))
+    assert conflict["path"].endswith(f"{root.name}/notes.txt")
+    (root / "notes.txt").write_bytes(b"Alice's next words\n")
+    meddled.sync()
+    assert zone.read("notes.txt") == b"Alice's next words\n"
+    assert names(root) == set(zone.listing())
+    assert len(zone.versions("notes.txt")) == 2

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 NOT_READ = "-"  # the program has not looked at what it replaced
 NOTHING = "0"  # it has, and there was nothing
 
+SAME_MOMENT_S = 3.0
+"""Two machines that look within such a time may both send: that is said in the documents."""
+
 LINE = re.compile(rb"^(?P<token>[A-Z]\d+) after (?P<saw>[A-Z]\d+|[-0]) x*$")
 
 
@@ -32,6 +35,7 @@ class History:
     id: str
     path: str
     tokens: tuple[str | None, ...]  # None: content of no save
+    made: tuple[float, ...] = ()  # when the service took each, in seconds
 
 
 def head(content: bytes) -> str | None:
@@ -153,7 +157,11 @@ class Claims:
     def _unseen(self, history: History, places: Mapping[str, object]) -> list[str]:
         """The versions on top of one that their program has not seen, though it looked."""
         found = []
-        for below, token in zip(history.tokens, history.tokens[1:], strict=False):
+        made = history.made or (0.0,) * len(history.tokens)
+        pairs = zip(history.tokens, history.tokens[1:], made, made[1:], strict=False)
+        for below, token, before, after in pairs:
+            if 0 < after - before < SAME_MOMENT_S:
+                continue
             save = self.saves.get(token or "")
             under = self.saves.get(below or "")
             if save is None or under is None or save.saw == NOT_READ or under.who == save.who:

@@ -49,7 +49,7 @@ ALLOWED = (
     "refused", "reach", "offline", "answer", "reply", "came in between", "took a name",
     "deleted on the service", "newer version on the service", "stays on the service",
     "holds something new", "is tried again", "two files of one name met",
-    "renamed the file while it was sent",
+    "renamed the file while it was sent", "deleted on the service while it was sent",
 )  # fmt: skip
 """Warnings that such days bring; refusals are compared with what the service said."""
 
@@ -123,10 +123,12 @@ class Service:
                 "SELECT id, parent_id, name, folder FROM entries WHERE zone_id = ?",
                 (zone,),
             ).fetchall()
-            versions = database.execute("SELECT entry_id, id FROM versions ORDER BY number")
-            made: dict[str, list[str]] = {}
-            for entry, version in versions:
-                made.setdefault(entry, []).append(version)
+            versions = database.execute(
+                "SELECT entry_id, id, modified_us FROM versions ORDER BY number"
+            )
+            made: dict[str, list[tuple[str, float]]] = {}
+            for entry, version, at_us in versions:
+                made.setdefault(entry, []).append((version, at_us / 1e6))
         names = {row[0]: (row[1], row[2]) for row in rows}
 
         def path(entry: str) -> str:
@@ -136,8 +138,14 @@ class Service:
         def token(version: str) -> str | None:
             return head((data / "content" / version[:2] / version).read_bytes())
 
+        def tokens(entry: str) -> tuple[str | None, ...]:
+            return tuple(token(version) for version, _ in made.get(entry, ()))
+
+        def times(entry: str) -> tuple[float, ...]:
+            return tuple(at for _, at in made.get(entry, ()))
+
         return [
-            History(entry, path(entry), tuple(map(token, made.get(entry, ()))))
+            History(entry, path(entry), tokens(entry), times(entry))
             for entry, _, _, folder in rows
             if not folder
         ]

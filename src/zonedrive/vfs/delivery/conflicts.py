@@ -12,7 +12,7 @@ from zonedrive.outbox.journal import Intent
 from zonedrive.outbox.verdict import copy_mark
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
 from zonedrive.tree.listing import fields_of
-from zonedrive.tree.names import with_mark
+from zonedrive.tree.names import safe, with_mark
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone
 from zonedrive.vfs.listings.folders import Folders
@@ -148,8 +148,9 @@ class Conflicts:
         """A free name that says who, where and when."""
         core = self._core
         mark = copy_mark(core.user, core.host, datetime.now()).replace("/", "_")
-        taken, name, number = core.tree.children(inode.parent), with_mark(inode.name, mark), 1
+        plain = safe(core.remote_name(inode))  # here it may be shown with the mark of its id
+        taken, name, number = core.tree.children(inode.parent), with_mark(plain, mark), 1
         while name in taken:
             number += 1
-            name = with_mark(inode.name, f"{mark} {number}")
+            name = with_mark(plain, f"{mark} {number}")
         return name

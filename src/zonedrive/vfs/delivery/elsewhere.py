@@ -48,15 +48,17 @@ class Elsewhere:
                 return entry
         return None
 
-    async def note(self, inode: Inode, doubt: Doubt, entry: Entry) -> None:
+    async def present(self, doubt: Doubt) -> Entry | None:
+        """The entry that was to get the version, as the service has it now."""
+        try:
+            found = await self._core.service.entry(doubt.zone, doubt.remote_id or "")
+        except NotFound:
+            return None
+        return None if found.deleted else found
+
+    async def note(self, inode: Inode, doubt: Doubt, entry: Entry, present: Entry) -> None:
         """What was sent is in that other entry: the file here is again what the service has."""
         core = self._core
-        try:
-            present = await core.service.entry(doubt.zone, doubt.remote_id or "")
-        except NotFound:
-            present = None  # the next listing takes it away
-        if core.doubts.get(inode.ino) != doubt:
-            return
         log.warning("inode %d: a coworker renamed the file while it was sent: the version is in"
                     " another file of that name", inode.ino)  # fmt: skip
         opened, intent = core.opened.get(inode.ino), core.journal.get(inode.ino)
@@ -66,21 +68,20 @@ class Elsewhere:
                 core.journal.done(intent, content=True)
             left = core.journal.get(inode.ino)
             edited = (left is not None and left.generation) or (opened and opened.session)
-            if present is not None and not edited and inode.generation == doubt.generation:
+            if not edited and inode.generation == doubt.generation:
                 core.follow(inode, present)
         core.content_changed(inode)
         core.resolved(doubt)
         self._folders.forget_all()
-        await self._tell(inode, doubt, entry, present)
+        await self._tell(inode, doubt, entry, present.modified_by)
 
-    async def _tell(self, inode: Inode, doubt: Doubt, entry: Entry, present: Entry | None) -> None:
+    async def _tell(self, inode: Inode, doubt: Doubt, entry: Entry, by: str) -> None:
         core = self._core
         folder = core.tree.by_remote(doubt.zone, doubt.folder)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
         copy = core.tree.by_remote(doubt.zone, entry.id)
         if copy is not None and copy is not inode:
-            by = "" if present is None else present.modified_by
             with core.transaction():
                 core.journal.conflicts.add(Conflict(copy.ino, inode.ino, by, time.time_ns()))
 

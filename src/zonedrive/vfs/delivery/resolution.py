@@ -9,6 +9,7 @@ transaction.
 """
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
@@ -18,6 +19,7 @@ import trio
 from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreachable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
+from zonedrive.outbox.conflicts import Conflict
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent, due_in
 from zonedrive.tree.inode import NOWHERE, Inode
@@ -127,7 +129,7 @@ class Resolution:
         if core.doubts.get(ino) != doubt:
             return True
         if inode is not None and other is not None:
-            await self._elsewhere.note(inode, doubt, other)
+            await self._arrived_elsewhere(inode, doubt, other)
             return True
         if inode is None or found is None:
             core.resolved(doubt)
@@ -212,7 +214,7 @@ class Resolution:
             if core.doubts.get(inode.ino) != doubt:
                 return
             if found is None:
-                await self._elsewhere.note(inode, doubt, entry)
+                await self._arrived_elsewhere(inode, doubt, entry)
                 return
             entry = found
         other = core.tree.by_remote(inode.zone, entry.id)
@@ -250,6 +252,24 @@ class Resolution:
             reached(Place.CACHED)
         else:
             core.resolved(doubt)
+
+    async def _arrived_elsewhere(self, inode: Inode, doubt: Doubt, entry: Entry) -> None:
+        """What was to be a version of one entry is in another one, which has its name."""
+        core = self._core
+        present = await self._elsewhere.present(doubt)
+        if core.doubts.get(inode.ino) != doubt:
+            return
+        if present is not None:
+            await self._elsewhere.note(inode, doubt, entry, present)
+            return
+        log.warning("inode %d: deleted on the service while it was sent: a new file there has the"
+                    " version", inode.ino)  # fmt: skip
+        made = msgspec.structs.replace(doubt, remote_id=None)
+        with core.transaction():
+            core.doubts.note(made)
+            core.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+            core.journal.conflicts.add(Conflict(inode.ino, inode.ino, "", time.time_ns()))
+        await self.arrived(made, entry)
 
     def _leave_to(self, inode: Inode, doubt: Doubt) -> None:
         """Another inode stands for what was sent: this one has nothing more to send, and goes."""

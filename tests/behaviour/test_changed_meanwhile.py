@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.machine import Mounted
-from tests.harness.meddler import Asked, Meddler
+from tests.harness.meddler import Answer, Asked, Meddler
 from tests.harness.waiting import eventually
 from tests.posix import calls
 
@@ -190,3 +190,44 @@ def test_a_version_whose_file_is_removed_at_the_very_last_moment(
     assert zone.read("notes.txt") == b"Alice's next words\n"
     assert names(root) == set(zone.listing())
     assert len(zone.versions("notes.txt")) == 2
+
+
+def test_what_stepped_aside_and_then_stays_on_the_service_has_its_name_again(
+    meddler: Meddler, meddled: Mounted
+) -> None:
+    """No name of ours is left there, when a coworker saves what is exchanged and removed here."""
+    meddled.allow("newer version on the service", "answer", "offline", "reach")
+    zone, root = meddled.zone, meddled.root
+    paths = {zone.entry_id(path): path for path in ("notes.txt", "docs/report.md")}
+    names(root / "docs")
+    told: list[str] = []
+
+    def stop(asked: Asked) -> None:
+        if asked.method == "PUT":
+            told.append(asked.path)
+            if len(told) > 1:
+                asked.path = "/api/nowhere"
+                asked.method = "GET"
+
+    def fail(answer: Answer) -> None:
+        if answer.asked.method == "PUT" and len(told) > 1:
+            answer.status = 503
+
+    meddler.twist, meddler.mood, meddler.about = stop, fail, lambda asked: True
+    calls.renameat2(root / "notes.txt", root / "docs" / "report.md", calls.EXCHANGE)
+
+    def aside() -> dict[str, str]:
+        found = {**zone.listing(), **{f"docs/{k}": v for k, v in zone.listing("docs").items()}}
+        return {path: one["id"] for path, one in found.items() if ".zonedrive-" in path}
+
+    ((path, known),) = eventually(aside, 20, what="one steps aside").items()
+    zone.write(path, b"Bob's words\n")
+    here = {"notes.txt": "docs/report.md", "docs/report.md": "notes.txt"}[paths[known]]
+    (root / here).unlink()
+    meddler.twist = lambda asked: None
+    meddler.mood = lambda answer: None
+    meddled.sync()
+    assert aside() == {}
+    found = {**zone.listing(), **{f"docs/{k}": v for k, v in zone.listing("docs").items()}}
+    (kept,) = [path for path, one in found.items() if one["id"] == known]
+    assert zone.read(kept) == b"Bob's words\n"

@@ -72,7 +72,7 @@ class Conflicts:
             self.give_way(inode, found)
             return
         log.warning("a coworker's version came in between: ours is kept as a conflict copy")
-        name = self._copy_name(inode)
+        name = self.copy_name(inode)
         now = time.time_ns()
         with core.transaction():
             copy = core.tree.add(
@@ -103,7 +103,7 @@ class Conflicts:
         """Somebody took the name on the service meanwhile: ours gets the name of a copy."""
         core = self._core
         log.warning("a coworker took a name in between: ours is kept beside it")
-        old, name = inode.name, self._copy_name(inode)
+        old, name = inode.name, self.copy_name(inode)
         with core.transaction():
             core.tree.move(inode, inode.parent, name)
             theirs = None if found.unsure else self._show(found, inode.parent, old)
@@ -144,7 +144,7 @@ class Conflicts:
             core.tree.move(theirs, parent, name)
         return theirs
 
-    def _copy_name(self, inode: Inode) -> str:
+    def copy_name(self, inode: Inode) -> str:
         """A free name that says who, where and when."""
         core = self._core
         mark = copy_mark(core.user, core.host, datetime.now()).replace("/", "_")

@@ -17,10 +17,11 @@ from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
+from zonedrive.tree.names import safe
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
 from zonedrive.vfs.delivery.resolution import Resolution
-from zonedrive.vfs.delivery.reversal import FOR_GOOD, Reversal, aside_name
+from zonedrive.vfs.delivery.reversal import FOR_GOOD, Reversal, aside_name, is_aside
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.listings.identity import claim
 from zonedrive.vfs.names.subtree import folders_below, is_below, let_go
@@ -266,6 +267,7 @@ class Placement:
             await self._delete(intent, inode)
         except FOR_GOOD as refused:
             if await self._is_there(inode):
+                await self._name_again(inode)
                 self._reversal.removal(intent, inode, refused)
             elif not self._core.overtaken(intent):  # an earlier try got through unanswered
                 await self._deleted(intent, inode)
@@ -293,7 +295,9 @@ class Placement:
                 if inode.is_folder
                 else "a file that was deleted here has a newer version on the service: it stays"
             )
-            self._reversal.keep(inode, intent)
+            await self._name_again(inode)
+            if not core.overtaken(intent):
+                self._reversal.keep(inode, intent)
             return
         reached(Place.DELETE_ASKED)
         try:
@@ -303,6 +307,23 @@ class Placement:
                 raise _senseless(unknown) from unknown
         reached(Place.DELETE_DONE)
         await self._deleted(intent, inode)
+
+    async def _name_again(self, inode: Inode) -> None:
+        """What stays on the service does not keep the name with which it stepped aside."""
+        if not is_aside(inode):
+            return
+        core, above = self._core, inode.remote_parent or ""
+        names = (inode.name, self._conflicts.copy_name(inode))
+        for name in names:
+            try:
+                doubt, entry = await self._tell(inode, above, safe(name))
+            except AlreadyExists:
+                if name == names[-1]:
+                    raise
+                continue
+            with core.transaction():
+                self._moved(self._whose(doubt) or inode, above, entry, unchanged=False)
+            return
 
     async def _deleted(self, intent: Intent, inode: Inode) -> None:
         """The service has it no more: nor is there anything of it here."""

@@ -25,7 +25,7 @@ def test_a_daemon_that_dies_is_told_with_what_it_left(mounted: Mounted) -> None:
             "zonedrive: the mount has ended: 1 file (5 bytes) not on the service yet; kept here,"
             " uploads go on at the next mount"
         )
-        watching.until("nothing is sent while it is not mounted")
+        watching.until("died after")
         refused = mounted.machine.run("sync")
         assert refused.returncode == 1
         said = "1 file (5 bytes) not on the service yet; run 'zonedrive mount DIR'"

@@ -30,6 +30,11 @@ NETWORK = "needs root and the network, and takes minutes"
 
 ROWS = (
     Row(r"packaging/test( -k saving)?", "is what runs this", (".ci/run", "packaging/test")),
+    Row(
+        r"\.venv/bin/python -m tests\.model\.two_machines --minutes 20",
+        LONG,
+        ("tests/model/test_two_machines.py",),
+    ),
     Row(r"packaging/setup( --tests| --benchmark)?", MACHINE, ("packaging/test", "packaging/demo")),
     Row(r"packaging/deb 13", NETWORK, ("packaging/deb-test",)),
     Row(r"packaging/deb-test 13", NETWORK, ("packaging/deb-tour",)),

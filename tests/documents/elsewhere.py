@@ -35,6 +35,13 @@ ROWS = (
         LONG,
         ("tests/model/test_two_machines.py",),
     ),
+    Row(r"mount -o setuid=USER", MACHINE, ("tests/systemd/test_root_for_a_user.py",)),
+    Row(
+        r"git (status|checkout|bundle|clone --no-local|"
+        r"config --global safe\.bareRepository explicit)|tar x",
+        "is a command of another program, named without its arguments",
+        (),
+    ),
     Row(r"packaging/setup( --tests| --benchmark)?", MACHINE, ("packaging/test", "packaging/demo")),
     Row(r"packaging/deb 13", NETWORK, ("packaging/deb-test",)),
     Row(r"packaging/deb-test 13", NETWORK, ("packaging/deb-tour",)),

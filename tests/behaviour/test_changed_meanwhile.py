@@ -231,3 +231,28 @@ def test_what_stepped_aside_and_then_stays_on_the_service_has_its_name_again(
     found = {**zone.listing(), **{f"docs/{k}": v for k, v in zone.listing("docs").items()}}
     (kept,) = [path for path, one in found.items() if one["id"] == known]
     assert zone.read(kept) == b"Bob's words\n"
+
+
+def test_a_version_is_not_sent_under_the_name_of_a_moment(
+    meddler: Meddler, meddled: Mounted
+) -> None:
+    """Where another machine exchanges the names of two files, the upload waits for the new one."""
+    zone, root = meddled.zone, meddled.root
+    assert (root / "notes.txt").read_bytes()
+    moved: list[str] = []
+
+    def move_on() -> None:
+        if not moved:
+            moved.append("other.txt")
+            zone.move(".zonedrive-9-9", "other.txt")
+
+    meddler.twist = lambda asked: move_on() if asked.method == "POST" else None
+    with (root / "notes.txt").open("ab") as file:
+        file.write(b"third line\n")
+        zone.move("notes.txt", ".zonedrive-9-9")
+    eventually(lambda: moved or "decided again" in meddled.log(), 20, what="it is looked at")
+    move_on()
+    meddled.sync()
+    assert zone.read("other.txt").endswith(b"third line\n")
+    assert not any(name.startswith(".zonedrive") for name in zone.listing())
+    assert (root / "other.txt").read_bytes().endswith(b"third line\n")

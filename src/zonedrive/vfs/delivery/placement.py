@@ -310,7 +310,7 @@ class Placement:
 
     async def _name_again(self, inode: Inode) -> None:
         """What stays on the service does not keep the name with which it stepped aside."""
-        if not is_aside(inode):
+        if not is_aside(inode.remote_name):
             return
         core, above = self._core, inode.remote_parent or ""
         names = (inode.name, self._conflicts.copy_name(inode))

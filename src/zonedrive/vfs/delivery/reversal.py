@@ -35,9 +35,9 @@ def aside_name(ino: int, seq: int) -> str:
     return f".zonedrive-{ino}-{seq}"
 
 
-def is_aside(inode: Inode) -> bool:
-    """Whether the service has it under such a name."""
-    return bool(_ASIDE.fullmatch(inode.remote_name or ""))
+def is_aside(name: str | None) -> bool:
+    """Whether a name on the service is such a one, of whichever machine."""
+    return bool(_ASIDE.fullmatch(name or ""))
 
 
 class Reversal:
@@ -94,7 +94,7 @@ class Reversal:
             for each, folder, name in way.values():
                 core.tree.move(each, folder.ino, name)
                 placed = core.journal.get(each.ino)
-                if is_aside(each):
+                if is_aside(each.remote_name):
                     core.journal.place(each.ino, due_in(0))
                 elif placed is not None:
                     core.journal.done(placed, place=True)
@@ -103,7 +103,7 @@ class Reversal:
             core.invalidations.put(EntryChanged(parent, former.encode()))
             core.invalidations.put(EntryChanged(folder.ino, name.encode()))
             again = "has its former name" if parent == folder.ino else "is in its former place"
-            if is_aside(each):
+            if is_aside(each.remote_name):
                 again = "is here"
             said = f"{former!r} {again} again: {refused.line()}"
             path = core.tree.path(ino)
@@ -142,7 +142,7 @@ class Reversal:
         it was.  None where one place is in use, or gone.
         """
         core, tree = self._core, self._core.tree
-        if is_aside(inode):
+        if is_aside(inode.remote_name):
             return None  # another has its place by now
         way: Way = {}
         ahead = [inode]
@@ -150,7 +150,7 @@ class Reversal:
             each = ahead.pop()
             folder = tree.by_remote(each.zone, each.remote_parent or "")
             name = safe(each.remote_name or "")
-            if is_aside(each):
+            if is_aside(each.remote_name):
                 folder, name = tree.find(inode.parent), inode.name
             if folder is None or not name or not fits(name):
                 return None

@@ -27,6 +27,7 @@ from zonedrive.tree.names import may_show, safe
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
 from zonedrive.vfs.delivery.resolution import Resolution, Sent
+from zonedrive.vfs.delivery.reversal import is_aside
 from zonedrive.vfs.listings import identity
 from zonedrive.vfs.listings.folders import Folders
 
@@ -40,6 +41,7 @@ RECENT_S = 1.0
 CALM = 5.0
 PIECE = 512 << 10  # bytes read from the spool, and handed to the connection, at a time
 LEAST_PIECE = 4096
+LOOKS_ASIDE = 6  # at a file that steps aside for another one, before it is sent all the same
 STEPS = 8  # pieces a second where there is a limit
 
 
@@ -109,6 +111,8 @@ class Uploads:
             verdict = on_version(intent.base, intent.size, found)
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = (found.name or inode.remote_name or "") if found else ""
+            if is_aside(name) and intent.attempts < LOOKS_ASIDE:
+                raise Changed("the file has a name for a moment, while two exchange theirs")
             if found is not None:
                 await self._folders.following.follow(inode, found)
                 await self._require_only_one(inode, folder_id, name)

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -51,20 +52,25 @@ def flood(head: bytes) -> Iterator[bytes]:
         yield piece
 
 
+# The peak of a process is at least that of the process which forked it: a small one has to.
+MEASURE = """
+import pathlib, resource, subprocess, sys
+code = subprocess.run(sys.argv[2:]).returncode
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+pathlib.Path(sys.argv[1]).write_text(str(usage.ru_maxrss))
+sys.exit(code)
+"""
+
+
 def run(machine: Machine, *arguments: str | Path, text: str = "") -> tuple[int, str, float]:
     """Run a command: exit code, standard error and peak memory in MiB."""
-    with subprocess.Popen(
-        [COMMAND, *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        env=machine.environment, cwd=machine.folder, encoding="utf-8",
-    ) as process:  # fmt: skip
-        assert process.stdin is not None and process.stderr is not None
-        process.stdin.write(text)
-        process.stdin.close()
-        said = process.stderr.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, said, usage.ru_maxrss / 1024
+    measured = machine.folder / "peak"
+    ended = subprocess.run(
+        [sys.executable, "-ISc", MEASURE, measured, COMMAND, *arguments],
+        input=text, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env=machine.environment, cwd=machine.folder, encoding="utf-8", check=False,
+    )  # fmt: skip
+    return ended.returncode, ended.stderr, int(measured.read_text()) / 1024
 
 
 def peak(pid: int) -> float:

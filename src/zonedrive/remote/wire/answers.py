@@ -244,7 +244,7 @@ def broken(
         remedy = "check the network and the base URL"
         return Unreachable(f"{doing}: {bare}", bare=bare, remedy=remedy)
     if isinstance(wrong, (httpx.DecodingError, httpx.UnsupportedProtocol, httpx.InvalidURL)):
-        return BadAnswer(f"{doing}: the answer of {host} is refused: {plain_text(str(wrong))}")
+        return BadAnswer(f"{doing}: the answer of {host} is not accepted: {plain_text(str(wrong))}")
     bare = f"the connection to {host} broke ({_reason(wrong)})"
     return Interrupted(f"{doing}: {bare}", bare=bare)
 

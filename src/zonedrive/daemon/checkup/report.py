@@ -29,7 +29,9 @@ from zonedrive.fuse import mountpoint
 from zonedrive.logon.session_bus import session_bus
 
 LINES = 400  # of the log, the last ones
-LIBRARIES = ("pyfuse3", "trio", "httpx", "msgspec", "cryptography", "keyring", "click", "rich")
+LIBRARIES = (
+    "pyfuse3", "trio", "httpx", "pycurl", "msgspec", "cryptography", "keyring", "click", "rich",
+)  # fmt: skip
 VITALS = ("version", "state", "encrypt", "waiting", "failed", "held", "tries", "conflicts", "lost")
 DESKTOPS = frozenset({"GNOME", "KDE", "XFCE", "LXDE", "LXQt", "MATE", "X-Cinnamon", "Budgie",
                       "sway", "Hyprland", "Unity", "ubuntu", "Pantheon"})  # fmt: skip

@@ -29,9 +29,7 @@ from zonedrive.fuse import mountpoint
 from zonedrive.logon.session_bus import session_bus
 
 LINES = 400  # of the log, the last ones
-LIBRARIES = (
-    "pyfuse3", "trio", "httpx", "pycurl", "msgspec", "cryptography", "keyring", "click", "rich",
-)  # fmt: skip
+LIBRARIES = ("pyfuse3", "trio", "httpx", "msgspec", "cryptography", "keyring", "click", "rich")
 VITALS = ("version", "state", "encrypt", "waiting", "failed", "held", "tries", "conflicts", "lost")
 DESKTOPS = frozenset({"GNOME", "KDE", "XFCE", "LXDE", "LXQt", "MATE", "X-Cinnamon", "Budgie",
                       "sway", "Hyprland", "Unity", "ubuntu", "Pantheon"})  # fmt: skip
@@ -73,9 +71,20 @@ def _versions() -> Iterator[tuple[str, str]]:
             yield name, _version(importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
             yield name, "not there"
+    yield "libcurl", _libcurl()
     yield "SQLite", SQLITE
     yield "OpenSSL", _version(ssl.OPENSSL_VERSION)
     yield "fusermount3", _fusermount()
+
+
+def _libcurl() -> str:
+    """Return the versions of libcurl and of the TLS library below it."""
+    try:
+        import pycurl  # only here: a broken one must not keep the report from being written
+    except ImportError:
+        return "not there"
+    told = pycurl.version_info()
+    return f"{_version(told[1])} with {told[5]}"
 
 
 def _origin() -> str:

@@ -114,42 +114,55 @@ def test_the_address_of_a_sign_on_is_in_no_arguments(machine: Machine, service: 
         f' --ignore-certificate-errors-spki-list={key_digest(service.base_url)} "$@"\n'
     )
     script.chmod(0o755)
-    desk = Desk(machine, service, "--idp", "corp", browser=script)
-    start = urlsplit(desk.start())
-    seen = intruder.arguments()
-    found = re.search(rb"file://(\S+?)\0", seen)
-    assert found is not None, intruder.local_addresses(seen)
-    page = Path(found[1].decode())
-    assert start.path in page.read_text()
-    assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    # A browser in a snap reads nothing hidden.
-    assert not any(part.startswith(".") for part in page.relative_to(machine.folder).parts)
-    assert intruder.run(CAN_READ, str(page)) == b"False"
+    pages = re.compile(rb"file://(" + re.escape(bytes(machine.folder)) + rb"/\S+?)\0")
+    seen = b""
+
+    def given() -> Path | None:
+        """The page that the script was started with."""
+        nonlocal seen
+        seen += intruder.arguments()
+        found = pages.search(seen)
+        return found and Path(os.fsdecode(found[1]))
+
+    def visits() -> int:
+        """The number of requests for the provider's page."""
+        requests = service.stats()["requests"]
+        return sum(requests[route] for route in requests if "/api/sandbox/signon" in route)
 
     def arrived() -> bool:
         nonlocal seen
         seen += intruder.arguments()
-        return any("/api/sandbox/signon" in route for route in service.stats()["requests"])
+        return visits() > before
 
+    desk = Desk(machine, service, "--idp", "corp", browser=script)
     try:
+        start = urlsplit(desk.start())
+        page = eventually(given, 60, what="the script is started with a page")
+        assert page is not None
+        assert start.path in page.read_text()
+        assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        # A browser in a snap reads nothing hidden.
+        assert not any(part.startswith(".") for part in page.relative_to(machine.folder).parts)
+        assert intruder.run(CAN_READ, str(page)) == b"False"
+        before = visits()
         go.touch()
         eventually(arrived, 60, what="the browser is at the provider")
         seen += intruder.arguments()
         assert f"--user-data-dir={folder}\0".encode() in seen  # the browser's own
         assert start.path.encode() not in seen
         assert not [one for one in intruder.local_addresses(seen) if f":{start.port}/" in one]
-        eventually(lambda: not page.parent.exists(), what="the page is gone once it was used")
+        eventually(lambda: not page.parent.exists(), 60, what="the page is gone once it was used")
         desk.terminal.press("\x03")
         desk.end(130)
     finally:
-        end_browser(folder)
+        end_processes(machine.folder)
 
 
-def end_browser(folder: Path) -> None:
-    """End the processes of the browser with that profile."""
+def end_processes(folder: Path) -> None:
+    """End the processes whose arguments name something in that folder: the script, the browser."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if f"--user-data-dir={folder}\0".encode() in (process / "cmdline").read_bytes():
+            if bytes(folder) + b"/" in (process / "cmdline").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
         except OSError:
             continue

@@ -4,9 +4,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from tests.harness.waiting import eventually
 from zonedrive.daemon import process
 from zonedrive.daemon.lock import Lock, holder, is_held
 from zonedrive.errors import ZonedriveError
@@ -15,34 +17,45 @@ HOLD = """
 import pathlib, signal, sys
 from zonedrive.daemon.lock import Lock
 if "deaf" in sys.argv: signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if "told" in sys.argv: signal.signal(signal.SIGUSR1, lambda *_: print("told", flush=True))
+if "told" in sys.argv:
+    # Blocked from the start: a signal that comes between two waits is not lost.
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 lock = Lock(pathlib.Path(sys.argv[1]), "default")
 lock.take(pathlib.Path("/proc"))
 lock.tell(pathlib.Path("/somewhere/a.sock"))
 print("held", flush=True)
-while True: signal.pause()
+while "told" in sys.argv:
+    signal.sigwait({signal.SIGUSR1})
+    print("told", flush=True)
+signal.pause()
 """
 
 
 class Daemon:
-    """A process that holds the lock at `path`."""
+    """A process that holds the lock at `path`, at most until the end of the block."""
 
     def __init__(self, path: Path, *ways: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", HOLD, path, *ways], stdout=subprocess.PIPE, encoding="utf-8"
         )
-        self.expect("held")
+        try:
+            self.expect("held")
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.process:
+            self.process.kill()
 
     def expect(self, word: str) -> None:
+        """Wait for a line of the process."""
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == f"{word}\n"
-
-    def finish(self) -> int:
-        """How it ended."""
-        code = self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return code
 
 
 @pytest.mark.parametrize(
@@ -51,12 +64,12 @@ class Daemon:
 def test_a_daemon_can_always_be_ended(tmp_path: Path, way: str, number: int) -> None:
     """In order where it can; one that is stopped goes on for that."""
     path = tmp_path / "daemon.lock"
-    daemon = Daemon(path, way)
-    if way == "stopped":
-        daemon.process.send_signal(signal.SIGSTOP)
-    process.end(path, 0.5 if way == "deaf" else 20)
-    assert not is_held(path)
-    assert daemon.finish() == -number
+    with Daemon(path, way) as daemon:
+        if way == "stopped":
+            daemon.process.send_signal(signal.SIGSTOP)
+        process.end(path, 0.5 if way == "deaf" else 60)
+        assert not is_held(path)
+        assert daemon.process.wait(60) == -number
     process.end(path, 0)  # nobody is there
 
 
@@ -81,44 +94,38 @@ def test_nobody_else_is_ended(tmp_path: Path) -> None:
 
 def test_a_daemon_of_another_lock_is_not_ended(tmp_path: Path) -> None:
     """In another container the same number is somebody else's, who may hold a lock as well."""
-    path, daemon = tmp_path / "daemon.lock", Daemon(tmp_path / "other.lock", "told")
-    lock = Lock(path, "default")
-    lock.take(Path("/proc"))
-    path.write_text(f'{{"pid": {daemon.process.pid}, "mountpoint": "/proc", "begun": 1}}')
-    assert not process.ask_to_listen(path)
-    with pytest.raises(ZonedriveError, match="cannot be ended from here"):
-        process.end(path, 0)
-    lock.release()
-    assert daemon.process.poll() is None
-    daemon.process.kill()
-    daemon.finish()
+    path = tmp_path / "daemon.lock"
+    with Daemon(tmp_path / "other.lock", "told") as daemon:
+        lock = Lock(path, "default")
+        lock.take(Path("/proc"))
+        path.write_text(f'{{"pid": {daemon.process.pid}, "mountpoint": "/proc", "begun": 1}}')
+        assert not process.ask_to_listen(path)
+        with pytest.raises(ZonedriveError, match="cannot be ended from here"):
+            process.end(path, 0)
+        lock.release()
+        assert daemon.process.poll() is None
 
 
 def test_only_who_understands_it_is_asked_for_a_socket(tmp_path: Path) -> None:
     """One that starts, or an older one, would die of the signal."""
     path = tmp_path / "daemon.lock"
-    daemon = Daemon(path, "")
-    assert not process.ask_to_listen(path)
-    daemon.process.kill()
-    assert daemon.finish() == -signal.SIGKILL
-    daemon = Daemon(path, "told")
-    assert process.ask_to_listen(path)
-    daemon.expect("told")
-    who = holder(path)
-    assert who is not None and who.control == Path("/somewhere/a.sock")
-    daemon.process.kill()
-    daemon.finish()
+    with Daemon(path, "") as daemon:
+        assert not process.ask_to_listen(path)
+        daemon.process.kill()
+        assert daemon.process.wait(60) == -signal.SIGKILL
+    with Daemon(path, "told") as daemon:
+        assert process.ask_to_listen(path)
+        daemon.expect("told")
+        who = holder(path)
+        assert who is not None and who.control == Path("/somewhere/a.sock")
 
 
 def test_one_that_is_stopped_is_told_from_one_that_sleeps(tmp_path: Path) -> None:
     """And both from one that is gone."""
-    daemon = Daemon(tmp_path / "daemon.lock", "")
-    assert not process.is_stopped(daemon.process.pid)
-    daemon.process.send_signal(signal.SIGSTOP)
-    while not process.is_stopped(daemon.process.pid):
-        pass
-    assert not process.is_working(daemon.process.pid)
-    daemon.process.kill()
-    daemon.finish()
+    with Daemon(tmp_path / "daemon.lock", "") as daemon:
+        assert not process.is_stopped(daemon.process.pid)
+        daemon.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: process.is_stopped(daemon.process.pid), 60)
+        assert not process.is_working(daemon.process.pid)
     assert not process.is_stopped(daemon.process.pid)
     assert not process.is_working(daemon.process.pid)

@@ -4,10 +4,14 @@ Every test has private XDG folders below a short temporary path, so nothing of t
 own is touched and no test sees another one's account.
 """
 
+import gc
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +30,28 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "mount(*options, profile='sandbox'): -o options and deployment profile of `mounted`",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a failed test have no effect on the next ones.
+
+    The traceback keeps what the test made.  When that is collected, each open file and each
+    process is a warning, which would fail whichever test runs at that time.
+    """
+    failed = item.session.testsfailed
+    done = yield
+    if item.session.testsfailed > failed:
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            sys.__dict__.pop(name, None)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            gc.collect()
+        for warning in found:
+            if isinstance(warning.source, subprocess.Popen):
+                warning.source.kill()
+                warning.source.wait()
+    return done
 
 
 @contextmanager

@@ -1,5 +1,10 @@
 """The instruments of the mounted tests measure right."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.harness.machine import unexpected
@@ -7,6 +12,20 @@ from tests.harness.waiting import eventually
 
 CALM = "2026-11-21 14:03:07,120 INFO zonedrive.daemon.serve: mounted\n"
 WARNING = "2026-11-21 14:03:08,120 WARNING zonedrive.vfs.core: the service is offline\n"
+LEAVES_A_PROCESS = """
+import gc, pathlib, subprocess
+
+def test_fails():
+    here = pathlib.Path(__file__)
+    left, log = subprocess.Popen(["sleep", "600"]), here.open()
+    here.with_name("pid").write_text(str(left.pid))
+    around = [left, log]
+    around.append(around)
+    assert not around
+
+def test_passes():
+    gc.collect()
+"""
 TRACEBACK = (
     "2026-11-21 14:03:09,120 ERROR zonedrive.fuse.guard: unforeseen\n"
     "Traceback (most recent call last):\n  File ...\nKeyError: 'x'\n"
@@ -40,3 +59,18 @@ def test_waiting_says_what_it_saw_last() -> None:
     """A deadline that passes names what was waited for."""
     with pytest.raises(AssertionError, match=r"the moon \(last seen: \[\]\)"):
         eventually(list, 0.05, what="the moon")
+
+
+def test_a_failed_test_fails_no_other_one(tmp_path: Path) -> None:
+    """A process and a file that it left are gone when the next test begins."""
+    (tmp_path / "test_two.py").write_text(LEAVES_A_PROCESS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-ptests.conftest", f"-c{tmp_path}/pytest.ini",
+         "-pno:cacheprovider", tmp_path / "test_two.py"],
+        env={**os.environ, "PYTEST_ADDOPTS": ""}, capture_output=True, encoding="utf-8",
+        check=False,
+    )  # fmt: skip
+    assert "1 failed, 1 passed" in ended.stdout, ended.stdout + ended.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -1,7 +1,9 @@
 """The benchmark: `python -m tests.benchmark [--quick] [--only WORK,…] [--json FILE] [--readme]`.
 
 Measures zonedrive, what one would use instead, and what this machine could do at best, in turn for
-each work, and prints a table.  `packaging/setup --benchmark` installs the peers; davfs2 needs root.
+each work, five times, and prints medians with the lowest and highest values.  Whoever takes long
+is measured less often (--patience); the table then says how often.  `packaging/setup --benchmark`
+installs the peers; davfs2 needs root.  `python -m tests.benchmark.compare` compares two JSON files.
 """
 
 import argparse
@@ -18,14 +20,24 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from tests.benchmark import dataset, measurements, mounts, rows, table
+from tests.benchmark import dataset, mounts, rows, surroundings, table
 from tests.benchmark.measurements import Bench, Failed, Figures
 from tests.benchmark.mounts import Contestant
-from tests.benchmark.servers import Servers, Sshd, WebDav
+from tests.benchmark.servers import RCLONE, SSHD, Servers, Sshd, WebDav
 
 README = Path(__file__).parents[2] / "README.md"
 QUICK_MIB = 128
 SLOW = {"scale_1m"}
+TIMES = 5
+PATIENCE_SECONDS = 100.0
+
+NEEDED: Mapping[str, tuple[str | Path, ...]] = {
+    "rclone": (RCLONE,),
+    "davfs2": ("mount.davfs", RCLONE),
+    "sshfs": ("sshfs", SSHD),
+    "curl": ("curl",),
+}
+"""The programs that each needs, those of its server included."""
 
 
 class Nobody:
@@ -40,47 +52,61 @@ class Nobody:
         yield
 
 
+def missing(wanted: set[str]) -> str:
+    """Return in one line what cannot be measured on this machine and how to mend that, or ""."""
+    absent = [who for who in sorted(wanted) if not all(map(has, NEEDED.get(who, ())))]
+    if absent:
+        return f"{', '.join(absent)}: not installed; run packaging/setup --benchmark"
+    if "davfs2" in wanted and os.geteuid() != 0:
+        return "davfs2 can only be mounted by root: run this as root, or leave it out with --who"
+    return ""
+
+
 def contestants(servers: Servers, wanted: set[str]) -> dict[str, Contestant]:
-    """Those that can be had on this machine, and the words for those that cannot."""
+    """Return those that are wanted, with their servers started."""
     found: dict[str, Contestant] = {
         "zonedrive": mounts.Zonedrive(servers),
         "bare": mounts.Bare(servers),
         "native": mounts.Native(servers),
+        "curl": Nobody(),
     }
-    if "curl" in wanted and has("curl"):
-        found["curl"] = Nobody()
-    if wanted & {"rclone", "davfs2"} and has("rclone"):
+    if wanted & {"rclone", "davfs2"}:
         webdav = WebDav(servers)
         found["rclone"] = mounts.Rclone(servers, webdav)
-        if "davfs2" in wanted and has("mount.davfs") and os.geteuid() == 0:
-            found["davfs2"] = mounts.Davfs(servers, webdav)
-    if "sshfs" in wanted and has("sshfs") and has("/usr/sbin/sshd"):
+        found["davfs2"] = mounts.Davfs(servers, webdav)
+    if "sshfs" in wanted:
         found["sshfs"] = mounts.Sshfs(servers, Sshd(servers))
-    for name in sorted(wanted - set(found)):
-        print(f"{name} is left out: run packaging/setup --benchmark", file=sys.stderr)
     return {name: each for name, each in found.items() if name in wanted}
 
 
-def has(program: str) -> bool:
-    """Whether it is installed."""
+def has(program: str | Path) -> bool:
+    """Return True if it is installed."""
     return shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is not None
 
 
 def measure(
-    bench: Bench, found: Mapping[str, Contestant], works: Mapping[str, rows.Work], times: int
+    bench: Bench,
+    found: Mapping[str, Contestant],
+    works: Mapping[str, rows.Work],
+    times: int,
+    patience_s: float,
 ) -> tuple[dict[str, dict[str, list[Figures]]], list[str]]:
-    """All works on all who are to do them, in turn; the figures, and what failed."""
+    """Measure all works by all who are to do them, in turn; return figures and failures.
+
+    Somebody else than zonedrive who has taken `patience_s` for a work is not measured again.
+    """
     measured: dict[str, dict[str, list[Figures]]] = {}
     failures = []
     for name, work in works.items():
         measured[name] = {}
+        spent = dict.fromkeys(work.who, 0.0)
         for _ in range(min(times, work.times)):
             for who in work.who:
-                if who not in found:
+                if who not in found or (who != "zonedrive" and spent[who] >= patience_s):
                     continue
-                with_it: Callable[[Bench, Contestant], Figures] = (
-                    measurements.curl if who == "curl" else work.measure
-                )
+                with_it: Callable[[Bench, Contestant], Figures] = work.measure
+                if who == "curl" and work.curl is not None:
+                    with_it = work.curl
                 began = time.monotonic()
                 try:
                     figures = with_it(bench, found[who])
@@ -93,6 +119,7 @@ def measure(
                     f"{key} {value:.4g}" for key, value in figures.items() if key != "began"
                 )
                 took, load = time.monotonic() - began, os.getloadavg()[0]
+                spent[who] += took
                 print(
                     f"{name}, {who}: {shown}  ({took:.1f} s, load {load:.1f})",
                     file=sys.stderr, flush=True,
@@ -109,18 +136,30 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
     parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="also write the table here, as in the README"
+    )
+    parser.add_argument(
         "--rtt", type=float, default=20, metavar="MS", help="milliseconds to what is far"
     )
     parser.add_argument("--big", type=int, default=1024, metavar="MIB", help="size of a big file")
     parser.add_argument(
         "--quick", action="store_true", help=f"once each, a big file is {QUICK_MIB} MiB"
     )
-    parser.add_argument("--times", type=int, default=9, metavar="N", help="at most so often each")
+    parser.add_argument("--times", type=int, default=TIMES, metavar="N", help="so often each")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help="whoever but zonedrive has taken so long for a work is not measured again",
+    )
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="make the data set here and leave it for the next"
     )
     parser.add_argument("--readme", action="store_true", help="put the table into the README")
     given = parser.parse_args()
+    if given.times < 1:
+        parser.error("--times is at least 1")
     if given.quick:
         given.big, given.times = min(given.big, QUICK_MIB), 1
     unknown = set((given.only or "").split(",")) - set(rows.WORKS) - {""}
@@ -140,6 +179,10 @@ def main() -> int:
     wanted = {who for work in works.values() for who in work.who}
     if given.who:
         wanted &= set(given.who.split(","))
+    if lacking := missing(wanted):
+        print(lacking, file=sys.stderr)
+        return 2
+    busy = surroundings.busy()
     folder = Path(tempfile.mkdtemp(prefix="zdbench"))
     try:
         kept = (given.keep or folder) / f"{given.big} MiB"
@@ -151,27 +194,36 @@ def main() -> int:
         try:
             bench = Bench(servers, given.big, given.rtt, count())
             began = time.monotonic()
-            measured, failures = measure(bench, contestants(servers, wanted), works, given.times)
+            measured, failures = measure(
+                bench, contestants(servers, wanted), works, given.times, given.patience
+            )
         finally:
             servers.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    found = table.lines(rows.ROWS, measured)
+    found = table.lines(rows.ROWS, measured, given.times)
+    versions = surroundings.versions(wanted)
     about = (
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {table.machine()}, load "
-        f"{os.getloadavg()[2]:.1f}; a big file has {given.big:,} MiB, far is a round trip of "
-        f"{given.rtt:g} ms."
+        f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, commit {surroundings.commit()}, "
+        f"{surroundings.machine()}; {', '.join(' '.join(each) for each in versions.items())}; "
+        f"other programs used {busy:.1f} cores at the beginning. Medians of {given.times} "
+        f"(lowest–highest); a big file has {given.big:,} MiB, far is a round trip of "
+        f"{given.rtt:g} ms; CPU is that of the processes of the mount."
     )
-    print(about, table.text(found), sep="\n\n")
+    block = table.markdown(found, about)
+    print(about, table.text([table.HEADS, *map(table.cells, found)]), sep="\n\n")
     if given.json:
-        took = round(time.monotonic() - began)
         more = {
-            "rtt_ms": given.rtt, "big_mib": given.big, "seconds": took, "failures": failures,
-            "load": os.getloadavg(),
+            "about": about, "commit": surroundings.commit(), "machine": surroundings.machine(),
+            "versions": versions, "busy_cores": busy, "times": given.times,
+            "rtt_ms": given.rtt, "big_mib": given.big,
+            "seconds": round(time.monotonic() - began), "failures": failures,
         }  # fmt: skip
-        given.json.write_text(json.dumps(table.as_json(found, measured, **more), indent=1))
+        given.json.write_text(json.dumps(table.as_json(found, measured, more), indent=1))
+    if given.markdown:
+        given.markdown.write_text(block, "utf-8")
     if given.readme:
-        table.into_readme(README, table.markdown(found, about))
+        table.into_readme(README, block)
     return bool(failures)
 
 

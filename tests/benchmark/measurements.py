@@ -1,7 +1,8 @@
 """How each work is measured on one mount: which mount, which figures, where writes arrived.
 
-Must not know what is aimed at.  A measurement takes a contestant and gives figures by name; one
-that fails gives none and says why.
+Must not know the goals.  A measurement takes a contestant and gives figures by name; one that
+fails gives none and says why.  Figures that end in `cpu_s` are the CPU seconds of all processes
+of the mount during the work; `landed_cpu_s` counts until everything is on the service.
 """
 
 import json
@@ -10,21 +11,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
-from tests.benchmark import dataset
+from tests.benchmark import dataset, usage
 from tests.benchmark.mounts import Contestant, Place
-from tests.benchmark.servers import Late, Servers, arrived
+from tests.benchmark.servers import ARRIVE_SECONDS, Late, Servers, Zone, arrived
 from tests.benchmark.work import Job
 
 WORK_SECONDS = 180.0
-ARRIVE_SECONDS = 120.0
 IDLE_SECONDS = 10.0
 SCALE_SECONDS = 1800.0
+
+MEMORY = ("memory after it, MiB", "memory after that, MiB", "memory after a big file, MiB")
+"""The figures of `scale` of which the greatest counts."""
 
 Figures = dict[str, float]
 
@@ -79,25 +82,38 @@ def do(name: str, job: Job, seconds: float = WORK_SECONDS) -> Figures:
 
 
 def do_on(place: Place, name: str, job: Job) -> Figures:
-    """The same, and what it cost those who serve the mount: this wanders less with the load."""
-    before = sum(map(used_s, place.daemons))
+    """Have the work done, and add the CPU seconds of the mount's processes."""
+    before = usage.cpu_s(place.daemons)
     figures = do(name, job)
-    return figures | {"cpu_s": sum(map(used_s, place.daemons)) - before}
+    return figures | {"cpu_s": usage.cpu_s(place.daemons) - before}
 
 
 def landed(place: Place, wanted: Mapping[str, int], began: float) -> float:
-    """Seconds from `began` until all that was written is on the service.  Raises Failed."""
+    """Return the seconds from `began` until everything written is on the service.
+
+    Raises Failed.
+    """
     try:
         return arrived(place.shelf, wanted, time.monotonic() + ARRIVE_SECONDS) - began
     except Late as late:
         raise Failed(str(late)) from late
 
 
+@contextmanager
+def written_below(place: Place, out: str) -> Iterator[None]:
+    """Remove afterwards what was written, so that many runs do not fill the disk."""
+    try:
+        yield
+    finally:
+        place.finish()
+        place.shelf.remove(f"Out/{out}")
+
+
 Measurement = Callable[[Bench, Contestant], Figures]
 
 
 def plain(name: str, *, far: bool = False, options: tuple[str, ...] = ()) -> Measurement:
-    """One work on a fresh mount."""
+    """Return a measurement of one work on a fresh mount."""
 
     def measure(bench: Bench, who: Contestant) -> Figures:
         with who.mounted(*options, far=far) as place:
@@ -107,19 +123,40 @@ def plain(name: str, *, far: bool = False, options: tuple[str, ...] = ()) -> Mea
 
 
 def written(name: str, wanted: Mapping[str, int], *, far: bool = False) -> Measurement:
-    """One work that writes, and the time until everything has arrived."""
+    """Return a measurement of one work that writes, with the time until everything has arrived."""
 
     def measure(bench: Bench, who: Contestant) -> Figures:
         with who.mounted(far=far) as place:
             job = bench.job(place)
-            figures = do_on(place, name, job)
-            below = {f"Out/{job.out}/{path}": size for path, size in wanted.items()}
-            try:
-                return figures | {"landed_s": landed(place, below, figures["began"])}
-            except Failed as late:
-                raise Failed(str(late), figures) from late
+            with written_below(place, job.out):
+                before = usage.cpu_s(place.daemons)
+                figures = do_on(place, name, job)
+                below = {f"Out/{job.out}/{path}": size for path, size in wanted.items()}
+                try:
+                    figures["landed_s"] = landed(place, below, figures["began"])
+                except Failed as late:
+                    raise Failed(str(late), figures) from late
+                figures["landed_cpu_s"] = usage.cpu_s(place.daemons) - before
+                return figures
 
     return measure
+
+
+def sequential(bench: Bench, who: Contestant) -> Figures:
+    """Read a big file from beginning to end, with the CPU seconds for each GiB."""
+    figures = plain("sequential")(bench, who)
+    return figures | {"cpu_s_per_gib": per_gib(bench, figures["cpu_s"])}
+
+
+def per_gib(bench: Bench, cpu_s: float) -> float:
+    """Return the CPU seconds for each GiB of a big file."""
+    return cpu_s / bench.big_mib * 1024
+
+
+def small_files(bench: Bench, who: Contestant) -> Figures:
+    """Read many small files, with the CPU time for each."""
+    figures = plain("small_files", far=True)(bench, who)
+    return figures | {"cpu_ms_per_file": 1e3 * figures["cpu_s"] / dataset.SMALL}
 
 
 def first_bytes(bench: Bench, who: Contestant) -> Figures:
@@ -145,14 +182,18 @@ def git(bench: Bench, who: Contestant) -> Figures:
     out = bench.fresh_name()
     with who.mounted(far=True) as place:
         job = bench.job(place, out)
-        cloned = do("git_clone", job)
-        figures = {"clone_s": cloned["s"], "status_s": do("git_status", job)["s"]}
+        cloned = do_on(place, "git_clone", job)
+        status = do_on(place, "git_status", job)
         below = {f"Out/{out}/{path}": size for path, size in wanted.items()}
-        figures["landed_s"] = landed(place, below, cloned["began"])
+        landed_s = landed(place, below, cloned["began"])
         wait_for_rest(bench, place, out)
-    with who.mounted(far=True) as place:
-        figures["cold_status_s"] = do("git_status", bench.job(place, out))["s"]
-    return figures
+    with who.mounted(far=True) as place, written_below(place, out):
+        cold = do_on(place, "git_status", bench.job(place, out))
+    return {
+        "clone_s": cloned["s"], "clone_cpu_s": cloned["cpu_s"], "landed_s": landed_s,
+        "status_s": status["s"], "status_cpu_s": status["cpu_s"],
+        "cold_status_s": cold["s"], "cold_status_cpu_s": cold["cpu_s"],
+    }  # fmt: skip
 
 
 def wait_for_rest(bench: Bench, place: Place, out: str) -> None:
@@ -176,21 +217,25 @@ def random_reads(bench: Bench, who: Contestant) -> Figures:
 
 
 def reread(*options: str) -> Measurement:
-    """A big file that is all in the cache on disk, after a restart, from disk and from memory."""
+    """Return a measurement of a big file that is all in the cache on disk, after a restart.
+
+    It is read from the disk and from memory.
+    """
 
     def measure(bench: Bench, who: Contestant) -> Figures:
         with who.mounted(*options) as place:
             job = bench.job(place)
             do("sequential", job)
             figures: Figures = {}
-            # From the disk more than once: what was just written, a host's disk gives slower.
-            for name in ("disk", "disk", "disk", "memory"):
-                if place.restart is not None:
-                    place.restart()
-                if name == "disk":
+            # The first look at the disk does not count: disks of hosts give slowly what was just
+            # written.
+            for name in ("first", "disk", "memory"):
+                place.restart()
+                if name != "memory":
                     forget_pages(place.cache or place.root / "Data" / "big")
-                rate, figure = do("sequential", job)["mb_per_s"], f"{name}_mb_per_s"
-                figures[figure] = max(rate, figures.get(figure, 0))
+                found = do_on(place, "sequential", job)
+                figures[f"{name}_mb_per_s"] = found["mb_per_s"]
+                figures[f"{name}_cpu_s"] = found["cpu_s"]
             return figures
 
     return measure
@@ -207,74 +252,59 @@ def forget_pages(folder: Path) -> None:
 
 
 def memory(bench: Bench, who: Contestant) -> Figures:
-    """What the daemons hold after everything was listed and a big file was read."""
+    """The memory of the mount after everything was listed and a big file was read."""
     with who.mounted() as place:
         job = bench.job(place)
-        for name in ("find", "ls_large", "sequential", "small_writes"):
-            do(name, job)
-        return {"mib": sum(map(resident_mib, place.daemons))}
-
-
-def resident_mib(pid: int) -> float:
-    """The resident memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+        with written_below(place, job.out):
+            for name in ("find", "ls_large", "sequential", "small_writes"):
+                do(name, job)
+            return {"mib": usage.resident_mib(place.daemons)}
 
 
 def start(bench: Bench, who: Contestant) -> Figures:
-    """From the command until an ls is answered: fresh, and with what was seen before."""
-    began = time.monotonic()
+    """From the command until an ls is answered: fresh, and with 23,000 entries known."""
     with who.mounted() as place:
-        do("first_look", bench.job(place))
-        figures = {"fresh_s": time.monotonic() - began}
-        if place.restart is not None:
-            do("find", bench.job(place))
-            do("ls_large", bench.job(place))
-            began = time.monotonic()
+        figures = look(place, "fresh")
+        if place.mount is not None:
+            job = bench.job(place)
+            do("find", job)
+            do("ls_large", job)
             place.restart()
-            figures["again_s"] = time.monotonic() - began
+            figures |= look(place, "again")
         return figures
 
 
+def look(place: Place, name: str) -> Figures:
+    """List the top: the time since the command of the mount began, and the CPU seconds.
+
+    These are those of the commands that have ended and of the processes that serve the mount.
+    """
+    ls = ["ls", str(place.root)]
+    subprocess.run(ls, stdout=subprocess.DEVNULL, check=True, timeout=WORK_SECONDS)
+    took = usage.Moment.now().since(place.began)
+    return {
+        f"{name}_s": took.time_s,
+        f"{name}_cpu_s": took.commands_cpu_s + usage.cpu_s(place.daemons),
+    }
+
+
 def idle(bench: Bench, who: Contestant) -> Figures:
-    """What a mount that nobody uses costs, after a listing and its time of being fresh."""
+    """The cost of a mount that nobody uses, after a listing and its time of being fresh."""
     with who.mounted() as place:
         do("ls_large", bench.job(place))
         time.sleep(12)
-        before, cpu = bench.servers.service.stats()["requests"], sum(map(cpu_s, place.daemons))
-        woken = sum(map(wakeups, place.daemons))
+        before, cpu = bench.servers.service.stats()["requests"], usage.precise_cpu_s(place.daemons)
+        woken = usage.wakeups(place.daemons)
         time.sleep(IDLE_SECONDS)
-        used = sum(map(cpu_s, place.daemons)) - cpu
+        used = usage.precise_cpu_s(place.daemons) - cpu
         asked = bench.servers.service.stats()["requests"]
         figures = {
             "cpu_percent": 100 * used / IDLE_SECONDS,
-            "wakeups": sum(map(wakeups, place.daemons)) - woken,
+            "wakeups": usage.wakeups(place.daemons) - woken,
         }
         if who.name == "zonedrive":
             figures["requests"] = sum(asked.values()) - sum(before.values())
         return figures
-
-
-def used_s(pid: int) -> float:
-    """Seconds of a core that a process has used, in steps of 10 ms."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def cpu_s(pid: int) -> float:
-    """Seconds of a core that the threads of a process have used, to the nanosecond."""
-    return sum(
-        int(path.read_text().split()[0]) / 1e9
-        for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
-    )
-
-
-def wakeups(pid: int) -> int:
-    """How often all threads of a process have waited for something and gone on."""
-    return sum(
-        int(path.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-        for path in Path(f"/proc/{pid}/task").glob("*/status")
-    )
 
 
 def under_load(bench: Bench, who: Contestant) -> Figures:
@@ -285,52 +315,75 @@ def under_load(bench: Bench, who: Contestant) -> Figures:
 
 
 def scale(shape: str) -> Measurement:
-    """So many folders times so many entries: what a daemon holds then, and how it starts."""
+    """Return a measurement of a daemon with so many folders times so many entries."""
 
     def measure(bench: Bench, who: Contestant) -> Figures:
         found = bench.servers.folder / f"{shape}.json"
         ended = subprocess.run(
-            [sys.executable, "-m", "tests.benchmark.scale", "--shape", shape, "--json", found],
+            [
+                sys.executable, "-m", "tests.benchmark.scale", "--shape", shape,
+                "--big-file", str(bench.big_mib), "--json", found,
+            ],
             capture_output=True, encoding="utf-8", timeout=SCALE_SECONDS, check=False,
         )  # fmt: skip
         if ended.returncode:
             raise Failed(ended.stderr.strip().rpartition("\n")[2][:300])
         said: Figures = json.loads(found.read_bytes())[shape]
         return {
-            "mib": max(said["memory after it, MiB"], said["memory after that, MiB"]),
+            "mib": max(value for name, value in said.items() if name in MEMORY),
             "start_s": said["start until an ls of the zone, s"],
         }
 
     return measure
 
 
-def curl(bench: Bench, who: Contestant) -> Figures:
-    """The limit: the same URL on the same service, by curl, into nothing and into a file."""
+def curl_download(bench: Bench, who: Contestant) -> Figures:
+    """Get the big file from the service by curl, into nothing and into a file."""
     kept = bench.servers.folder / "downloaded"
-    try:
-        return {
-            "mb_per_s": _curl(bench, Path("/dev/null")),
-            "file_mb_per_s": _curl(bench, kept),
-        }
-    finally:
-        kept.unlink(missing_ok=True)
-
-
-def _curl(bench: Bench, target: Path) -> float:
     person = bench.servers.service.person("alice")
     zone = person.zone("Data")
     path = f"/api/zones/{zone.id}/files/{zone.entry_id('big/big.bin')}/content"
-    url = bench.servers.service.base_url + path
+    try:
+        into_nothing = curl(bench, path, "-o", "/dev/null")
+        into_file = curl(bench, path, "-o", kept)
+    finally:
+        kept.unlink(missing_ok=True)
+    size = bench.big_mib * dataset.MIB
+    return {
+        "mb_per_s": size / into_nothing["s"] / 1e6,
+        "file_mb_per_s": size / into_file["s"] / 1e6,
+        "cpu_s_per_gib": per_gib(bench, into_file["cpu_s"]),
+    }
+
+
+def curl_upload(bench: Bench, who: Contestant) -> Figures:
+    """Send a new file of that size to the service by curl, as a mount sends it."""
+    zone = bench.servers.service.person("alice").zone("Out")
+    name = bench.fresh_name()
+    source = bench.servers.dataset / "Data" / "big" / "big.bin"
+    try:
+        figures = curl(
+            bench, f"/api/zones/{zone.id}/files/{zone.root_id}", "-o", "/dev/null",
+            "-F", f"fileName={name}", "-F", f"file=@{source}",
+        )  # fmt: skip
+        return {"landed_s": figures["s"], "landed_cpu_s": figures["cpu_s"]}
+    finally:
+        Zone(bench.servers.service, "Out").remove(name)
+
+
+def curl(bench: Bench, path: str, *options: str | Path) -> Figures:
+    """Run curl on a path of the service: its seconds and CPU seconds.  Raises Failed."""
+    person = bench.servers.service.person("alice")
+    began = usage.Moment.now()
     ended = subprocess.run(
         [
-            "curl", "-sS", "--fail", "-o", target, "-w", "%{speed_download} %{size_download}",
-            "--cacert", bench.servers.service.ca_file, "-K", "-", url,
+            "curl", "-sS", "--fail", *options, "--cacert", bench.servers.service.ca_file,
+            "-K", "-", bench.servers.service.base_url + path,
         ],
         input=f'header = "Authorization: {person.http.headers["Authorization"]}"\n',
         capture_output=True, encoding="utf-8", timeout=WORK_SECONDS, check=False,
     )  # fmt: skip
+    took = usage.Moment.now().since(began)
     if ended.returncode:
         raise Failed(ended.stderr.strip()[:300])
-    speed, size = map(float, ended.stdout.split())
-    assert size == bench.big_mib * dataset.MIB, size
-    return speed / 1e6
+    return {"s": took.time_s, "cpu_s": took.commands_cpu_s}

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,12 +21,15 @@ from typing import Protocol
 
 import httpx
 
-from tests.benchmark.servers import Disk, Servers, Shelf, Sshd, WebDav, Zone, end
+from tests.benchmark import usage
+from tests.benchmark.servers import RCLONE, Disk, Servers, Shelf, Sshd, WebDav, Zone, end
 from tests.harness import world
 from tests.harness.machine import Machine
-from tests.harness.waiting import eventually
 
 MOUNT_SECONDS = 30.0
+UNMOUNT_SECONDS = 90.0
+GLANCE_SECONDS = 0.002
+"""Between two looks whether a mount is there: little beside what the fastest one takes."""
 
 
 @dataclass
@@ -35,9 +39,24 @@ class Place:
     root: Path
     shelf: Shelf
     daemons: list[int] = field(default_factory=list)
-    restart: Callable[[], None] | None = None
-    """End the daemon and mount again with what it has cached; None where that is not measured."""
+    """The processes that serve it; what they started counts as well."""
+    began: usage.Moment = field(default_factory=usage.Moment.now)
+    """When the command of the mount began."""
+    mount: Callable[[], None] | None = None
+    """Mount again, with the cache of before; None where that is not measured."""
+    unmount: Callable[[], None] | None = None
     cache: Path | None = None
+
+    def finish(self) -> None:
+        """Unmount where a mount can be made again; the others are cleared away at the end."""
+        if self.unmount is not None:
+            self.unmount()
+
+    def restart(self) -> None:
+        """End the daemon and mount again, where that is measured."""
+        self.finish()
+        if self.mount is not None:
+            self.mount()
 
 
 class Contestant(Protocol):
@@ -109,15 +128,16 @@ class Zonedrive:
             place = Place(root, self._shelf, cache=machine.cache)
 
             def mount() -> None:
+                place.began = usage.Moment.now()
                 machine.done("mount", root, *(f"-o{each}" for each in options))
                 record = json.loads((machine.state / "daemon.lock").read_bytes())
                 place.daemons = [int(record["pid"])]
 
-            def restart() -> None:
-                machine.done("unmount", root)
-                mount()
+            def unmount() -> None:
+                machine.done("unmount", root, seconds=UNMOUNT_SECONDS)
+                place.daemons = []
 
-            place.restart = restart
+            place.mount, place.unmount = mount, unmount
             mount()
             try:
                 yield place
@@ -156,7 +176,7 @@ class Rclone:
         port = self._servers.port(self._server.port, far=far)
         with short_folder() as folder, child(
             [
-                "rclone", "mount", ":webdav:", folder / "mount",
+                RCLONE, "mount", ":webdav:", folder / "mount",
                 "--webdav-url", f"https://127.0.0.1:{port}/", "--ca-cert", self._server.ca_file,
                 "--vfs-cache-mode", "writes", "--cache-dir", folder / "cache",
                 "--config", folder / "none.conf", "--log-file", folder / "log",
@@ -218,12 +238,13 @@ class Davfs:
                 f"ask_auth 0\nbuf_size 256\ncache_dir {cache}\n"
                 f"secrets {folder}/secrets\ntrust_ca_cert {authority}\n"
             )
+            began = usage.Moment.now()
             ended = subprocess.run(
                 ["mount.davfs", f"https://127.0.0.1:{port}/", root, "-o", f"conf={settings}"],
                 capture_output=True, encoding="utf-8", timeout=MOUNT_SECONDS, check=False,
             )  # fmt: skip
             assert ended.returncode == 0, ended.stderr
-            place = Place(root, Disk(self._servers.dataset), processes(str(root)))
+            place = Place(root, Disk(self._servers.dataset), processes(str(root)), began)
             try:
                 yield place
             finally:
@@ -242,28 +263,37 @@ class Zones:
     def sizes(self, folder: str) -> Mapping[str, int]:
         """See `Shelf`."""
         zone, _, inside = folder.partition("/")
-        if zone not in self._zones:
-            self._zones[zone] = Zone(self._servers.service, zone)
-        return self._zones[zone].sizes(inside)
+        return self._zone(zone).sizes(inside)
+
+    def remove(self, folder: str) -> None:
+        """See `Shelf`."""
+        zone, _, inside = folder.partition("/")
+        self._zone(zone).remove(inside)
+
+    def _zone(self, name: str) -> Zone:
+        if name not in self._zones:
+            self._zones[name] = Zone(self._servers.service, name)
+        return self._zones[name]
 
 
 @contextmanager
 def child(command: Sequence[str | Path], root: Path, servers: Servers) -> Iterator[Place]:
     """A mount at `root` that is served by this command in the foreground."""
     root.mkdir()
+    began = usage.Moment.now()
     with (root.parent / "said").open("wb") as said:
         server = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
         )  # fmt: skip
-    place = Place(root, Disk(servers.dataset), [server.pid])
-
-    def answers() -> bool:
-        assert server.poll() is None, (root.parent / "said").read_text()[-500:]
-        return is_mounted(root) and bool(os.listdir(root))
-
+    place = Place(root, Disk(servers.dataset), [server.pid], began)
     try:
-        eventually(answers, MOUNT_SECONDS, what=f"{command[0]} mounts")
+        while not is_mounted(root):
+            said_so_far = (root.parent / "said").read_text()[-500:]
+            assert server.poll() is None, said_so_far
+            assert time.monotonic() - began.time_s < MOUNT_SECONDS, said_so_far
+            time.sleep(GLANCE_SECONDS)
+        assert os.listdir(root)
         yield place
     finally:
         clear(place)

@@ -19,12 +19,14 @@ from pathlib import Path
 
 import httpx
 
+from tests.benchmark import usage
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 
 SHAPES = ("1x100000", "100x1000")
 BIG = ("1000x1000", "10x100000")
 MIB = 1 << 20
+BIG_NAME = "big.bin"
 LONG = 1800.0  # seconds; only so that a hanging run ends
 
 
@@ -33,6 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", action="append", metavar="FxN", help=f"default: {SHAPES}")
     parser.add_argument("--big", action="store_true", help=f"also {BIG}: takes some minutes")
+    parser.add_argument(
+        "--big-file", type=int, default=0, metavar="MIB", help="in the end, read a file that big"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     figures = {}
@@ -40,7 +45,7 @@ def main() -> None:
         folders, entries = map(int, shape.split("x"))
         with tempfile.TemporaryDirectory(prefix="zonedrive-scale-") as path:
             figures[shape] = found = Figures(shape)
-            Run(Path(path), folders, entries, found).measure()
+            Run(Path(path), folders, entries, arguments.big_file, found).measure()
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1))
 
@@ -59,8 +64,11 @@ class Figures(dict[str, float]):
 class Run:
     """One shape, from an empty sandbox on."""
 
-    def __init__(self, path: Path, folders: int, entries: int, found: Figures) -> None:
+    def __init__(
+        self, path: Path, folders: int, entries: int, big_mib: int, found: Figures
+    ) -> None:
         self._path = path
+        self._big_mib = big_mib
         self._found = found
         self._folders = folders
         self._entries = entries
@@ -71,6 +79,8 @@ class Run:
         deployment = Deployment(self._path / "sandbox", zones=1)
         try:
             plant(self._path / "sandbox/data/sandbox.db", self._folders, self._entries)
+            if self._big_mib:
+                self._upload(deployment)
             machine = Machine(self._path / "machine")
             machine.log_on(deployment, profile="sandbox")
             mounted = Mounted(machine, deployment, "Zone 01", ["refresh=86400"])
@@ -110,11 +120,30 @@ class Run:
             found["listing after the start, s"] = _list(mounted.root)
         found["another program waited then, ms"] = longest[0] * 1000
         found["memory after that, MiB"] = daemon.rss()
+        if self._big_mib:
+            with (mounted.root / BIG_NAME).open("rb", buffering=0) as file:
+                while file.read(MIB):
+                    pass
+            found["memory after a big file, MiB"] = daemon.rss()
         database = mounted.machine.state / "tree.db"
         found["database, MiB"] = database.stat().st_size / MIB
         started = time.monotonic()
         mounted.unmount(seconds=LONG)
         found["unmount, s"] = time.monotonic() - started
+
+    def _upload(self, deployment: Deployment) -> None:
+        """Put the big file into the zone's own folder."""
+        person = deployment.person("alice")
+        zone = person.zone("Zone 01")
+        path = self._path / BIG_NAME
+        with path.open("w+b") as file:
+            file.truncate(self._big_mib * MIB)
+            answer = person.http.post(
+                f"/api/zones/{zone.id}/files/{zone.root_id}",
+                data={"fileName": BIG_NAME}, files={"file": (BIG_NAME, file)}, timeout=LONG,
+            )  # fmt: skip
+        assert answer.is_success, answer.text
+        path.unlink()
 
     def _limit(self, deployment: Deployment) -> float:
         """Seconds the service takes to answer for all the folders, one after the other."""
@@ -135,8 +164,8 @@ class Daemon:
         self._pid = pid
 
     def rss(self) -> float:
-        """Resident MiB."""
-        return self._field("VmRSS")
+        """Resident MiB, those of its children included."""
+        return usage.resident_mib([self._pid])
 
     def peak(self) -> float:
         """The most it ever had, MiB."""

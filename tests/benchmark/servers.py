@@ -4,6 +4,7 @@ Must not know mounts.  Everything listens on the loopback, near, and once more b
 proxy, far.  Everything is a child of this process and ends with its `close`.
 """
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,10 +22,13 @@ from tests.harness.waiting import eventually
 
 FILL_SECONDS = 600.0
 START_SECONDS = 20.0
+ARRIVE_SECONDS = 120.0
 LOOK_SECONDS = 0.1
 """Often enough, and little work for the service."""
 
 SSHD = Path("/usr/sbin/sshd")
+RCLONE = Path(sys.executable).with_name("rclone")
+"""The one that packaging/benchmark-requirements.txt names; Debian's is years older."""
 
 
 class Late(Exception):
@@ -36,6 +40,10 @@ class Shelf(Protocol):
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Names and sizes of the files in a folder, nothing where it is not there yet."""
+        ...
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder or file for good, if it is there."""
         ...
 
 
@@ -74,6 +82,10 @@ class Disk:
             }
         return {}
 
+    def remove(self, folder: str) -> None:
+        """See `Shelf`."""
+        shutil.rmtree(self._root / folder, ignore_errors=True)
+
 
 class Zone:
     """A zone of the service as a shelf, seen by its interface; one request for each look."""
@@ -94,6 +106,16 @@ class Zone:
         answer = self._person.http.get(where)
         assert answer.is_success, answer.text
         return {entry["name"]: int(entry["size"]) for entry in answer.json() if not entry["folder"]}
+
+    def remove(self, folder: str) -> None:
+        """See `Shelf`."""
+        entry = self._zone.find(folder)
+        if entry is None:
+            return
+        where = f"/api/sandbox/zones/{self._zone.id}/entries/{entry['id']}"
+        for path in (where, f"{where}/purge"):
+            answer = self._person.http.delete(path, timeout=ARRIVE_SECONDS)
+            assert answer.is_success, answer.text
 
 
 class Service(Deployment):
@@ -193,7 +215,7 @@ class WebDav:
         self.port = servers.run(
             "webdav",
             lambda port: [
-                "rclone", "serve", "webdav", servers.dataset, "--addr", f"127.0.0.1:{port}",
+                RCLONE, "serve", "webdav", servers.dataset, "--addr", f"127.0.0.1:{port}",
                 "--cert", chain, "--key", key, "--config", folder / "none.conf",
             ],
         )  # fmt: skip

@@ -3,15 +3,13 @@
 Must not know how anything was measured.
 """
 
-import os
-import platform
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.benchmark.rows import Goal, Row
+from tests.benchmark.spread import Spread
 
 BEGIN, END = "<!-- benchmark -->\n", "<!-- /benchmark -->\n"
 PEERS = ("rclone", "davfs2", "sshfs")
@@ -23,97 +21,112 @@ Measured = Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal and what came of it."""
+    """A goal, the figure or ratio that was reached, and whether that is enough."""
 
     goal: Goal
     reached: float | None
     met: bool | None
 
     def __str__(self) -> str:
+        goal = self.goal
+        if goal.within:
+            return f"{goal.within:g} x {goal.against} + {goal.plus:g} s"
+        if goal.against:
+            kept = " in a file" if goal.figure else ""
+            return f"{goal.ratio:g} x {goal.against}{kept}"
+        return f"{goal.limit:g}"
+
+    @property
+    def outcome(self) -> str:
+        """The ratio that was reached, or whether the limit holds."""
         if self.goal.against:
-            return f"{self.goal.ratio:g} x {self.goal.against}"
-        return f"{self.goal.limit:g}"
+            if self.reached is None:
+                return "?"
+            return f"{self.reached:.{2 if self.reached < 10 else 0}f} x"
+        return "yes" if self.met else "no"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row with its figures."""
+    """A row with the figures of each contestant."""
 
     row: Row
-    figures: Mapping[str, float]
+    found: Mapping[str, Mapping[str, Spread]]
+    """By contestant: the spread of each figure of the measurement."""
+    times: int = 5
+
+    def spread(self, who: str, figure: str = "") -> Spread | None:
+        """Return the spread of the row's figure, or another one of the same measurement."""
+        return self.found.get(who, {}).get(figure or self.row.figure)
+
+    @property
+    def who(self) -> list[str]:
+        """The contestants that have the row's figure."""
+        return [who for who in self.found if self.spread(who)]
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Its goals; one that nothing was measured for is neither met nor missed."""
+        """The row's goals; one that nothing was measured for is neither met nor missed."""
         return [self._verdict(goal) for goal in self.row.goals]
 
     def _verdict(self, goal: Goal) -> Verdict:
-        ours = self.figures.get("zonedrive")
+        ours = self.spread("zonedrive")
         if ours is None:
             return Verdict(goal, None, None)
-        if goal.against:
-            ratio = self.ratio(goal.against)
-            return Verdict(goal, ratio, None if ratio is None else ratio >= goal.ratio)
-        met = ours >= goal.limit if self.row.more_is_better else ours <= goal.limit
-        return Verdict(goal, ours, met)
+        if not goal.against:
+            more = self.row.more_is_better
+            met = ours.median >= goal.limit if more else ours.median <= goal.limit
+            return Verdict(goal, ours.median, met)
+        if goal.within:
+            theirs = self.spread(goal.against, goal.figure)
+            if not theirs or not theirs.median:
+                return Verdict(goal, None, None)
+            times = (ours.median - goal.plus) / theirs.median
+            return Verdict(goal, times, times <= goal.within)
+        ratio = self.ratio(goal.against, goal.figure)
+        return Verdict(goal, ratio, None if ratio is None else ratio >= goal.ratio)
 
-    def ratio(self, other: str) -> float | None:
-        """How many times as good as the other."""
-        ours, theirs = self.figures.get("zonedrive"), self.figures.get(other)
-        if not ours or not theirs:
+    def ratio(self, other: str, figure: str = "") -> float | None:
+        """Return how many times as good as the other zonedrive is, by the medians."""
+        ours, theirs = self.spread("zonedrive"), self.spread(other, figure)
+        if not ours or not theirs or not ours.median or not theirs.median:
             return None
-        return ours / theirs if self.row.more_is_better else theirs / ours
+        better = self.row.more_is_better
+        return ours.median / theirs.median if better else theirs.median / ours.median
 
     def shown(self, who: str) -> str:
-        """A figure with its unit."""
-        if who not in self.figures:
+        """Return the cell of a contestant: median, spread, CPU seconds."""
+        spread = self.spread(who)
+        if spread is None:
             return ""
-        return f"{self.figures[who]:,.{self.row.digits}f} {self.row.unit}".strip()
+        text = spread.shown(self.row.digits, self.row.unit, usual=self.times)
+        cpu = self.spread(who, self.row.cpu) if self.row.cpu else None
+        return f"{text}, CPU {cpu.median:.2f} s" if cpu else text
 
 
-def lines(rows: Sequence[Row], measured: Measured) -> list[Line]:
-    """The rows for which there is anything; of several times the best counts."""
-    found = []
-    for row in rows:
-        best = max if row.more_is_better else min
-        figures = {
-            who: best(values)
-            for who, times in measured.get(row.measured, {}).items()
-            if (values := [figures[row.figure] for figures in times if row.figure in figures])
+def lines(rows: Sequence[Row], measured: Measured, times: int = 5) -> list[Line]:
+    """Return the rows for which there is anything."""
+    found = [Line(row, _spreads(measured.get(row.measured, {})), times) for row in rows]
+    return [line for line in found if line.who]
+
+
+def _spreads(measured: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, dict[str, Spread]]:
+    """Return the spread of each figure by contestant; a try that failed lacks figures."""
+    found: dict[str, dict[str, Spread]] = {}
+    for who, tries in measured.items():
+        figures = dict.fromkeys(figure for each in tries for figure in each)
+        found[who] = {
+            figure: Spread.of([each[figure] for each in tries if figure in each])
+            for figure in figures
         }
-        if figures:
-            found.append(Line(row, figures))
     return found
 
 
-def machine() -> str:
-    """What this ran on."""
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    system = platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
-    kernel = platform.release().partition("-")[0]
-    return (
-        f"{os.cpu_count()} cores of {model}, {system}, Linux {kernel}, "
-        f"Python {platform.python_version()}"
-    )
-
-
 def cells(line: Line) -> list[str]:
-    """The columns of a row."""
-    limit = ", ".join(f"{line.shown(who)} ({who})" for who in LIMITS if who in line.figures)
+    """Return the columns of a row; a missed goal is bold."""
+    limit = "; ".join(f"{who}: {line.shown(who)}" for who in LIMITS if line.spread(who))
     goals = ", ".join(map(str, line.verdicts))
-    reached = ", ".join(
-        ("?" if each.reached is None else f"{each.reached:.{2 if each.reached < 10 else 0}f} x")
-        if each.goal.against
-        else ("yes" if each.met else "no")
-        for each in line.verdicts
-    )
+    reached = ", ".join(each.outcome for each in line.verdicts)
     if any(each.met is False for each in line.verdicts):
         reached = f"**{reached}**"
     return [
@@ -124,28 +137,27 @@ def cells(line: Line) -> list[str]:
 HEADS = ["work", "zonedrive", *PEERS, "limit", "goal", "reached"]
 
 
-def text(found: Sequence[Line]) -> str:
-    """For a terminal."""
-    every = [HEADS, *map(cells, found)]
-    widths = [max(len(cells[column]) for cells in every) for column in range(len(HEADS))]
+def text(every: Sequence[Sequence[str]]) -> str:
+    """Return cells, the heads first, as a table for a terminal."""
+    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for cells in every
+        for row in every
     )
 
 
 def markdown(found: Sequence[Line], about: str) -> str:
-    """For the README."""
+    """Return the block for the README."""
     every = [HEADS, ["---", *["--:"] * (len(HEADS) - 1)], *map(cells, found)]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in every)
     return f"{about}\n\n{table}\n"
 
 
 def into_readme(path: Path, block: str) -> None:
-    """Replace what stands between the two markers.  Raises ValueError where they are missing."""
+    """Replace the text between the two markers.  Raises ValueError where they are missing."""
     old = path.read_text("utf-8")
     before, begin, rest = old.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -154,32 +166,34 @@ def into_readme(path: Path, block: str) -> None:
     path.write_text(f"{before}{BEGIN}{block}{END}{after}", "utf-8")
 
 
-def as_json(found: Sequence[Line], measured: Measured, **more: object) -> dict[str, Any]:
-    """Everything, for programs."""
+def as_json(found: Sequence[Line], measured: Measured, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return everything, for programs."""
     return {
-        "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-        "machine": machine(),
-        **more,
+        **about,
         "rows": [
             {
                 "title": line.row.title,
                 "measured": line.row.measured,
                 "figure": line.row.figure,
                 "unit": line.row.unit,
+                "digits": line.row.digits,
                 "more_is_better": line.row.more_is_better,
-                "figures": dict(line.figures),
-                "ratios": {who: line.ratio(who) for who in line.figures if who != "zonedrive"},
+                "figures": {who: _as_json(line.spread(who)) for who in line.who},
+                "cpu": {
+                    who: _as_json(line.spread(who, line.row.cpu)) for who in line.who
+                    if line.row.cpu
+                },
+                "ratios": {who: line.ratio(who) for who in line.who if who != "zonedrive"},
                 "goals": [
-                    {
-                        "against": each.goal.against or None,
-                        "wanted": each.goal.ratio if each.goal.against else each.goal.limit,
-                        "reached": each.reached,
-                        "met": each.met,
-                    }
+                    {"goal": str(each), "reached": each.reached, "met": each.met}
                     for each in line.verdicts
                 ],
             }
             for line in found
         ],
         "measured": measured,
-    }
+    }  # fmt: skip
+
+
+def _as_json(spread: Spread | None) -> dict[str, float] | None:
+    return asdict(spread) if spread else None

@@ -100,7 +100,7 @@ def test_an_unmount_that_waits_notices_that_nobody_sends(mounted: Mounted) -> No
     """In the middle of an upload: it ends, and what was under way is sent once, by the next one."""
     mounted.allow("broke", "upload")
     data = b"\xaa" * 3_000_000
-    with mounted.deployment.faulty(stall=20, method="POST", path="^/api/zones/"):
+    with mounted.deployment.faulty(stall=300, method="POST", path="^/api/zones/"):
         (mounted.root / "sent.bin").write_bytes(data)
         eventually(lambda: mounted.status()["outbox"]["uploading"])
         waiting = Terminal(

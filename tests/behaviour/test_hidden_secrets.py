@@ -144,7 +144,7 @@ def test_a_command_with_the_logon_leaves_no_core(
 ) -> None:
     """Killed while it waits for the service, with the token in its memory."""
     machine.log_on(deployment, profile="sandbox")
-    deployment.fault(stall=10)
+    deployment.fault(stall=300)
     before = sum(deployment.stats()["requests"].values())
     process = subprocess.Popen(
         [str(Path(sys.executable).with_name("zonedrive")), *command],
@@ -173,7 +173,7 @@ def test_a_process_with_a_password_hides_it(
 ) -> None:
     """While it works: nothing in its arguments or environment, and no core of it."""
     machine.log_on(deployment, profile="sandbox", options=["--save-password"])
-    deployment.fault(stall=2, path="^/api/access/authorizationrequirements")
+    deployment.fault(stall=300, path="^/api/access/authorizationrequirements")
     if command == "logon":
         arguments = [str(Path(sys.executable).with_name("zonedrive")), "logon",
                      deployment.base_url, "--username", f"alice@{world.DOMAIN}",
@@ -184,6 +184,7 @@ def test_a_process_with_a_password_hides_it(
         digest = hashlib.sha256(json.loads(secrets["bearer"])["secret"].encode()).hexdigest()
         arguments = [sys.executable, "-m", "zonedrive.logon.again", "--account", "default"]
         text = json.dumps({"instead_of": digest, "ended": True})
+    before = deployment.stats()["requests"].get("GET /api/access/authorizationrequirements", 0)
     process = subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=machine.environment, encoding="utf-8",
@@ -191,7 +192,6 @@ def test_a_process_with_a_password_hides_it(
     assert process.stdin is not None
     process.stdin.write(text)
     process.stdin.close()
-    before = deployment.stats()["requests"].get("GET /api/access/authorizationrequirements", 0)
     eventually(
         lambda: (
             deployment.stats()["requests"].get("GET /api/access/authorizationrequirements", 0)

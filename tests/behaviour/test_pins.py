@@ -55,7 +55,7 @@ def test_a_pinned_folder_is_here_as_a_whole(mounted: Mounted) -> None:
 
 def test_a_pin_outlives_the_daemon(mounted: Mounted) -> None:
     """Also one that is killed while it fetches: the next one goes on."""
-    with mounted.deployment.faulty(stall=30, path="content"):
+    with mounted.deployment.faulty(stall=300, path="content"):
         waiting = subprocess.Popen(
             [COMMAND, "pin", mounted.root / "big.bin"], env=mounted.machine.environment,
             stderr=subprocess.DEVNULL,
@@ -69,7 +69,7 @@ def test_a_pin_outlives_the_daemon(mounted: Mounted) -> None:
 
 def test_ctrl_c_ends_the_waiting_only(mounted: Mounted) -> None:
     """The pin stays, and what is missing is fetched in the background."""
-    mounted.deployment.fault(stall=30, path="content")
+    mounted.deployment.fault(stall=300, path="content")
     waiting = subprocess.Popen(
         [COMMAND, "pin", mounted.root / "docs"], env=mounted.machine.environment,
         stderr=subprocess.DEVNULL,

@@ -280,8 +280,9 @@ def test_unsent_work_in_a_zone_that_is_closed_is_kept(mounted: Mounted) -> None:
     """What waits for a zone that is taken away stays readable, is shown, and goes when it can."""
     mounted.allow("refused")
     assert (mounted.root / "docs/report.md").exists()
-    on_the_service(mounted, "accessible", 0)
-    (mounted.root / "docs/mine.txt").write_bytes(b"mine\n")
+    with (mounted.root / "docs/mine.txt").open("wb", buffering=0) as file:
+        file.write(b"mine\n")
+        on_the_service(mounted, "accessible", 0)  # not before: then the folder may be gone
     assert mounted.machine.run("sync", "--timeout", "10").returncode == 1
     (upload,) = mounted.status()["uploads"]
     assert (upload["path"], bool(upload["error"])) == (f"{mounted.root.name}/docs/mine.txt", True)

@@ -1,6 +1,6 @@
 """One save makes one version, whichever way a program saves."""
 
-import contextlib
+import errno
 import os
 import shutil
 import subprocess
@@ -186,7 +186,7 @@ def test_a_temporary_file_that_was_already_sent_still_makes_one_version(mounted:
 def test_a_change_during_the_upload_is_not_lost(mounted: Mounted, change: str) -> None:
     """Renamed, removed or written again while its bytes are on their way: that is what counts."""
     new = mounted.root / "new.bin"
-    with mounted.deployment.faulty(stall=1.5, times=1, method="POST", path="^/api/zones/"):
+    with mounted.deployment.faulty(stall=300, times=1, method="POST", path="^/api/zones/"):
         new.write_bytes(b"n" * 300_000)
         eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
         match change:
@@ -199,7 +199,7 @@ def test_a_change_during_the_upload_is_not_lost(mounted: Mounted, change: str) -
             case "rewrite":
                 new.write_bytes(b"m" * 200_000)
         os.listdir(mounted.root)
-        mounted.sync()
+    mounted.sync()
     here = {path.name: path.read_bytes() for path in mounted.root.iterdir() if path.is_file()}
     there = {name: data for name, data in mounted.zone.tree().items() if data is not None}
     assert here == {name: data for name, data in there.items() if "/" not in name}
@@ -210,15 +210,26 @@ def test_a_change_during_the_upload_is_not_lost(mounted: Mounted, change: str) -
 def test_published_a_name_changed_during_the_upload(mounted: Mounted, change: str) -> None:
     """Where names cannot be changed on the service: done in time, or refused; never half."""
     new = mounted.root / "new.bin"
+
+    def uploads() -> int:
+        """The uploads that have reached the service, answered or not."""
+        requests = mounted.deployment.stats()["requests"]
+        return sum(
+            number for route, number in requests.items() if route.startswith("POST /api/zones/")
+        )
+
+    before = uploads()
     with mounted.deployment.faulty(stall=1.5, times=1, method="POST", path="^/api/zones/"):
         new.write_bytes(b"n" * 300_000)
-        eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
-        with contextlib.suppress(PermissionError):
+        eventually(lambda: uploads() > before, what="it is on its way")
+        try:
             if change == "rename":
                 new.rename(mounted.root / "renamed.bin")
             else:
                 new.unlink()
-        mounted.sync()
+        except OSError as refused:
+            assert refused.errno in (errno.EPERM, errno.EACCES, errno.EBUSY)
+    mounted.sync()
     assert set(os.listdir(mounted.root)) == set(mounted.zone.listing())
 
 
@@ -245,7 +256,7 @@ def test_a_lost_reply_and_a_newer_edit_are_no_conflict(mounted: Mounted, name: s
 def test_a_new_file_replaced_during_its_upload(mounted: Mounted, way: str) -> None:
     """Replaced by rename, or removed and written anew, while it is on its way: one file."""
     new = mounted.root / "new.txt"
-    with mounted.deployment.faulty(stall=1.5, times=1, method="POST", path="^/api/zones/"):
+    with mounted.deployment.faulty(stall=300, times=1, method="POST", path="^/api/zones/"):
         new.write_bytes(b"one\n")
         eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
         if way == "over":
@@ -254,7 +265,7 @@ def test_a_new_file_replaced_during_its_upload(mounted: Mounted, way: str) -> No
         else:
             new.unlink()
             new.write_bytes(b"two!!\n")
-        mounted.sync()
+    mounted.sync()
     assert mounted.zone.read("new.txt") == b"two!!\n"
     assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt", "new.txt"}
 
@@ -263,23 +274,23 @@ def test_a_new_file_replaced_during_its_upload(mounted: Mounted, way: str) -> No
 def test_renamed_there_and_back_during_the_move(mounted: Mounted) -> None:
     """A rename that is taken back while the service carries it out is taken back there, too."""
     notes, other = mounted.root / "notes.txt", mounted.root / "other.txt"
-    with mounted.deployment.faulty(stall=1.5, times=1, method="PUT", path="^/api/sandbox/"):
+    with mounted.deployment.faulty(stall=300, times=1, method="PUT", path="^/api/sandbox/"):
         notes.rename(other)
         eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
         other.rename(notes)
-        mounted.sync()
+    mounted.sync()
     assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
 
 
 @pytest.mark.mount("settle=0")
 def test_a_folder_renamed_while_it_is_made(mounted: Mounted) -> None:
     """A folder renamed before the service has made it arrives under its last name."""
-    with mounted.deployment.faulty(stall=1.5, times=1, method="POST", path="^/api/sandbox/"):
+    with mounted.deployment.faulty(stall=300, times=1, method="POST", path="^/api/sandbox/"):
         (mounted.root / "new").mkdir()
         eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, what="it is on its way")
         (mounted.root / "new").rename(mounted.root / "final")
         (mounted.root / "final/x").write_bytes(b"x\n")
-        mounted.sync()
+    mounted.sync()
     assert mounted.zone.find("new") is None
     assert mounted.zone.read("final/x") == b"x\n"
 

@@ -29,7 +29,7 @@ def test_a_kill_in_the_middle_of_an_upload_makes_one_version(mounted: Mounted) -
     """An upload that the kill cut off is sent again from its beginning."""
     mounted.allow("offline", "reach", "upload")
     data = os.urandom(8_000_000)
-    with mounted.deployment.faulty(stall=5, method="POST"):
+    with mounted.deployment.faulty(stall=300, method="POST"):
         (mounted.root / "big.bin").write_bytes(data)
         mounted.machine.run("sync", "--timeout", "1")
         mounted.kill()

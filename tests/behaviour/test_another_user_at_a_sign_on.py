@@ -21,7 +21,7 @@ from tests.harness.machine import Machine
 from tests.harness.waiting import eventually
 
 ALICE, CAROL = f"alice@{world.DOMAIN}", f"carol@{world.DOMAIN}"
-SECONDS = 30.0
+SECONDS = 60.0
 PROVIDERS = """
 identity_providers = [{ name = "corp" }]
 personal_id = [{ name = "eid" }]
@@ -137,7 +137,7 @@ def test_the_address_of_a_sign_on_is_in_no_arguments(machine: Machine, service: 
     desk = Desk(machine, service, "--idp", "corp", browser=script)
     try:
         start = urlsplit(desk.start())
-        page = eventually(given, 60, what="the script is started with a page")
+        page = eventually(given, what="the script is started with a page")
         assert page is not None
         assert start.path in page.read_text()
         assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -146,12 +146,12 @@ def test_the_address_of_a_sign_on_is_in_no_arguments(machine: Machine, service: 
         assert intruder.run(CAN_READ, str(page)) == b"False"
         before = visits()
         go.touch()
-        eventually(arrived, 60, what="the browser is at the provider")
+        eventually(arrived, what="the browser is at the provider")
         seen += intruder.arguments()
         assert f"--user-data-dir={folder}\0".encode() in seen  # the browser's own
         assert start.path.encode() not in seen
         assert not [one for one in intruder.local_addresses(seen) if f":{start.port}/" in one]
-        eventually(lambda: not page.parent.exists(), 60, what="the page is gone once it was used")
+        eventually(lambda: not page.parent.exists(), what="the page is gone once it was used")
         desk.terminal.press("\x03")
         desk.end(130)
     finally:

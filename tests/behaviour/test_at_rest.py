@@ -43,14 +43,14 @@ def work(mounted: Mounted) -> None:
         file.write(b"we buy them all\n")
         mounted.zone.write("board papers/merger plan.txt", b"bob was faster\n")
     mounted.deployment.person("carol").zone(root.name).write("by carol.txt", b"hello")
-    eventually((root / "by carol.txt").exists, 20)
+    eventually((root / "by carol.txt").exists)
     mounted.sync()
     assert len(mounted.machine.done("conflicts").splitlines()) > 2
     mounted.deployment.fault(status=400, path="files", method="POST")
     (root / "board papers/merger plan 2.txt").write_bytes(b"we buy them all, again\n")
     (root / "empty").unlink()
     mounted.machine.done("pin", root / "board papers")
-    eventually(lambda: mounted.status()["outbox"]["failed"] == 1, 20)
+    eventually(lambda: mounted.status()["outbox"]["failed"] == 1)
 
 
 def files(machine: Machine) -> Iterator[Path]:

@@ -71,7 +71,7 @@ def test_tasks_that_fail_are_named_and_come_back(mounted: Mounted) -> None:
         assert all("Planted: planted in" in each["error"] for each in found["failing"])
         return bool(found["pid"] == pid)
 
-    eventually(named, 60, what="status names them")
+    eventually(named, what="status names them")
     said = mounted.machine.done("status")
     assert "failing, and tried again by itself: notifications" in said.replace("\n", " ")
     ended = mounted.machine.run("doctor", "--json")
@@ -85,7 +85,7 @@ def test_tasks_that_fail_are_named_and_come_back(mounted: Mounted) -> None:
     assert (mounted.root / "new.txt").read_bytes() == b"kept meanwhile\n"
     assert (mounted.root / "notes.txt").read_bytes() == mounted.zone.read("notes.txt")
     plant.lift()
-    eventually(lambda: "failing" not in mounted.status(), 60, what="all of them work again")
+    eventually(lambda: "failing" not in mounted.status(), what="all of them work again")
     assert "failing" not in mounted.machine.done("status")
     mounted.sync()
     assert mounted.zone.read("new.txt") == b"kept meanwhile\n"
@@ -126,23 +126,23 @@ def test_any_task_may_fail_at_any_time(mounted: Mounted) -> None:
     def read(path: Path) -> bool:
         return tried(path.read_bytes)
 
-    eventually(lambda: tried(lambda: os.listdir(root)), 30)
+    eventually(lambda: tried(lambda: os.listdir(root)))
     mounted.machine.run("status")
     for name in ("first.txt", "second.txt"):
-        eventually(partial(tried, partial((root / name).write_bytes, b"mine\n")), 30)
+        eventually(partial(tried, partial((root / name).write_bytes, b"mine\n")))
     for number in range(30):
-        eventually(partial(read, root / f"small/{number:02}.txt"), 30)
-    eventually(lambda: read(root / "big.bin"), 30)
+        eventually(partial(read, root / f"small/{number:02}.txt"))
+    eventually(lambda: read(root / "big.bin"))
     large = [root / f"large/{number}.bin" for number in range(8)]
     stalled = mounted.deployment.faulty(stall=3, method="GET", path="/content$")
     with stalled, ThreadPoolExecutor(8) as pool:
         list(pool.map(read, large))
     zone.write("big.bin", os.urandom(200_000))
-    eventually(lambda: read(root / "big.bin") and (root / "big.bin").stat().st_size == 200_000, 30)
-    eventually(lambda: tried(lambda: os.listdir(mounted.path)), 30)
-    eventually(lambda: missing() == {Task.IDLE_MEMORY}, 30, what="each has failed")
-    eventually(lambda: "failing" not in mounted.status(), 30, what="all work again")
-    mounted.sync(seconds=60)
+    eventually(lambda: read(root / "big.bin") and (root / "big.bin").stat().st_size == 200_000)
+    eventually(lambda: tried(lambda: os.listdir(mounted.path)))
+    eventually(lambda: missing() == {Task.IDLE_MEMORY}, what="each has failed")
+    eventually(lambda: "failing" not in mounted.status(), what="all work again")
+    mounted.sync()
     for name in ("first.txt", "second.txt"):
         assert zone.read(name) == b"mine\n"
         assert len(zone.versions(name)) == 1
@@ -152,5 +152,5 @@ def test_any_task_may_fail_at_any_time(mounted: Mounted) -> None:
     plant.put(ONCE, [Task.IDLE_MEMORY])
     mounted.restart("cache_size=0")
     assert (root / "big.bin").stat().st_size == 200_000
-    eventually(lambda: read(root / "big.bin") and not missing(), 30, what="each has failed")
+    eventually(lambda: read(root / "big.bin") and not missing(), what="each has failed")
     assert (root / "big.bin").read_bytes() == zone.read("big.bin")

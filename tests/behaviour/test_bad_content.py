@@ -144,7 +144,7 @@ def await_content(path: Path, content: bytes) -> None:
         except OSError:
             return False
 
-    eventually(there, 40, what=f"{path.name} can be read")
+    eventually(there, what=f"{path.name} can be read")
 
 
 def test_a_service_that_drips(meddled: Mounted, meddler: Meddler) -> None:
@@ -171,7 +171,7 @@ def test_a_service_that_drips(meddled: Mounted, meddler: Meddler) -> None:
     (meddled.root / "written.txt").write_bytes(b"meanwhile\n")
     meddled.sync()
     meddled.unmount("--now")
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert failed
 

@@ -70,8 +70,8 @@ def test_a_refused_listing_is_an_error_and_passes(mounted: Mounted) -> None:
 
 def await_no_refusal(mounted: Mounted, relative: str) -> None:
     """It can be read or listed, and the service is known to be there."""
-    eventually(lambda: refusal(mounted, relative) is None, 40, what=f"{relative} can be read")
-    eventually(lambda: mounted.status()["state"] == "online", 40, what="the service is back")
+    eventually(lambda: refusal(mounted, relative) is None, what=f"{relative} can be read")
+    eventually(lambda: mounted.status()["state"] == "online", what="the service is back")
 
 
 def test_a_refused_upload_is_kept_shown_and_sent_later(mounted: Mounted) -> None:
@@ -91,7 +91,6 @@ def test_a_refused_upload_is_kept_shown_and_sent_later(mounted: Mounted) -> None
             assert path.read_bytes() == b"mine\n"
         eventually(
             lambda: mounted.machine.run("sync", "--timeout", "20").returncode == 0,
-            40,
             what="the file is on the service",
         )
         assert mounted.zone.read(path.name) == b"mine\n", status
@@ -130,7 +129,7 @@ def test_a_download_that_always_breaks_off_is_an_error(mounted: Mounted) -> None
     mounted.allow(WARNED)
     with mounted.deployment.faulty(cut_after=0, method="GET", path="/content$"):
         assert refusal(mounted, "notes.txt") is not None
-    eventually(lambda: refusal(mounted, "notes.txt") is None, 40, what="the file can be read")
+    eventually(lambda: refusal(mounted, "notes.txt") is None, what="the file can be read")
 
 
 def test_a_listing_that_breaks_off_is_never_shown_in_part(mounted: Mounted) -> None:
@@ -147,7 +146,7 @@ def test_a_slow_service_does_not_freeze_what_is_known(mounted: Mounted) -> None:
     """A folder that was listed before answers within seconds, however slow the service is."""
     names = os.listdir(mounted.root)
     mounted.allow(WARNED)
-    with mounted.deployment.faulty(stall=30):
+    with mounted.deployment.faulty(stall=300):
         started = time.monotonic()
         assert os.listdir(mounted.root) == names
         assert time.monotonic() - started < 10
@@ -241,8 +240,8 @@ def test_the_service_comes_back_and_everything_goes_on(mounted: Mounted) -> None
         eventually(lambda: mounted.status()["state"] == "offline", what="it notices")
         started = time.monotonic()
         assert refusal(mounted, "big.bin") is not None
-        assert time.monotonic() - started < 20
-    eventually(lambda: mounted.status()["outbox"]["pending"] == 0, 60, what="all has been sent")
+        assert time.monotonic() - started < 60
+    eventually(lambda: mounted.status()["outbox"]["pending"] == 0, what="all has been sent")
     mounted.sync()
     assert mounted.zone.read("folder/inside.txt") == b"inside\n"
     assert mounted.zone.read("offline.txt") == b"written in a train\n"

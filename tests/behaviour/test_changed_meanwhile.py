@@ -43,7 +43,7 @@ def test_an_edited_file_that_a_coworker_moves_and_whose_name_another_file_gets(
             return (docs / "report.md").stat().st_size == 23
 
         eventually(follows, what="the name leads to the coworker's file")
-    mounted.sync(docs, seconds=20)
+    mounted.sync(docs)
     shown.append(names(docs))
     assert [each for each in shown if any("~" in name for name in each)] == []
     assert zone.read(f"{there}/report.md") == b"# Report\n\nAll is well.\nand more\n"
@@ -69,7 +69,7 @@ def test_a_file_that_was_never_read_here_is_moved_aside_after_a_coworkers_save(
     zone.write("notes.txt", profile_content)
     (root / "notes.txt").rename(root / "notes.before.txt")
     (root / "notes.txt").write_bytes(b"Alice's notes, written anew\n")
-    mounted.sync(seconds=20)
+    mounted.sync()
     found = {name: zone.read(name) for name in zone.listing() if name.startswith("notes")}
     assert b"Alice's notes, written anew\n" in found.values()
     assert found["notes.before.txt"] == profile_content
@@ -220,7 +220,7 @@ def test_what_stepped_aside_and_then_stays_on_the_service_has_its_name_again(
         found = {**zone.listing(), **{f"docs/{k}": v for k, v in zone.listing("docs").items()}}
         return {path: one["id"] for path, one in found.items() if ".zonedrive-" in path}
 
-    ((path, known),) = eventually(aside, 20, what="one steps aside").items()
+    ((path, known),) = eventually(aside, what="one steps aside").items()
     zone.write(path, b"Bob's words\n")
     here = {"notes.txt": "docs/report.md", "docs/report.md": "notes.txt"}[paths[known]]
     (root / here).unlink()
@@ -250,7 +250,7 @@ def test_a_version_is_not_sent_under_the_name_of_a_moment(
     with (root / "notes.txt").open("ab") as file:
         file.write(b"third line\n")
         zone.move("notes.txt", ".zonedrive-9-9")
-    eventually(lambda: moved or "decided again" in meddled.log(), 20, what="it is looked at")
+    eventually(lambda: moved or "decided again" in meddled.log(), what="it is looked at")
     move_on()
     meddled.sync()
     assert zone.read("other.txt").endswith(b"third line\n")

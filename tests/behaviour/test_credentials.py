@@ -96,7 +96,7 @@ def test_a_wrong_password_of_a_unit_is_sent_once(
     end_sessions(unit)
     for _ in range(2):
         unit.mount()
-        eventually(lambda: unit.status()["state"] == "logon-required", 20, what="the state")
+        eventually(lambda: unit.status()["state"] == "logon-required", what="the state")
         unit.unmount()
     assert logons(deployment) == before + 1
     give("password", world.PASSWORDS["alice"])

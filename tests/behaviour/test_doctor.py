@@ -71,11 +71,11 @@ def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
         (mounted.root / "Seezunge.txt").write_bytes(b"x")
         with pytest.raises(OSError, match="unreachable"):
             (mounted.root / "big.bin").read_bytes()
-        eventually(lambda: mounted.status()["state"] == "offline", 20)
+        eventually(lambda: mounted.status()["state"] == "offline")
     mounted.sync()
     with mounted.deployment.faulty(status=403, method="POST"):
         (mounted.root / "Kabeljau 2031.txt").write_bytes(b"x")
-        eventually(lambda: mounted.status()["outbox"]["failed"] == 1, 20)
+        eventually(lambda: mounted.status()["outbox"]["failed"] == 1)
         shown = machine.run("doctor", "--json").stdout
         file = machine.folder / "report.txt"
         said = machine.run("doctor", "--report", file)

@@ -171,7 +171,7 @@ def test_a_full_disk_of_this_machine_is_no_refusal(tiny: Mounted) -> None:
             path.write_bytes(b"new\n")
             filler.leave(RESERVED + 100)
         (failed,) = eventually(
-            lambda: [each for each in tiny.status()["uploads"] if "disk" in str(each["error"])], 40
+            lambda: [each for each in tiny.status()["uploads"] if "disk" in str(each["error"])]
         )
         assert "make room" in failed["error"]
         said = tiny.machine.done("status")
@@ -182,7 +182,7 @@ def test_a_full_disk_of_this_machine_is_no_refusal(tiny: Mounted) -> None:
             assert "refused" not in text
             assert "administrator" not in text
         filler.go()
-        tiny.sync(seconds=60)
+        tiny.sync()
         assert tiny.zone.read("notes.txt") == b"new\n"
         assert len(tiny.zone.versions("notes.txt")) == 3
         assert reader.read(MIB) == former[100:]
@@ -197,7 +197,7 @@ def test_a_full_disk_is_unmounted(tiny: Mounted) -> None:
         for number in range(5):
             (tiny.root / f"{number}.txt").write_bytes(b"%d" % number * 20_000)
         (tiny.root / "0.txt").rename(tiny.root / "renamed.txt")
-        eventually(lambda: any(each["error"] for each in tiny.status()["uploads"]), 20)
+        eventually(lambda: any(each["error"] for each in tiny.status()["uploads"]))
         filler = Filler(disk)
         filler.leave(0)
         said = tiny.machine.run("unmount", tiny.path, "--timeout", "2")

@@ -100,7 +100,7 @@ def test_nothing_is_fetched_ahead_of_a_guarded_program(mounted: Mounted, thumbna
     names = [f"{number:02}.bin" for number in range(30)]
     for name in names:
         mounted.zone.write(name, BIG[:10_000])
-    eventually((mounted.root / names[-1]).exists, 20)
+    eventually((mounted.root / names[-1]).exists)
     mounted.machine.done("pin", *(mounted.root / name for name in names[:15]))
     before = downloads(mounted.deployment)
     for name in names[:15]:
@@ -125,7 +125,7 @@ def test_a_part_is_not_enough(mounted: Mounted, thumbnailer: Path) -> None:
     """
     mounted.zone.write("huge.bin", BIG * 6)
     huge = mounted.root / "huge.bin"
-    eventually(huge.exists, 20)
+    eventually(huge.exists)
     with huge.open("rb") as file:
         assert os.pread(file.fileno(), 4096, 0) == BIG[:4096]
         before = downloads(mounted.deployment)

@@ -159,7 +159,7 @@ def test_a_command_with_the_logon_leaves_no_core(
         limits = Path(f"/proc/{process.pid}/limits").read_text()
         assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
         process.send_signal(signal.SIGABRT)
-        assert process.wait(30) == -signal.SIGABRT
+        assert process.wait(60) == -signal.SIGABRT
     finally:
         process.kill()
         process.wait()
@@ -206,7 +206,7 @@ def test_a_process_with_a_password_hides_it(
     assert re.search(r"^Max core file size +0 +0 ", (proc / "limits").read_text(), re.MULTILINE)
     deployment.heal()
     process.stdin = None
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert PASSWORD not in out + err
 

@@ -176,10 +176,10 @@ def test_a_mount_pays_for_no_answer_with_its_memory(meddled: Mounted, meddler: M
             path.write_bytes(os.urandom(size))
             eventually(lambda before=before: any(map(is_upload, meddler.came[before:])),  # type: ignore[misc]
                        what="it is sent")  # fmt: skip
-            eventually(lambda path=path: _is_known(meddled, path.name), 30, what="it is answered")  # type: ignore[misc]
+            eventually(lambda path=path: _is_known(meddled, path.name), what="it is answered")  # type: ignore[misc]
             assert peak(meddled.pid) < DAEMON_MIB
             meddler.about = lambda asked: False
-            meddled.sync(seconds=50)
+            meddled.sync()
             assert meddled.zone.read(path.name) == path.read_bytes()
             assert len(meddled.zone.versions(path.name)) == 1
     assert meddled.status()["state"] == "online"

@@ -31,7 +31,7 @@ def at_least_for(size: int) -> Iterator[None]:
 def test_readers_share_the_download_limit(mounted: Mounted) -> None:
     """Two at once are not twice as fast, and each gets all of its bytes."""
     mounted.zone.write("other.bin", BIG)
-    eventually((mounted.root / "other.bin").exists, 20)
+    eventually((mounted.root / "other.bin").exists)
     with at_least_for(2 * len(BIG)):
         readers = [
             subprocess.Popen(["cmp", mounted.root / name, "-"], stdin=subprocess.PIPE)
@@ -47,7 +47,7 @@ def test_small_files_share_it_too(mounted: Mounted) -> None:
     """Also those that are fetched ahead of a program that walks through a folder."""
     for number in range(60):
         mounted.zone.write(f"{number:02}.bin", BIG[: 80_000 + number])
-    eventually((mounted.root / "59.bin").exists, 20)
+    eventually((mounted.root / "59.bin").exists)
     with at_least_for(60 * 80_000):
         for number in range(60):
             assert (mounted.root / f"{number:02}.bin").read_bytes() == BIG[: 80_000 + number]
@@ -57,7 +57,7 @@ def test_small_files_share_it_too(mounted: Mounted) -> None:
 def test_what_is_fetched_in_the_background_keeps_to_it(mounted: Mounted) -> None:
     """Pinning a zone takes no more than reading it."""
     mounted.zone.write("other.bin", BIG)
-    eventually((mounted.root / "other.bin").exists, 20)
+    eventually((mounted.root / "other.bin").exists)
     with at_least_for(2 * len(BIG)):
         mounted.machine.done("pin", mounted.root)
 
@@ -66,17 +66,17 @@ def test_what_is_fetched_in_the_background_keeps_to_it(mounted: Mounted) -> None
 def test_metadata_goes_past_full_limits(mounted: Mounted) -> None:
     """While transfers crawl in both directions, folders are listed and made as ever."""
     mounted.zone.write("other.bin", BIG)
-    eventually((mounted.root / "other.bin").exists, 20)
+    eventually((mounted.root / "other.bin").exists)
     readers = [
         subprocess.Popen(["cat", mounted.root / name], stdout=subprocess.DEVNULL)
         for name in ("big.bin", "other.bin")
     ]
     try:
         (mounted.root / "going.bin").write_bytes(BIG)
-        eventually(lambda: mounted.status()["outbox"]["uploading"] == 1, 20)
+        eventually(lambda: mounted.status()["outbox"]["uploading"] == 1)
         assert len(list((mounted.root / "docs/2026").iterdir())) == 1
         (mounted.root / "made").mkdir()
-        eventually(lambda: mounted.zone.find("made"), 20)
+        eventually(lambda: mounted.zone.find("made"))
         assert [reader.poll() for reader in readers] == [None, None]
         assert mounted.status()["outbox"]["uploading"] == 1
     finally:

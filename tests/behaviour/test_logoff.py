@@ -88,7 +88,7 @@ def test_a_logoff_refuses_to_lose_what_cannot_be_sent(mounted: Mounted) -> None:
         ended = mounted.machine.run("logoff", "--timeout", "1")
         assert ended.returncode == 1
         assert "1 file (5 bytes)" in ended.stderr
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
     assert (mounted.root / "stuck.txt").read_bytes() == b"12345"
     mounted.sync()
     assert mounted.zone.read("stuck.txt") == b"12345"

@@ -40,9 +40,7 @@ def test_an_ended_session_is_a_state_and_a_new_logon_ends_it(with_session: Mount
     known = path.read_bytes()
     with_session.deployment.tell({"expire_sessions": True})
     (with_session.root / "new.txt").write_bytes(b"written without a logon\n")
-    eventually(
-        lambda: with_session.status()["state"] == "logon-required", 20, what="the state shows"
-    )
+    eventually(lambda: with_session.status()["state"] == "logon-required", what="the state shows")
     assert path.read_bytes() == known
     assert (with_session.root / "new.txt").read_bytes() == b"written without a logon\n"
     assert with_session.machine.run("sync", "--timeout", "5").returncode == 3
@@ -52,7 +50,6 @@ def test_an_ended_session_is_a_state_and_a_new_logon_ends_it(with_session: Mount
             with_session.status()["outbox"]["pending"] == 0
             and with_session.status()["state"] == "online"
         ),
-        10,
         what="everything goes on at once",
     )
     with_session.sync()
@@ -66,9 +63,7 @@ def test_a_mount_with_an_ended_logon_says_so_by_itself(with_session: Mounted) ->
     with_session.unmount()
     with_session.deployment.tell({"expire_sessions": True})
     with_session.mount()
-    eventually(
-        lambda: with_session.status()["state"] == "logon-required", 20, what="the state shows"
-    )
+    eventually(lambda: with_session.status()["state"] == "logon-required", what="the state shows")
 
 
 COMMANDS = [
@@ -91,7 +86,7 @@ def test_whatever_wants_a_logon_names_the_whole_command(with_session: Mounted) -
     known.read_bytes()
     mounted.deployment.tell({"expire_sessions": True})
     (mounted.root / "new.txt").write_bytes(b"12345")
-    eventually(lambda: mounted.status()["state"] == "logon-required", 20)
+    eventually(lambda: mounted.status()["state"] == "logon-required")
     for command in [*COMMANDS, "versions {}"]:
         words = [str(big) if word == "{}" else word for word in command.split()]
         ended = machine.run(*words)
@@ -114,7 +109,7 @@ def test_a_service_that_is_away_is_named_once(mounted: Mounted) -> None:
     host = urlsplit(mounted.deployment.base_url).netloc
     with mounted.deployment.faulty(down=True):
         eventually(lambda: machine.run("zones").returncode == 4)
-        eventually(lambda: mounted.status()["state"] == "offline", 20)
+        eventually(lambda: mounted.status()["state"] == "offline")
         for command in (["zones"], ["versions", str(known)], ["trash"], ["users", "list"]):
             ended = machine.run(*command)
             assert (ended.returncode, ended.stdout) == (4, "")

@@ -188,7 +188,7 @@ def test_readers_and_a_writer_in_place_over_several_uploads(mounted: Mounted) ->
     finally:
         over.set()
         for reader in readers:
-            reader.join(30)
+            reader.join(60)
     assert not wrong, wrong[:5]
     assert len(mounted.zone.versions("shared.bin")) == ROUNDS + 1
 

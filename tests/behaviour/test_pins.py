@@ -62,9 +62,9 @@ def test_a_pin_outlives_the_daemon(mounted: Mounted) -> None:
         )  # fmt: skip
         eventually(lambda: "big.bin" in pinned(mounted))
         mounted.kill()
-        assert waiting.wait(20) == 1
+        assert waiting.wait(60) == 1
     mounted.mount()
-    eventually(lambda: state(mounted.root / "big.bin") == "cached", 20)
+    eventually(lambda: state(mounted.root / "big.bin") == "cached")
 
 
 def test_ctrl_c_ends_the_waiting_only(mounted: Mounted) -> None:
@@ -76,9 +76,9 @@ def test_ctrl_c_ends_the_waiting_only(mounted: Mounted) -> None:
     )  # fmt: skip
     eventually(lambda: "docs" in pinned(mounted))
     waiting.send_signal(signal.SIGINT)
-    assert waiting.wait(20) == 130
+    assert waiting.wait(60) == 130
     mounted.deployment.heal()
-    eventually(lambda: state(mounted.root / "docs/report.md") == "cached", 30)
+    eventually(lambda: state(mounted.root / "docs/report.md") == "cached")
     assert "docs" in pinned(mounted)
 
 
@@ -96,7 +96,7 @@ def test_what_appears_in_a_pinned_folder_is_fetched(mounted: Mounted) -> None:
         names = ("docs/new.txt", "docs/more/inside.txt", "docs/report.md")
         return all(state(mounted.root / name) == "cached" for name in names)
 
-    eventually(here, 20)
+    eventually(here)
     before = downloads(mounted)
     assert (mounted.root / "docs/report.md").read_bytes() == b"# Another report\n"
     assert (mounted.root / "docs/more/inside.txt").read_bytes() == b"inside\n"
@@ -113,7 +113,7 @@ def test_a_coworkers_version_of_a_pinned_file_is_fetched(mounted: Mounted) -> No
     def here() -> bool:
         return path.stat().st_size == 5 and state(path) == "cached"
 
-    eventually(here, 20)
+    eventually(here)
     with mounted.deployment.faulty(down=True):
         assert path.read_bytes() == b"newer"
     assert state(mounted.root / "docs/2026/q1.csv") == "remote"
@@ -129,7 +129,7 @@ def test_what_came_while_nothing_was_mounted_is_fetched(mounted: Mounted) -> Non
     mounted.zone.write("notes.txt", b"another version\n")
     before = downloads(mounted)
     mounted.mount()
-    eventually(lambda: downloads(mounted) == before + 3, 30)
+    eventually(lambda: downloads(mounted) == before + 3)
     said = pinned(mounted)
     assert re.search(r"docs +5 +5 ", said), said
     assert re.search(r"notes.txt +1 +1 ", said), said
@@ -169,7 +169,7 @@ def test_a_pinned_file_is_never_evicted(mounted: Mounted) -> None:
     mounted.zone.write("other.bin", BIG)
     mounted.zone.write("third.bin", BIG)
     mounted.machine.done("pin", mounted.root / "big.bin")
-    eventually((mounted.root / "third.bin").exists, 20)
+    eventually((mounted.root / "third.bin").exists)
     assert (mounted.root / "other.bin").read_bytes() == BIG
     before = downloads(mounted)
     assert (mounted.root / "big.bin").read_bytes() == BIG
@@ -207,14 +207,14 @@ def test_offline_a_pin_is_remembered(mounted: Mounted) -> None:
         list(mounted.root.iterdir())
         return str(mounted.status()["state"]) == "offline"
 
-    eventually(noticed, 30)
+    eventually(noticed)
     ended = mounted.machine.run("pin", mounted.root / "docs/report.md", mounted.root / "big.bin")
     assert ended.returncode == 4
     assert "the rest is fetched when the service is back" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert "0 of 1 file here" in ended.stdout
     mounted.deployment.heal()
-    eventually(lambda: state(mounted.root / "big.bin") == "cached", 30)
+    eventually(lambda: state(mounted.root / "big.bin") == "cached")
 
 
 def test_mistakes_are_one_line(mounted: Mounted, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_removed_entry_that_comes_back_is_pinned_again(mounted: Mounted) -> No
     mounted.sync()
     assert "nothing is pinned" in pinned(mounted)
     mounted.machine.done("restore", "report.md", "--zone", mounted.root.name)
-    eventually((mounted.root / "docs/report.md").exists, 20)
+    eventually((mounted.root / "docs/report.md").exists)
     assert f"{mounted.root.name}/docs/report.md" in pinned(mounted)
 
 
@@ -253,7 +253,7 @@ def test_what_a_coworker_restores_is_fetched_again(mounted: Mounted) -> None:
     ids = [mounted.zone.entry_id(name) for name in names]
     for name in names:
         mounted.zone.delete(name)
-    eventually(lambda: not {*names} & {*os.listdir(mounted.root)}, 20, what="they are gone")
+    eventually(lambda: not {*names} & {*os.listdir(mounted.root)}, what="they are gone")
     assert "nothing is pinned" in pinned(mounted)
     for each in ids:
         mounted.zone.restore(each)
@@ -262,8 +262,8 @@ def test_what_a_coworker_restores_is_fetched_again(mounted: Mounted) -> None:
         present = set(os.listdir(mounted.root)) >= {*names}
         return present and state(mounted.root / "notes.txt") == "cached"
 
-    eventually(here, 20)
-    eventually(lambda: state(mounted.root / "docs/2026/q1.csv") == "cached", 20)
+    eventually(here)
+    eventually(lambda: state(mounted.root / "docs/2026/q1.csv") == "cached")
 
 
 def test_a_logoff_forgets_the_pins(mounted: Mounted) -> None:

@@ -223,7 +223,7 @@ def test_a_listing_is_never_asked_for_twice_at_once(mounted: Mounted) -> None:
         for reader in readers:
             reader.start()
         for reader in readers:
-            reader.join(20)
+            reader.join(60)
     assert listings(mounted) - before == 1
 
 

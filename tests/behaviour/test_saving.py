@@ -149,7 +149,7 @@ def test_a_file_is_readable_while_it_waits(mounted: Mounted) -> None:
         outbox = mounted.status()["outbox"]
         assert outbox["pending"] + outbox["uploading"] == 1
         assert outbox["bytes"] == len(NEW)
-    mounted.sync(seconds=60)
+    mounted.sync()
     assert mounted.zone.read("notes.txt") == NEW
     assert len(mounted.zone.versions("notes.txt")) == 2
 

@@ -83,7 +83,7 @@ def require_the_page(mounted: Mounted, profile: str, worker: Worker) -> None:
     worker.do(let_go)
     mounted.mount()
     third = seen()
-    mounted.sync(seconds=60)
+    mounted.sync()
     wrong = []
     for name, row in every.items():
         cell = row.published if profile == "published" else row.full
@@ -182,4 +182,4 @@ def _bring(mounted: Mounted, state: str) -> None:
         os.listdir(mounted.root)
         return str(mounted.status()["state"]) == state
 
-    eventually(noticed, 30, what=f"the state is {state}")
+    eventually(noticed, what=f"the state is {state}")

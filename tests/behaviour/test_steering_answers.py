@@ -112,7 +112,7 @@ def test_no_text_of_the_service_steers_anything(
             told.append(manager.recv(65536).decode())
         notes = mount.root / "notes.txt"
         mount.zone.write("notes.txt", b"by bob\n")
-        eventually(lambda: notes.read_bytes() == b"by bob\n", 30, what="bob's version is here")
+        eventually(lambda: notes.read_bytes() == b"by bob\n", what="bob's version is here")
         for path in (mount.root, notes):
             for name in os.listxattr(path):
                 texts[f"{path} {name}"] = os.getxattr(path, name).decode()
@@ -122,7 +122,7 @@ def test_no_text_of_the_service_steers_anything(
         assert len(versions) == 2
         with deployment.faulty(status=403, method="POST", path="^/api/zones/"):
             (mount.root / "new.txt").write_bytes(b"x")
-            eventually(lambda: screen.shown, 40, what="the refusal is told")
+            eventually(lambda: screen.shown, what="the refusal is told")
             for command in ("status", "zones", "conflicts", "doctor"):
                 texts[command] = machine.run(command).stdout
             assert "new.txt" in texts["status"]
@@ -140,11 +140,11 @@ def test_no_text_of_the_service_steers_anything(
                     told.append(manager.recv(65536).decode())
             return "logon required" in told[-1]
 
-        eventually(noticed, 40, what="the service manager hears that a logon is required")
+        eventually(noticed, what="the service manager hears that a logon is required")
     finally:
         deployment.forget_people()
         daemon.terminate()
-        daemon.wait(30)
+        daemon.wait(60)
         mount.tear_down()
     texts["log"] = (machine.folder / "log").read_text("utf-8")
     texts |= {f"notification {number}": "\n".join(each) for number, each in enumerate(screen.shown)}

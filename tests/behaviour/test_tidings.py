@@ -39,16 +39,16 @@ def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: S
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         for number in range(20):
             (mounted.root / f"{number}.txt").write_bytes(b"x")
-        eventually(lambda: screen.shown, 40, what="it is told")
+        eventually(lambda: screen.shown, what="it is told")
     title, text = screen.shown[0]
     assert title.endswith("20 files could not be uploaded")
     assert "run: zonedrive status" in text
     mounted.sync()
-    eventually(lambda: not screen.open, 40, what="it is taken away")
+    eventually(lambda: not screen.open, what="it is taken away")
     mounted.zone.write("notes.txt", b"by bob\n")
     (mounted.root / "notes.txt").write_bytes(b"mine\n")
     mounted.sync()
-    eventually(lambda: len(screen.shown) == 2, 40, what="the conflict is told")
+    eventually(lambda: len(screen.shown) == 2, what="the conflict is told")
     title, text = screen.shown[1]
     assert "conflict" in title
     assert "notes (conflict, " in text
@@ -73,12 +73,12 @@ def test_a_conflict_that_nobody_was_there_to_hear_of_is_told_at_the_next_start(
     screen = Screen(bus)
     try:
         mounted.mount()
-        eventually(lambda: screen.shown, 40, what="the conflict is told")
+        eventually(lambda: screen.shown, what="the conflict is told")
         ((title, text),) = screen.shown
         assert (title, "big (conflict, " in text) == ("zonedrive: a conflict", True)
         mounted.restart()
         clash(mounted, "docs/2026/q1.csv")
-        eventually(lambda: len(screen.shown) == 2, 40, what="the next one is told")
+        eventually(lambda: len(screen.shown) == 2, what="the next one is told")
         title, text = screen.shown[1]
         assert (title, "q1 (conflict, " in text) == ("zonedrive: a conflict", True)
     finally:
@@ -100,15 +100,15 @@ def test_a_shutdown_waits_for_what_can_be_sent(mounted: Mounted, bus: Bus) -> No
     logind = Logind(bus)
     try:
         (mounted.root / "late.txt").write_bytes(b"just in time\n")
-        eventually(lambda: set(logind.held()) == {"delay", "block"}, 40, what="it is held up")
+        eventually(lambda: set(logind.held()) == {"delay", "block"}, what="it is held up")
         assert logind.held()["block"] == "1 file (13 bytes) is not on the service yet"
         logind.announce("PrepareForShutdown", True)
-        eventually(lambda: not logind.held(), 40, what="the machine may go")
+        eventually(lambda: not logind.held(), what="the machine may go")
         assert mounted.zone.read("late.txt") == b"just in time\n"
         logind.announce("PrepareForShutdown", False)
         logind.announce("PrepareForSleep", True)
         logind.announce("PrepareForSleep", False)
-        eventually(lambda: "awake again" in mounted.log(), 40, what="it has heard of the sleep")
+        eventually(lambda: "awake again" in mounted.log(), what="it has heard of the sleep")
         assert (mounted.root / "big.bin").read_bytes()
         assert {what for what, _, _ in logind.taken} == {"shutdown"}
     finally:

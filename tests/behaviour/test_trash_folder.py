@@ -138,7 +138,7 @@ def test_what_the_service_refuses_can_be_thrown_away(mounted: Mounted) -> None:
     path = mounted.root / "docs" / "refused.txt"
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         path.write_bytes(b"only here\n")
-        eventually(lambda: mounted.status()["outbox"]["failed"] == 1, 30, what="it is refused")
+        eventually(lambda: mounted.status()["outbox"]["failed"] == 1, what="it is refused")
         refused(errno.EXDEV, lambda: trash(mounted, "docs/refused.txt"))
         refused(errno.EXDEV, lambda: trash(mounted, "docs"))
         assert path.read_bytes() == b"only here\n"

@@ -14,7 +14,7 @@ from tests.harness.waiting import eventually
 NEW = b"written in a bad hour\n" * 1000
 
 # The stall deadline is 10 seconds, and the kernel asks a second time for a page that failed.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 def trouble(mounted: Mounted) -> None:
@@ -52,7 +52,7 @@ def readable(path: Path) -> bytes:
 def test_a_stalled_download_ends_in_time(mounted: Mounted) -> None:
     """A service that stops sending is an error after a while, not a frozen program."""
     trouble(mounted)
-    with mounted.deployment.faulty(stall=60, method="GET", path="/content$"):
+    with mounted.deployment.faulty(stall=300, method="GET", path="/content$"):
         assert errno_of_reading(mounted.root / "big.bin") in {
             errno.ETIMEDOUT, errno.EIO, errno.ENETUNREACH, errno.EREMOTEIO,
         }  # fmt: skip
@@ -93,7 +93,7 @@ def test_a_zone_that_nobody_looked_at_is_written_to_without_the_service(mounted:
     with mounted.deployment.faulty(down=True):
         path.write_bytes(NEW)
         assert path.read_bytes() == NEW
-    mounted.sync(seconds=60)
+    mounted.sync()
     path.unlink()
     mounted.sync()
 
@@ -113,7 +113,7 @@ def test_an_upload_that_is_refused_is_kept_and_told(mounted: Mounted) -> None:
         mounted.kill()
         mounted.mount()
         assert (mounted.root / "notes.txt").read_bytes() == NEW
-    mounted.sync(seconds=60)
+    mounted.sync()
     assert mounted.zone.read("notes.txt") == NEW
 
 
@@ -126,7 +126,7 @@ def test_a_folder_that_is_refused_holds_up_its_files_only(mounted: Mounted) -> N
     (mounted.root / "other.txt").write_bytes(NEW)
     begin = time.monotonic()
     ended = mounted.machine.run("sync", "--timeout", "40")
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 35
     assert ended.returncode == 1
     assert "plans" in ended.stderr
     assert mounted.zone.read("other.txt") == NEW
@@ -141,7 +141,7 @@ def test_an_upload_that_breaks_off_makes_one_version(mounted: Mounted) -> None:
     data = os.urandom(5_000_000)
     mounted.deployment.fault(cut_after=1_000_000, method="POST", path="/files/", times=1)
     (mounted.root / "big.bin").write_bytes(data)
-    mounted.sync(seconds=60)
+    mounted.sync()
     assert mounted.zone.read("big.bin") == data
     assert len(mounted.zone.versions("big.bin")) == 2
 
@@ -161,12 +161,12 @@ def test_without_a_logon_work_goes_on(mounted: Mounted, machine: Machine) -> Non
     mounted.deployment.tell({"expire_sessions": True})
     mounted.zone = mounted.deployment.fresh_person("bob").zone(mounted.root.name)
     (mounted.root / "notes.txt").write_bytes(NEW)
-    eventually(lambda: mounted.status()["state"] == "logon-required", 30)
+    eventually(lambda: mounted.status()["state"] == "logon-required")
     command = f"run: zonedrive logon {mounted.deployment.base_url} --username alice"
     assert command in machine.done("status")
     assert (mounted.root / "notes.txt").read_bytes() == NEW
     assert mounted.machine.run("sync", "--timeout", "1").returncode in (3, 4)
     machine.log_on(mounted.deployment, profile="sandbox")
-    mounted.sync(seconds=60)
+    mounted.sync()
     assert mounted.zone.read("notes.txt") == NEW
     assert mounted.status()["state"] == "online"

@@ -230,14 +230,14 @@ def test_offline_and_after_a_restart(mounted: Mounted) -> None:
     number = first.stat().st_ino
     assert first.read_bytes() == FIRST
     with mounted.deployment.faulty(down=True):
-        eventually(lambda: os.listdir(mounted.path) and mounted.status()["state"] == "offline", 30)
+        eventually(lambda: os.listdir(mounted.path) and mounted.status()["state"] == "offline")
         assert [each.name for each in versions(path)][:2] == [first.name, second.name]
         assert first.read_bytes() == FIRST
         with pytest.raises(OSError, match="Network is unreachable"):
             second.read_bytes()
         with pytest.raises(OSError, match="Network is unreachable"):
             os.listdir(history(mounted.root / "empty"))
-    eventually(lambda: mounted.status()["state"] == "online", 30)
+    eventually(lambda: mounted.status()["state"] == "online")
     mounted.restart()
     before = requests(mounted.deployment, "/content")
     assert first.stat().st_ino == number
@@ -259,7 +259,7 @@ def test_a_part_of_a_large_one(mounted: Mounted, thumbnailer: Path) -> None:
     """It is read by ranges, as any content; programs of `guard` cause no download at all."""
     path = mounted.root / "big.bin"
     mounted.zone.write("big.bin", b"small by now\n")
-    eventually(lambda: path.stat().st_size == 13, 20)
+    eventually(lambda: path.stat().st_size == 13)
     old = versions(path)[0]
     before = mounted.deployment.stats()["bytes_out"]
     assert subprocess.run([thumbnailer, old], capture_output=True, check=False).returncode == 1
@@ -280,7 +280,7 @@ def test_names_that_are_taken_or_odd(mounted: Mounted) -> None:
         (root / ".versions").mkdir()
     mounted.deployment.plant(zone, "either/or.txt", "both")
     shown = root / "either\uff0for.txt"
-    eventually(shown.exists, 20)
+    eventually(shown.exists)
     assert [each.read_bytes() for each in versions(shown)] == [b"both"]
     assert not (root / ".versions/docs").exists()
     assert not (root / ".versions/no such file").exists()
@@ -289,7 +289,7 @@ def test_names_that_are_taken_or_odd(mounted: Mounted) -> None:
     with refusing, pytest.raises(PermissionError):
         os.listdir(history(root / "empty"))
     mounted.deployment.plant(zone, ".versions", "a file that somebody made")
-    eventually((root / ".versions").is_file, 20)
+    eventually((root / ".versions").is_file)
     assert (root / ".versions").read_text() == "a file that somebody made"
     assert ".versions" in os.listdir(root)
     (root / ".versions").unlink()

@@ -347,7 +347,7 @@ def test_with_a_service_in_trouble(hasty: Workplace, profile: str, circumstance:
             refused.add(name)
         if circumstance == "slow":
             hasty.flush()
-    eventually(lambda: hasty.mounted.status()["state"] == "online", what="it is back", seconds=60)
+    eventually(lambda: hasty.mounted.status()["state"] == "online", what="it is back")
     hasty.flush()
     assert not refused or (profile == "published" and refused <= set(STRANDED))
     for name in WAYS.keys() - refused:

@@ -104,7 +104,7 @@ def _one_life(mount: Mortal, program: Program, seconds: float) -> None:
     worker.start()
     worker.join(seconds)
     mount.kill()
-    worker.join(30)
+    worker.join(60)
     assert not worker.is_alive(), "a call outlived the daemon"
 
 

@@ -45,6 +45,6 @@ def test_a_lost_reply_makes_one_version(mounted: Mounted) -> None:
     mounted.allow("reply", "upload", "answer", "offline", "reach")
     mounted.deployment.fault(drop_reply=True, method="POST", times=1)
     (mounted.root / "notes.txt").write_bytes(b"sent once")
-    mounted.sync(seconds=60)
+    mounted.sync()
     assert mounted.zone.read("notes.txt") == b"sent once"
     assert len(mounted.zone.versions("notes.txt")) == 2

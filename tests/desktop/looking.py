@@ -32,7 +32,7 @@ class Item:
         bus_name, path = self._where
         address = DBusAddress(path, bus_name=bus_name, interface=interface)
         call = new_method_call(address, method, signature or None, body)
-        answer = self._connection.send_and_get_reply(call, timeout=20)
+        answer = self._connection.send_and_get_reply(call, timeout=60)
         if answer.header.message_type is MessageType.error:
             raise Gone(answer.body)
         return answer.body[0] if answer.body else None
@@ -87,7 +87,7 @@ class Item:
                     return each
             return None
 
-        found = eventually(look, 30, what=f"{role} {name!r} is on the screen")
+        found = eventually(look, what=f"{role} {name!r} is on the screen")
         assert found is not None
         return found
 
@@ -98,7 +98,7 @@ class Item:
             every = (each for each in self.children() if each.name.casefold() == name.casefold())
             return next(every, None)
 
-        found = eventually(look, 30, what=f"{name} is on the screen")
+        found = eventually(look, what=f"{name} is on the screen")
         assert found is not None
         return found
 
@@ -129,5 +129,5 @@ def accessibility(environment: Mapping[str, str]) -> str:
     """The address of the bus on which the programs of a session tell what they show."""
     service = DBusAddress("/org/a11y/bus", bus_name="org.a11y.Bus", interface="org.a11y.Bus")
     with open_dbus_connection(environment["DBUS_SESSION_BUS_ADDRESS"]) as connection:
-        answer = connection.send_and_get_reply(new_method_call(service, "GetAddress"), timeout=20)
+        answer = connection.send_and_get_reply(new_method_call(service, "GetAddress"), timeout=60)
     return str(answer.body[0])

@@ -71,4 +71,4 @@ class Session:
         for process in reversed(self._running):
             process.terminate()
         for process in self._running:
-            process.wait(20)
+            process.wait(60)

@@ -44,10 +44,10 @@ def bubble(session: Session) -> Item:
         call = new_method_call(address, "Notify", "susssasa{sv}i", tuple(words))
 
         def taken() -> bool:
-            answer = connection.send_and_get_reply(call, timeout=20)
+            answer = connection.send_and_get_reply(call, timeout=60)
             return answer.header.message_type is MessageType.method_return
 
-        eventually(taken, 30, what="the service takes the notification")
+        eventually(taken, what="the service takes the notification")
     shown = session.screen.find("label", "Somebody else's")
     assert shown.is_showing
     return shown
@@ -63,7 +63,7 @@ def test_a_notification_is_no_dialog(mounted: Mounted, bubble: Item, thunar: Thu
     dialog.find("text").write("minutes.txt")
     dialog.find("push button", "Rename").do()
     thunar.until("docs", "big.bin", "empty", "minutes.txt")
-    eventually(lambda: not thunar.dialogs(), 30, what="the dialog has closed")
+    eventually(lambda: not thunar.dialogs(), what="the dialog has closed")
     assert bubble.is_showing
     mounted.sync()
     assert mounted.zone.find("minutes.txt")
@@ -80,7 +80,7 @@ def test_browsing_opening_renaming(mounted: Mounted, thunar: Thunar) -> None:
     read = mounted.machine.folder / "read"
     thunar.opens_text_with(f'cp "$1" {read}.new && mv {read}.new {read}')
     thunar.open("notes.txt")
-    eventually(read.exists, 30, what="a program opens it")
+    eventually(read.exists, what="a program opens it")
     assert read.read_bytes() == world.SEED["notes.txt"]
     before = mounted.zone.entry_id("notes.txt")
     thunar.select("notes.txt")
@@ -106,15 +106,13 @@ def test_copying_in_and_out(mounted: Mounted, thunar: Thunar) -> None:
     thunar.go(home)
     thunar.key("ctrl+v")
     thunar.until("docs", "Offers")
-    eventually(lambda: (home / "docs/report.md").exists(), 30, what="it is copied")
+    eventually(lambda: (home / "docs/report.md").exists(), what="it is copied")
     thunar.select("Offers")
     thunar.key("ctrl+c")
     thunar.go(mounted.root)
     thunar.key("ctrl+v")
     thunar.until("docs", "Offers", "big.bin", "empty", "notes.txt")
-    eventually(
-        lambda: mounted.zone.find("Offers/2026/Angebot.txt"), 30, what="it is on the service"
-    )
+    eventually(lambda: mounted.zone.find("Offers/2026/Angebot.txt"), what="it is on the service")
     mounted.sync()
     assert mounted.zone.read("Offers/2026/Angebot.txt") == b"net 30\n"
     out = {str(each.relative_to(home)) for each in (home / "docs").rglob("*") if each.is_file()}
@@ -131,9 +129,9 @@ def test_trashing_and_undoing(mounted: Mounted, thunar: Thunar) -> None:
     thunar.select(name)
     thunar.key("Delete")
     thunar.until("big.bin", "empty", "notes.txt")
-    eventually(lambda: mounted.zone.find(name) is None, 30, what="it is deleted")
+    eventually(lambda: mounted.zone.find(name) is None, what="it is deleted")
     thunar.go("trash:///", "Trash")
-    eventually(lambda: name in thunar.rows(), 30, what="the trash shows it")
+    eventually(lambda: name in thunar.rows(), what="the trash shows it")
     assert name in mounted.machine.done("trash", "--zone", mounted.root.name)
     thunar.go(mounted.root)
     thunar.key("ctrl+z")
@@ -149,13 +147,13 @@ def test_deleting_what_cannot_be_deleted(mounted: Mounted, thunar: Thunar) -> No
     thunar.key("Delete")
     said = ""
     while "Operation not permitted" not in said:
-        dialog = eventually(thunar.dialogs, 30, what=f"a dialog after {said!r}")[0]
+        dialog = eventually(thunar.dialogs, what=f"a dialog after {said!r}")[0]
         said = dialog.words()
         buttons = {each.name: each for each in dialog.inside("push button")}
         # Whether to delete for good; root is asked after the trash was tried.  Then the refusal.
         press = next(name for name in ("Yes", "Delete", "Close", "Cancel") if name in buttons)
         buttons[press].do()
-        eventually(dialog.is_gone, 30, what="the dialog closes")
+        eventually(dialog.is_gone, what="the dialog closes")
     thunar.until(*TOP)
     assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
 
@@ -166,15 +164,15 @@ def test_looking_at_pictures_downloads_none(mounted: Mounted, thunar: Thunar) ->
     for number in range(12):
         mounted.zone.write(f"docs/2026/IMG {number:02}.png", picture + bytes(number))
     cached = mounted.root / "docs/2026/IMG 11.png"
-    eventually(cached.exists, 30, what="they are seen")
+    eventually(cached.exists, what="they are seen")
     assert cached.read_bytes() == picture + bytes(11)
     before = downloads(mounted)
     thunar.enter("docs")
     thunar.enter("2026")
-    eventually(lambda: len(thunar.rows()) == 13, 30, what="all are shown")
+    eventually(lambda: len(thunar.rows()) == 13, what="all are shown")
     thumbnails = mounted.machine.folders["CACHE_HOME"] / "thumbnails"
     made = hashlib.md5(cached.as_uri().encode(), usedforsecurity=False).hexdigest()
-    eventually(lambda: list(thumbnails.rglob(f"{made}.png")), 30, what="the last one is drawn")
+    eventually(lambda: list(thumbnails.rglob(f"{made}.png")), what="the last one is drawn")
     assert len([each for each in thumbnails.rglob("*.png") if "fail" not in each.parts]) == 1
     assert downloads(mounted) == before
 

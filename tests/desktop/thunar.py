@@ -53,7 +53,7 @@ class Thunar:
     def _arrived(self, title: str) -> None:
         eventually(
             lambda: self.window.name == f"{title} - Thunar",
-            30, what=f"the window shows {title}: {self.window.name}",
+            what=f"the window shows {title}: {self.window.name}",
         )  # fmt: skip
 
     def go(self, place: str | Path, title: str = "") -> None:
@@ -75,13 +75,13 @@ class Thunar:
 
     def until(self, *names: str) -> None:
         """Wait until exactly these are shown, in this order."""
-        eventually(lambda: self.rows() == list(names), 30, what=f"{names}, not {self.rows()}")
+        eventually(lambda: self.rows() == list(names), what=f"{names}, not {self.rows()}")
 
     def select(self, name: str) -> None:
         """Click on a row."""
-        eventually(lambda: name in self.rows(), 30, what=f"{name} is shown")
+        eventually(lambda: name in self.rows(), what=f"{name} is shown")
         next(each for each in self._rows() if each.name == name).focus()
-        eventually(lambda: f'"{name}"' in self.status(), 30, what=f"{name} is selected")
+        eventually(lambda: f'"{name}"' in self.status(), what=f"{name} is selected")
 
     def open(self, name: str) -> None:
         """Select a row and press Return; into a folder."""

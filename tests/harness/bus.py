@@ -76,7 +76,7 @@ class Bus:
     def close(self) -> None:
         """End it."""
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 def identity(uid: int | None) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Ring:
     def stop(self) -> None:
         """It vanishes."""
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def lock(self) -> None:
         """As a person does when leaving the desk; nobody is there to answer a prompt."""
@@ -147,7 +147,7 @@ class Owner:
     def close(self) -> None:
         """It has gone."""
         self._over = True
-        self._thread.join(10)
+        self._thread.join(60)
         self._connection.close()
 
     def _serve(self, connection: DBusConnection) -> None:

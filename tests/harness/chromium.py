@@ -7,8 +7,8 @@ for, the browser takes that of one key alone: the service's that the test starte
 
 import base64
 import hashlib
+import re
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -33,22 +33,28 @@ class Chromium:
         """`trusted` are base URLs of services whose certificates it is to take."""
         self._folder = Path(tempfile.mkdtemp(prefix="zdcr"))
         driver = next(found for name in DRIVERS if (found := shutil.which(name)))
-        port = _free_port()
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [driver, f"--port={port}", "--allowed-ips="],
+                [driver, "--port=0", "--allowed-ips="],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        self._http = httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=START_SECONDS, trust_env=False
-        )
+        self._http = httpx.Client(timeout=START_SECONDS, trust_env=False)
         self._session = ""
         try:
+            port = eventually(self._port, START_SECONDS, what="chromedriver says its port")
+            self._http.base_url = httpx.URL(f"http://127.0.0.1:{port}")
             eventually(self._answers, START_SECONDS, what="chromedriver answers")
             self._begin([key_digest(url) for url in trusted])
         except BaseException:
             self.close()
             raise
+
+    def _port(self) -> str:
+        """The port that chromedriver found for itself, "" before it says so."""
+        said = (self._folder / "log").read_text()
+        assert self._process.poll() is None, said
+        found = re.search(r"started successfully on port (\d+)", said)
+        return found[1] if found else ""
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, (self._folder / "log").read_text()
@@ -79,7 +85,7 @@ class Chromium:
         finally:
             self._http.close()
             self._process.terminate()
-            self._process.wait(20)
+            self._process.wait(60)
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def leave(self) -> bytes:
@@ -89,7 +95,7 @@ class Chromium:
             self._ask("DELETE", "/window")
         self._session = ""
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(60)
         files = (path for path in self._folder.rglob("*") if path.is_file())
         return b"".join(path.read_bytes() for path in files)
 
@@ -153,12 +159,6 @@ class Chromium:
         """What a script in the page returns; a promise is waited for."""
         code = f"const done = arguments[0]; Promise.resolve((() => {{ {script} }})()).then(done)"
         return self._ask("POST", "/execute/async", {"script": code, "args": []})
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def key_digest(base_url: str) -> str:

@@ -21,7 +21,7 @@ from tests.harness import world
 from tests.harness.waiting import eventually
 
 COMMAND = Path(sys.executable).with_name("zonedrive")
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 
 class Deployment:
@@ -71,7 +71,7 @@ class Deployment:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it; what it keeps stays."""
         self.process.send_signal(number)
-        self.process.wait(20)
+        self.process.wait(60)
 
     def close(self) -> None:
         """End it for good."""
@@ -94,7 +94,7 @@ class Deployment:
         folder = os.open(self._control.parent, os.O_PATH | os.O_DIRECTORY)
         try:
             with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(10)
+                connection.settimeout(60)
                 connection.connect(f"/proc/self/fd/{folder}/{self._control.name}")
                 connection.sendall(json.dumps(request).encode() + b"\n")
                 with connection.makefile("rb") as lines:
@@ -158,7 +158,7 @@ class Person:
     def __init__(self, deployment: Deployment, name: str) -> None:
         self.id = f"{name}@{world.DOMAIN}"
         context = ssl.create_default_context(cafile=deployment.ca_file)
-        self.http = httpx.Client(base_url=deployment.base_url, verify=context, timeout=30)
+        self.http = httpx.Client(base_url=deployment.base_url, verify=context, timeout=60)
         said = self._json(
             "POST",
             "/api/access/logon",

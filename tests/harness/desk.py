@@ -40,7 +40,7 @@ class Desk:
 
     def address(self) -> str:
         """What the browser is started with, all of it."""
-        eventually(self._given.exists, 30, what=f"a browser is opened: {self.terminal.shown}")
+        eventually(self._given.exists, what=f"a browser is opened: {self.terminal.shown}")
         return self._given.read_text().strip()
 
     def go(self, chromium: Chromium) -> None:
@@ -58,10 +58,9 @@ class Desk:
     def start(self) -> str:
         """The address that the terminal shows, for a browser that does not open."""
         self.terminal.until("If no window opens")
-        self.terminal.until("\n")
-        found = re.search(r"http://127\.0\.0\.1:\d+/[\w-]{32}", self.terminal.shown)
-        assert found is not None, self.terminal.shown
-        return found[0]
+        while not (found := re.search(r"(http://127\.0\.0\.1:\d+/\S+)\s", self.terminal.shown)):
+            assert self.terminal.until_more(), self.terminal.shown
+        return found[1]
 
     def forget(self) -> None:
         """Forget the address that was given."""

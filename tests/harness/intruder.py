@@ -42,7 +42,7 @@ def run(script: str, *arguments: str, uid: int = UID) -> bytes:
     ended = subprocess.run(
         [PYTHON, "-I", "-c", script, *arguments],
         user=uid, group=uid, extra_groups=[], cwd="/", env={"PATH": os.defpath},
-        capture_output=True, timeout=60, check=False,
+        capture_output=True, timeout=120, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

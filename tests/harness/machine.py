@@ -19,7 +19,7 @@ from tests.harness.waiting import eventually
 XDG = ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR")
 
 # Longer than any test may take: then the daemon is killed, so that what waits for it fails.
-WATCHDOG_SECONDS = 100.0
+WATCHDOG_SECONDS = 270.0
 
 _ENTRY = re.compile(r"^\d{4}-\d\d-\d\d [\d:,]+ (\w+) ", re.MULTILINE)
 
@@ -55,7 +55,7 @@ class Machine:
         return self.folders["CACHE_HOME"] / "zonedrive" / "default"
 
     def run(
-        self, *arguments: str | Path, text: str = "", seconds: float = 60
+        self, *arguments: str | Path, text: str = "", seconds: float = 120
     ) -> "subprocess.CompletedProcess[str]":
         """Run the command with `text` on standard input; the caller looks at the exit code."""
         return subprocess.run(
@@ -64,7 +64,7 @@ class Machine:
             capture_output=True, encoding="utf-8", cwd=self.folder, check=False,
         )  # fmt: skip
 
-    def done(self, *arguments: str | Path, text: str = "", seconds: float = 60) -> str:
+    def done(self, *arguments: str | Path, text: str = "", seconds: float = 120) -> str:
         """Run the command, which must succeed; what it printed."""
         ended = self.run(*arguments, text=text, seconds=seconds)
         assert ended.returncode == 0, (arguments, ended.returncode, ended.stdout, ended.stderr)
@@ -129,7 +129,7 @@ class Mounted:
         """The daemon."""
         return int(json.loads((self.machine.state / "daemon.lock").read_bytes())["pid"])
 
-    def unmount(self, *options: str, seconds: float = 60) -> str:
+    def unmount(self, *options: str, seconds: float = 120) -> str:
         """Unmount; what the command said."""
         said = self.machine.done("unmount", self.path, *options, seconds=seconds)
         self._unwatch()
@@ -167,7 +167,7 @@ class Mounted:
         """Whatever the test did: no mount, no daemon, no thread."""
         try:
             if self.is_mounted():
-                ended = self.machine.run("unmount", self.path, "--now", seconds=20)
+                ended = self.machine.run("unmount", self.path, "--now", seconds=60)
                 if ended.returncode:
                     self.kill()
         except (subprocess.TimeoutExpired, OSError, ValueError, KeyError):
@@ -196,9 +196,9 @@ class Mounted:
         found: dict[str, Any] = json.loads(self.machine.done("status", "--json"))
         return found
 
-    def sync(self, *paths: Path, seconds: float = 30) -> None:
+    def sync(self, *paths: Path, seconds: float = 60) -> None:
         """Wait until everything is on the service."""
-        self.machine.done("sync", *paths, "--timeout", str(seconds), seconds=seconds + 20)
+        self.machine.done("sync", *paths, "--timeout", str(seconds), seconds=seconds + 60)
 
     def log(self) -> str:
         """All the daemon has written so far, over restarts."""

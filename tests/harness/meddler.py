@@ -82,7 +82,7 @@ class Meddler:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("127.0.0.1").configure_cert(context)
         trust = ssl.create_default_context(cafile=deployment.ca_file)
-        self.service = httpx.Client(base_url=deployment.base_url, verify=trust, timeout=30)
+        self.service = httpx.Client(base_url=deployment.base_url, verify=trust, timeout=60)
         self._server = _Server(self, context)
         self.base_url = f"https://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
@@ -93,7 +93,7 @@ class Meddler:
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(60)
         self.service.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -66,7 +66,7 @@ class Person:
         command += ["/bin/sh", "-c", shell, "sh"]
         return subprocess.run(
             [*command, COMMAND, *arguments],
-            input=text, timeout=60, cwd=self.machine.folder,
+            input=text, timeout=120, cwd=self.machine.folder,
             capture_output=True, encoding="utf-8", errors="surrogateescape", check=False,
         )  # fmt: skip
 

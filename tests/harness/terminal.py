@@ -3,7 +3,7 @@
 Knows no command.
 """
 
-import contextlib
+import codecs
 import fcntl
 import os
 import pty
@@ -68,6 +68,7 @@ class Terminal:
         if size is None:
             os.close(theirs)
         self.shown = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     @staticmethod
     def _make_controlling() -> None:
@@ -80,11 +81,15 @@ class Terminal:
 
     def until_more(self) -> bool:
         """Wait for more to be shown; return False at the end."""
+        return self._take()
+
+    def _take(self) -> bool:
+        """Take what is shown next, which may end inside a character; False at the end."""
         try:
             data = os.read(self._ours, 4096)
         except OSError:
             data = b""
-        self.shown += data.decode()
+        self.shown += self._decoder.decode(data)
         return bool(data)
 
     def type(self, text: str) -> None:
@@ -119,7 +124,7 @@ class Terminal:
                 self.press("\x03")
                 pressed = time.monotonic()
             if select.select([self._ours], [], [], 0.05)[0]:
-                self.shown += os.read(self._ours, 4096).decode(errors="replace")
+                self._take()
         return self.leave()
 
     def leave(self) -> int:
@@ -127,7 +132,7 @@ class Terminal:
         assert self._theirs is not None
         while self._process.poll() is None:
             if select.select([self._ours], [], [], 0.05)[0]:
-                self.shown += os.read(self._ours, 4096).decode(errors="replace")
+                self._take()
         code = self._process.wait()
         self._after: list[Any] = termios.tcgetattr(self._theirs)
         os.close(self._theirs)
@@ -137,8 +142,7 @@ class Terminal:
 
     def end(self) -> int:
         """Wait for the command's end; its exit code."""
-        with contextlib.suppress(OSError):
-            while data := os.read(self._ours, 4096):
-                self.shown += data.decode()
+        while self._take():
+            pass
         os.close(self._ours)
-        return self._process.wait(30)
+        return self._process.wait(60)

@@ -8,8 +8,13 @@ Value = TypeVar("Value")
 
 GLANCE_SECONDS = 0.02
 
+PATIENCE_SECONDS = 60.0
+"""How long a busy machine may take for anything."""
 
-def eventually(look: Callable[[], Value], seconds: float = 10.0, *, what: str = "") -> Value:
+
+def eventually(
+    look: Callable[[], Value], seconds: float = PATIENCE_SECONDS, *, what: str = ""
+) -> Value:
     """The first true value that `look` gives within `seconds`.
 
     A failed assertion in `look` counts as not yet.  Raises AssertionError that says what was

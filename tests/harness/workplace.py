@@ -56,7 +56,7 @@ class Workplace:
         """Everything that it says, as it comes."""
         runtime = self.mounted.machine.folders["RUNTIME_DIR"] / "zonedrive"
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(60)
+            connection.settimeout(120)
             connection.connect(os.fspath(runtime / "default.sock"))
             connection.sendall(json.dumps(request).encode() + b"\n")
             with connection.makefile("rb") as lines:
@@ -65,7 +65,7 @@ class Workplace:
                     if said.get("done"):
                         return
 
-    def flush(self, seconds: float = 30) -> None:
+    def flush(self, seconds: float = 60) -> None:
         """As `zonedrive sync`: everything must be on the service in the end."""
         last = self.ask(command="sync", timeout=seconds)
         assert last["exit"] == 0, last

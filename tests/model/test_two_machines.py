@@ -15,7 +15,7 @@ def run() -> Iterator[Run]:
     running.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [2, 7], ids=["published", "sandbox"])
 def test_two_machines_keep_what_they_confirmed(run: Run, number: int) -> None:
     """Each confirmed save is on the service once, nothing is overwritten unseen or made up, and no

@@ -337,7 +337,7 @@ class Round:
             for side in self._sides:
                 self._sync(side, final=final)
         try:
-            eventually(self._agree, 40, what="both machines show what the service has")
+            eventually(self._agree, what="both machines show what the service has")
         except AssertionError as wrong:
             raise Finding(f"no agreement: {self._differences()}") from wrong
         for side in self._sides:

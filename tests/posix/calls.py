@@ -80,7 +80,7 @@ def elsewhere(code: str, *arguments: str | Path) -> str:
     """What a Python program in a process of its own prints; it must succeed."""
     ended = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.strip()

@@ -14,7 +14,7 @@ START = random.Random(3).randbytes(200_001)
 
 def arrived(mounted: Mounted, done: Exerciser) -> list[bytes]:
     """Digests of all versions on the service, once everything is there; the content is right."""
-    mounted.sync(seconds=60)
+    mounted.sync()
     name = done.path.name
     assert mounted.zone.read(name) == bytes(done.model)
     assert {each for each in mounted.zone.listing() if each.startswith("fsx")} <= {

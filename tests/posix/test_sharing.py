@@ -37,7 +37,7 @@ def test_two_processes_append_to_one_file(mounted: Mounted) -> None:
         subprocess.Popen([sys.executable, "-c", APPENDER, name, str(path), str(count)])
         for name in "ab"
     ]
-    assert [writer.wait(30) for writer in writers] == [0, 0]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
     lines = path.read_text().splitlines()
     for name in "ab":
         mine = [line for line in lines if line.startswith(name)]

@@ -30,7 +30,7 @@ def test_several_processes_at_once(mounted: Mounted) -> None:
     folder = mounted.root / "work"
     folder.mkdir()
     assert stress(folder, processes=3, operations=300, seed=5) == []
-    mounted.sync(seconds=60)
+    mounted.sync()
     here = local_tree(folder)
     assert len(here) > 5
     found = mounted.zone.tree("work")

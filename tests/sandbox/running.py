@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 PASSWORDS = {
     "alice@acme.example": "correct horse",
     "bob@acme.example": "battery staple",

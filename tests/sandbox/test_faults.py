@@ -88,7 +88,7 @@ def test_clearing_lets_those_go_who_are_held_back(service: Service, order: dict[
     service.tell({"stats": "reset"})
     service.fault(**order)
     with service.connect() as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.sendall(f"GET {REQUIREMENTS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         eventually(
             lambda: service.tell({"stats": True})["requests"] == {f"GET {REQUIREMENTS}": 1},
@@ -266,7 +266,7 @@ def test_an_order_that_cannot_be_is_refused(service: Service, alice: Person, ord
 def test_the_control_socket_answers_every_line(service: Service, line: bytes) -> None:
     """A line that is no command gets an error, and the connection goes on."""
     with socket.socket(socket.AF_UNIX) as control:
-        control.settimeout(10)
+        control.settimeout(60)
         control.connect(service.ready["control"])
         with control.makefile("rwb") as lines:
             for request, expected in [(line, b'{"error"'), (b'{"stats": true}', b'{"requests"')]:

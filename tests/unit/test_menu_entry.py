@@ -48,7 +48,7 @@ class Desktop:
         """Start the entry; the calls that followed, without the questions after the state."""
         environment = {"PATH": str(self._folder), "HOME": str(self._folder / "home")}
         subprocess.run(
-            [SCRIPT, *arguments], env={**environment, "DESK": str(self._folder)}, timeout=30,
+            [SCRIPT, *arguments], env={**environment, "DESK": str(self._folder)}, timeout=60,
             cwd=self._folder,
         )  # fmt: skip
         calls = (self._folder / "calls").read_text().splitlines()

@@ -104,7 +104,7 @@ def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
         yield stand_in
     finally:
         token[0].run_sync_soon(scope.cancel)
-        thread.join(20)
+        thread.join(60)
         server.hide()
         lock.release()
 

@@ -1,5 +1,6 @@
 """What a person gets for the Tab key, in the real shells."""
 
+import codecs
 import os
 import pty
 import subprocess
@@ -42,13 +43,14 @@ class Shell:
         )  # fmt: skip
         os.close(theirs)
         self._shown = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def until(self, words: str) -> None:
         """Wait for the shell to show this; what comes after it is for the next time."""
         while words not in self._shown:
             data = os.read(self._ours, 4096)
             assert data, f"{words!r} never came: {self._shown}"
-            self._shown += data.decode()
+            self._shown += self._decoder.decode(data)
         self._shown = self._shown.partition(words)[2]
 
     def type(self, keys: str) -> None:

@@ -34,7 +34,7 @@ def test_a_daemon_that_takes_its_time(stand_in: StandIn, name: str) -> None:
     """No word of it."""
     stand_in.answers.pop(name, None)
     terminal = at_terminal(name)
-    assert stand_in.waiting.wait(30)
+    assert stand_in.waiting.wait(60)
     assert terminal.interrupt() == 130
     assert terminal.is_as_before()
     assert not terminal.text().partition("^C")[2].strip()

@@ -245,7 +245,7 @@ def test_a_path_is_found_without_a_look_into_a_mount(home: Path) -> None:
     try:
         shown = subprocess.run(
             [sys.executable, "-c", look, *names],
-            stdout=subprocess.PIPE, timeout=30, encoding="utf-8", check=True,
+            stdout=subprocess.PIPE, timeout=60, encoding="utf-8", check=True,
         ).stdout.splitlines()  # fmt: skip
     finally:
         served.process.send_signal(signal.SIGCONT)

@@ -166,9 +166,9 @@ def test_ctrl_c_is_quiet(stand_in: StandIn) -> None:
     with subprocess.Popen(
         command("sync"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
     ) as waiting:
-        assert stand_in.waiting.wait(20)
+        assert stand_in.waiting.wait(60)
         waiting.send_signal(signal.SIGINT)
-        out, err = waiting.communicate(timeout=20)
+        out, err = waiting.communicate(timeout=60)
     assert (waiting.returncode, out, err.strip()) == (130, "", "")
 
 
@@ -189,7 +189,7 @@ def closed(streams: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run the program with these streams closed, as in `zonedrive … <&- >&-`."""
     return subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {streams}', "sh", *command(*arguments)],
-        capture_output=True, encoding="utf-8", timeout=30, check=False,
+        capture_output=True, encoding="utf-8", timeout=60, check=False,
     )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class Script:
 
     def held(self) -> None:
         """Let streams bring nothing until `go` is set."""
-        self.pace = lambda _offset: self.go.wait(30)
+        self.pace = lambda _offset: self.go.wait(60)
 
     @contextmanager
     def open(self, offset: int) -> Iterator[Played]:

@@ -119,7 +119,7 @@ async def test_wrong_bytes_are_never_read(tmp_path: Path, seed: int) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(cache.run)
         disorder = Disorder(cache, folder, seed)
-        with trio.fail_after(40):
+        with trio.fail_after(60):
             async with trio.open_nursery() as programs:
                 programs.start_soon(disorder.fate)
                 for _ in range(5):

@@ -100,7 +100,7 @@ class Served:
 async def serving(path: Path) -> AsyncIterator[Served]:
     served = Served(path)
     served.server.listen()
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(served.server.serve)
             yield served

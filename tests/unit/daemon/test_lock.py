@@ -63,13 +63,13 @@ def test_one_that_is_leaving_is_waited_for(tmp_path: Path) -> None:
     """`fusermount3 -u` and `zonedrive mount` at once: the second waits for the first's end."""
     path = tmp_path / "daemon.lock"
     with _hold(path, "/nowhere/mounted") as first:
-        end = threading.Thread(target=lambda: first.communicate(timeout=20))
+        end = threading.Thread(target=lambda: first.communicate(timeout=60))
         lock = Lock(path, "default")
         taking = threading.Thread(target=lambda: lock.take(tmp_path))
         taking.start()
         end.start()
-        taking.join(20)
-        end.join(20)
+        taking.join(60)
+        end.join(60)
     assert eventually(lambda: holder(path)) is not None
     lock.release()
 

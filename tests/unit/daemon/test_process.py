@@ -125,7 +125,7 @@ def test_one_that_is_stopped_is_told_from_one_that_sleeps(tmp_path: Path) -> Non
     with Daemon(tmp_path / "daemon.lock", "") as daemon:
         assert not process.is_stopped(daemon.process.pid)
         daemon.process.send_signal(signal.SIGSTOP)
-        eventually(lambda: process.is_stopped(daemon.process.pid), 60)
+        eventually(lambda: process.is_stopped(daemon.process.pid))
         assert not process.is_working(daemon.process.pid)
     assert not process.is_stopped(daemon.process.pid)
     assert not process.is_working(daemon.process.pid)

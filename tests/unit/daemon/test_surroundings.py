@@ -23,7 +23,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """The socket of a service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(os.fspath(tmp_path / "n"))
-        listening.settimeout(10)
+        listening.settimeout(60)
         yield listening
 
 
@@ -42,7 +42,7 @@ def test_an_abstract_address_works(tmp_path: Path) -> None:
     """Containers pass one that begins with @."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0zonedrive-test-{os.getpid()}")
-        listening.settimeout(10)
+        listening.settimeout(60)
         Notifier({"NOTIFY_SOCKET": f"@zonedrive-test-{os.getpid()}"}).ready("x")
         assert listening.recv(1000).startswith(b"READY=1")
 

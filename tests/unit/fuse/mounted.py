@@ -25,7 +25,7 @@ class MemoryMount:
         )
         assert self.process.stdout is not None
         said = self.process.stdout.readline()
-        assert said == "mounted\n", self.process.communicate(timeout=20)
+        assert said == "mounted\n", self.process.communicate(timeout=60)
 
     def tell(self, **order: object) -> dict[str, Any]:
         """See `memory`."""
@@ -42,9 +42,9 @@ class MemoryMount:
 
     def wait(self) -> tuple[str, str]:
         """What it said to its end."""
-        return self.process.communicate(timeout=20)
+        return self.process.communicate(timeout=60)
 
     def kill(self) -> None:
         """End it as a crash does."""
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(60)

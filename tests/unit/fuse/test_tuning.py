@@ -58,4 +58,4 @@ def test_readers_that_wait_hold_up_nobody_else(mount: Mount) -> None:
     finally:
         served.tell(hold="")
         for reader in waiting:
-            assert reader.wait(20) == 0
+            assert reader.wait(60) == 0

@@ -217,7 +217,7 @@ def test_a_locked_keyring_does_not_hang() -> None:
     class Waiting(Ring):
         def get_password(self, service: str, username: str) -> str | None:
             asked.append(username)
-            door.wait(30)
+            door.wait(60)
             return "open"
 
     store = KeyringStore(Waiting(), "work", seconds=0.05)
@@ -227,7 +227,7 @@ def test_a_locked_keyring_does_not_hang() -> None:
     assert asked == ["work/bearer"]
     door.set()
     assert store._last is not None
-    store._last.join(30)
+    store._last.join(60)
     assert store.get("bearer") == Secret("open")
 
 

@@ -19,7 +19,7 @@ from zonedrive.outbox.fold import Place, Step, Subject
 from zonedrive.outbox.journal import Journal, add_parked, create_tables
 from zonedrive.outbox.planning import Chains
 
-PATIENCE = 10
+PATIENCE = 60
 
 
 class Carrier:

@@ -31,7 +31,7 @@ class Visitor:
         self.host = self.parts.netloc
         self.origin = f"http://{self.host}"
         self.path = f"{self.origin}{self.parts.path}"
-        self.http = httpx.AsyncClient(timeout=20, trust_env=False)
+        self.http = httpx.AsyncClient(timeout=60, trust_env=False)
 
     async def ask(self, method: str, url: str, **more: Any) -> httpx.Response:
         """One request, on a connection of its own."""

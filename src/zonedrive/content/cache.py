@@ -22,7 +22,7 @@ from zonedrive.content.codec import create_file
 from zonedrive.content.entry import Entry
 from zonedrive.content.fetch import Engine, Fetcher
 from zonedrive.content.file import ContentFile
-from zonedrive.content.reader import Reader
+from zonedrive.content.reader import EntryReader, MemoryReader, Reader
 from zonedrive.content.room import remove
 from zonedrive.content.shelf import Shelf
 from zonedrive.content.source import Source
@@ -98,6 +98,8 @@ class Cache:
         stamp = self._shelf.stamp(revision)
         if active := self._active.get((ino, stamp)):
             return active[0].complete
+        if self._shelf.small.has(ino, stamp):
+            return True
         row = self._shelf.index.find(ino, stamp)
         return row is not None and row.complete
 
@@ -117,6 +119,8 @@ class Cache:
             active = None
         if active is None:
             self._doom_all(ino)
+            if (data := self._shelf.small.get(ino, stamp, size)) is not None:
+                return MemoryReader(data)
             entry = self._shelf.bring(ino, stamp, size)
             fetcher = Fetcher(entry, source, self._engine, self._shelf.stamp)
             fetcher.moved = lambda: self._moved(entry)
@@ -125,7 +129,7 @@ class Cache:
         entry, fetcher = active
         fetcher.source = source
         entry.users += 1
-        return Reader(entry, fetcher, lambda _reader: self._close(entry, fetcher))
+        return EntryReader(entry, fetcher, lambda _reader: self._close(entry, fetcher))
 
     async def complete(self, ino: int, revision: str, size: int, source: Source) -> None:
         """Fetch everything that is missing.
@@ -207,9 +211,16 @@ class Cache:
         self.drop(ino)
         await self._shelf.take(path, ino, revision, size, manifest, taken)
 
+    def put(self, ino: int, revision: str, data: bytes) -> bool:
+        """Keep all of a small revision, in place of others of the inode.
+
+        Return False where it is too large for that, or the inode is being read.
+        """
+        return self._shelf.put(ino, self._shelf.stamp(revision), data)
+
     def inos(self) -> list[int]:
-        """Every inode of which there is content on the disk."""
-        return self._shelf.index.inos()
+        """Every inode of which there is content on the disk, or about to be."""
+        return list({*self._shelf.index.inos(), *self._shelf.small.inos()})
 
     def drop(self, ino: int) -> None:
         """Forget all content of an inode; who has it open can read on."""

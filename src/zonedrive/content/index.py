@@ -13,6 +13,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from hmac import compare_digest
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class Row(msgspec.Struct, eq=False):
 
     ino: int
     stamp: str  # which revision, as a keyed hash
-    name: str  # of its file
+    name: str  # of its file; see `in_index`
     size: int  # of the content
     taken: int  # bytes on the disk
     complete: bool
@@ -43,6 +44,16 @@ class Row(msgspec.Struct, eq=False):
     def present(self) -> Ranges:
         """Which parts are there."""
         return Ranges([(0, self.size)]) if self.complete else Ranges.decode(self.ranges)
+
+    @property
+    def in_index(self) -> bool:
+        """Return True for a small content that lies in the index itself, not in a file."""
+        return self.name == name_in_index(self.ino)
+
+
+def name_in_index(ino: int) -> str:
+    """Return what stands in place of a file's name for a content in the index; no file has it."""
+    return f"{ino}:"
 
 
 def _first(db: sqlite3.Connection) -> None:
@@ -84,12 +95,28 @@ def _bound(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE entries ADD COLUMN hash BLOB NOT NULL DEFAULT x''")
 
 
+def _small(db: sqlite3.Connection) -> None:
+    # A file for each small content costs more than the content: these lie here, whole.
+    db.execute(
+        """CREATE TABLE contents (
+            ino     INTEGER PRIMARY KEY,  -- inode the content belongs to
+            content BLOB NOT NULL         -- encrypted where the account has a key
+        )"""
+    )
+    db.execute(
+        """CREATE TRIGGER contents_gone AFTER DELETE ON entries WHEN old.name = old.ino || ':'
+           BEGIN DELETE FROM contents WHERE ino = old.ino; END"""
+    )
+
+
 _COLUMNS = ", ".join((*Row.__struct_fields__, "hash"))
 _MARKS = ", ".join("?" for _ in (*Row.__struct_fields__, "hash"))
+_PUT = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608
 _SLACK = 16 << 20  # bytes that a file system may give a file beyond what was written
 _NAMES = Row.__struct_fields__
 HASH_BYTES = 16
 AGAIN_S = 5.0  # without a disk to have an index on, it is tried again so often
+LOG_PAGES = 16_000  # of the write-ahead log, where `checkpoint` is not called
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -123,7 +150,15 @@ class Index:
     def _connect(self) -> None:
         """Raises OSError, StoreError."""
         private_dir(self.path.parent)
-        self._db = Database(self.path, [_first, _checked, _bound])
+        db = Database(self.path, [_first, _checked, _bound, _small])
+        try:
+            db.execute("PRAGMA recursive_triggers = ON")  # so that a replaced row counts as deleted
+            db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+            _shrink_from_now_on(db)
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
         self._inode = self.path.stat().st_ino
 
     def _restart(self, why: Exception | None, *, started: bool = True) -> None:
@@ -164,13 +199,16 @@ class Index:
             return []
 
     def _write(self, sql: str, values: Sequence[object] = ()) -> bool:
+        return self._change(lambda db: db.execute(sql, values))
+
+    def _change(self, change: Callable[[Database], object]) -> bool:
         late = time.monotonic() >= self._tried_s + AGAIN_S
         if late if self._db is None else not self.alive():
             self._restart(None)  # somebody emptied the folder, or it can be had again
         if self._db is None:
             return False
         try:
-            self._db.execute(sql, values)
+            change(self._db)
         except (sqlite3.Error, StoreError, OSError) as wrong:
             self._failed(wrong)
             return False
@@ -229,9 +267,41 @@ class Index:
 
     def put(self, row: Row) -> bool:
         """Keep a row, in place of an older one of the same content."""
-        sql = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608
+        return self._write(_PUT, self._stored(row))
+
+    def put_contents(self, batch: Sequence[tuple[Row, bytes]]) -> bool:
+        """Keep rows with their contents in the index, all of them in one transaction."""
+        rows = [self._stored(row) for row, _ in batch]
+        contents = [(row.ino, content) for row, content in batch]
+
+        def change(db: Database) -> None:
+            with db.transaction():
+                db.execute_many(_PUT, rows)
+                db.execute_many("INSERT OR REPLACE INTO contents VALUES (?, ?)", contents)
+
+        return self._change(change)
+
+    def content(self, ino: int) -> bytes | None:
+        """Return the content of an inode that lies in the index, as it was put there."""
+        found = self._read("SELECT content FROM contents WHERE ino = ?", (ino,))
+        return found[0][0] if found and isinstance(found[0][0], bytes) else None
+
+    def checkpoint(self) -> None:
+        """Move what was written lately from the log into the index's file; slow, for a thread.
+
+        With a connection of its own: a checkpoint waits for the disk.
+        """
+        try:
+            with closing(
+                sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=rw", uri=True)
+            ) as db:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as wrong:
+            log.info("the cache index keeps its log for now (%s)", wrong)
+
+    def _stored(self, row: Row) -> tuple[object, ...]:
         values = [int(each) if each is True or each is False else each for each in _values(row)]
-        return self._write(sql, (*values, self._hash(values)))
+        return (*values, self._hash(values))
 
     def _hash(self, values: Sequence[object]) -> bytes:
         """Of all but the time of the last use, which is changed on its own and harms nobody."""
@@ -279,6 +349,20 @@ class Index:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def _shrink_from_now_on(db: Database) -> None:
+    """Have the file give back what is deleted: an index of an earlier zonedrive does not.
+
+    Raises StoreError for a damaged file.
+    """
+    if db.execute("PRAGMA auto_vacuum").fetchone()[0]:
+        return
+    try:
+        db.execute("PRAGMA auto_vacuum = FULL")
+        db.execute("VACUUM")
+    except (sqlite3.OperationalError, OSError) as wrong:  # no room for a copy: at the next start
+        log.info("the cache index stays as large as it is (%s)", wrong)
 
 
 def _is_damage(wrong: BaseException | None) -> bool:

@@ -1,11 +1,14 @@
 """One open cached file: serves reads, and says from their pattern how far to read ahead.
 
+A small one that is all here is served from memory.
+
 Must not know how bytes are fetched or kept, only who does it.
 
 INVARIANT: bytes come from one version only: an entry is of one revision for all its life.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from zonedrive.content.entry import Entry
 from zonedrive.content.fetch import Fetcher
@@ -21,18 +24,85 @@ SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any ord
 _TRIES = 16  # a memory window may drop bytes before their reader wakes
 
 
-class Reader:
+class Reader(Protocol):
+    """Reads one revision of a file."""
+
+    size: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it can be read without the source."""
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether it can read nothing more: the source had something else than this version."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether all of it is on the disk."""
+
+    def file(self) -> ContentFile | None:
+        """The file behind it, to be closed by the caller; None where there is none."""
+
+    def available(self, offset: int, length: int) -> bytes | None:
+        """What `read` would give, if it is there already; else None.  Never waits."""
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes at `offset`; fewer at the end, none past it.
+
+        Raises Changed where this version cannot be had any more, TimedOut where no bytes come,
+        and whatever the source raises.
+        """
+
+    async def fill(self) -> None:
+        """Wait until everything was fetched.  Raises what `read` raises, not for a full disk."""
+
+    def close(self) -> None:
+        """End the use."""
+
+
+class MemoryReader:
+    """Reads a small content that is all here."""
+
+    complete = kept = True
+    spoilt = False
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self._data = data
+
+    def file(self) -> None:
+        """See Reader."""
+
+    def available(self, offset: int, length: int) -> bytes:
+        """See Reader."""
+        return self._data[offset : offset + length]
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """See Reader."""
+        return self.available(offset, length)
+
+    async def fill(self) -> None:
+        """See Reader."""
+
+    def close(self) -> None:
+        """See Reader."""
+
+
+class EntryReader:
     """Reads one revision of a file; bytes that are not there yet are fetched.
 
     complete: whether all of it can be read without the source.
     """
 
-    def __init__(self, entry: Entry, fetcher: Fetcher, closed: Callable[["Reader"], None]) -> None:
+    def __init__(
+        self, entry: Entry, fetcher: Fetcher, closed: Callable[["EntryReader"], None]
+    ) -> None:
         """`closed` is called once, when this reader is."""
         self.size = entry.size
         self._entry = entry
         self._fetcher = fetcher
-        self._closed: Callable[[Reader], None] | None = closed
+        self._closed: Callable[[EntryReader], None] | None = closed
         self._next = 0  # where a sequential reader goes on
         self._run = 0  # bytes read in sequence so far
         self._head = FIRST_WINDOW  # read ahead in any case: of who began at the beginning

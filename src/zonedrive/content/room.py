@@ -85,7 +85,8 @@ class Room:
         free = self._free()
         if need <= self.limit and free < want:
             for row in self._candidates():
-                victims.append(self._directory / row.name)
+                if not row.in_index:
+                    victims.append(self._directory / row.name)
                 free += row.taken
                 if free >= want:
                     break
@@ -106,7 +107,8 @@ class Room:
         free = self._free()
         if free < 0:
             for row in self._candidates():
-                victims.append(self._directory / row.name)
+                if not row.in_index:
+                    victims.append(self._directory / row.name)
                 free += row.taken
                 if free >= 0:
                     break

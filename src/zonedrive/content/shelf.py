@@ -1,5 +1,7 @@
 """The cache's folder: content files that nobody uses now, their index and the room they take.
 
+Small contents lie in the index, see `small_contents`.
+
 Must not know readers or downloads.  The folder is somebody else's as well: it may be emptied,
 filled or made read-only at any moment, and what is found in it may be anything.
 
@@ -23,6 +25,7 @@ from zonedrive.content.copying import copy_file
 from zonedrive.content.entry import Entry
 from zonedrive.content.index import Index, Row
 from zonedrive.content.room import Room, remove
+from zonedrive.content.small_contents import LARGEST, SmallContents
 from zonedrive.content.window import Windows
 from zonedrive.errors import StoreError
 from zonedrive.paths import private_dir
@@ -31,6 +34,7 @@ from zonedrive.supervisor import Supervisor, Task
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # of our files; others are left alone
+GATHER_S = 0.1  # small contents that come within this time are written together
 _BIG = 8 << 20  # bytes that take milliseconds to free
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -55,7 +59,9 @@ class Shelf:
         self._facts: dict[str, str] = {}
         self.index = Index(directory / "index.db", key, self._lost)
         self.room = Room(directory, limit, self.index)
+        self.small = SmallContents(self.index, self.room, key)
         self.windows = Windows()
+        self._gathering = False
         self._check(identity)
 
     def stamp(self, text: str) -> str:
@@ -73,8 +79,11 @@ class Shelf:
 
     def bring(self, ino: int, stamp: str, size: int) -> Entry:
         """The entry of a revision, with what the disk has of it; other revisions go."""
+        self.small.drop(ino)
         rows = self.index.of(ino)
         row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
+        if row is not None and row.in_index:
+            row = None  # or `small` would have given it
         epoch = self.index.epoch
         self._drop_rows([other for other in rows if other is not row])
         path = self.directory / self._new_name(ino)
@@ -114,6 +123,34 @@ class Shelf:
         entry.settle()
         self.room.idle -= row.taken
 
+    def put(self, ino: int, stamp: str, data: bytes) -> bool:
+        """Keep a whole small content, in place of any other of the inode that nobody uses.
+
+        Return False where it is too large for that, or the inode is in use.
+        """
+        if not 0 < len(data) <= LARGEST or self._in_use(ino):
+            return False
+        self.drop(ino)
+        self.small.put(ino, stamp, data)
+        if self.nursery is None or self.small.is_urgent:
+            self.small.write(self._in_use)
+        elif not self._gathering:
+            self._gathering = True
+            self.nursery.start_soon(self._supervisor.job, Task.SMALL_CONTENTS, self._gather)
+        return True
+
+    async def _gather(self) -> None:
+        try:
+            await trio.sleep(GATHER_S)
+        finally:
+            self._gathering = False
+        self.small.write(self._in_use)
+        if self.small.needs_checkpoint:
+            await trio.to_thread.run_sync(self.small.checkpoint)
+
+    def _in_use(self, ino: int) -> bool:
+        return any(entry.ino == ino and not entry.doomed for entry in self.room.entries)
+
     def note(self, entry: Entry) -> None:
         """Bytes came: what is complete now is noted at once, it shall survive a crash."""
         if entry.indexed or entry.doomed or not entry.complete or not entry.size:
@@ -142,6 +179,7 @@ class Shelf:
 
     def drop(self, ino: int) -> None:
         """Remove all content of an inode that nobody uses."""
+        self.small.drop(ino)
         self._drop_rows(self.index.of(ino))
 
     def _is_bound(self, manifest: bytes) -> bool:
@@ -181,8 +219,14 @@ class Shelf:
             ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns(), manifest
         )
         # Somebody may have opened the inode while bytes were copied: then his entry stays.
-        alone = all(entry.ino != ino or entry.doomed for entry in self.room.entries)
-        if granted and taken and alone and not self.index.of(ino) and self.index.put(row):
+        self.small.drop(ino)
+        if (
+            granted
+            and taken
+            and not self._in_use(ino)
+            and not self.index.of(ino)
+            and self.index.put(row)
+        ):
             self.room.idle += taken
             remove([path])
         else:
@@ -225,7 +269,7 @@ class Shelf:
         taken = sum(row.taken for row in idle)
         self.room.idle -= taken  # first: an index that is begun anew sets it to 0
         self.index.delete(row.name for row in idle)
-        self._discard([self.directory / row.name for row in idle], taken)
+        self._discard([self.directory / row.name for row in idle if not row.in_index], taken)
 
     def _discard(self, paths: list[Path], taken: int) -> None:
         """Remove files, in a thread where there is much to free."""
@@ -256,9 +300,10 @@ class Shelf:
             # After a power cut plain files may have holes that nothing would detect.
             self.index.clear()
         rows = self.index.everything()
-        there = self._sweep({row.name for row in rows})
-        self.index.delete(row.name for row in rows if row.name not in there)
-        rows = [row for row in rows if row.name in there]
+        files = [row for row in rows if not row.in_index]
+        there = self._sweep({row.name for row in files})
+        self.index.delete(row.name for row in files if row.name not in there)
+        rows = [row for row in rows if row.in_index or row.name in there]
         if not clean:
             for row in rows:
                 self._measure(row)
@@ -273,6 +318,8 @@ class Shelf:
 
     def _measure(self, row: Row) -> None:
         """After an unclean stop a file may be bigger than the index says."""
+        if row.in_index:
+            return
         try:
             taken = (self.directory / row.name).stat().st_blocks * 512
         except OSError:
@@ -301,6 +348,7 @@ class Shelf:
 
     def close(self) -> None:
         """An orderly end."""
+        self.small.write(self._in_use)
         self.index.note("clean", "1")
         self.index.close()
 

@@ -481,6 +481,8 @@ async def test_an_index_of_a_former_version_is_begun_anew(tmp_path: Path) -> Non
     async with running(tmp_path, KEY) as cache:
         await fetched(cache, 1, source)
     with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
+        index.execute("DROP TRIGGER contents_gone")
+        index.execute("DROP TABLE contents")
         index.execute("ALTER TABLE entries DROP COLUMN manifest")
         index.execute("ALTER TABLE entries DROP COLUMN hash")
         index.execute("ALTER TABLE entries ADD COLUMN file BLOB NOT NULL DEFAULT x''")
@@ -492,6 +494,26 @@ async def test_an_index_of_a_former_version_is_begun_anew(tmp_path: Path) -> Non
         assert not list(tmp_path.glob("1-*"))
         assert await fetched(cache, 1, source) == source.data
         assert await fetched(cache, 1, Offline(2 * MIB)) == source.data
+
+
+async def test_an_index_without_small_contents_is_kept(tmp_path: Path) -> None:
+    """What the version before has cached is there afterwards, and small contents beside it."""
+    source, small = Script(content(2 * MIB)), content(4 * KIB, 2)
+    async with running(tmp_path, KEY) as cache:
+        await fetched(cache, 1, source)
+    with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
+        index.execute("DROP TRIGGER contents_gone")
+        index.execute("DROP TABLE contents")
+        index.execute("PRAGMA user_version = 3")
+        index.execute("PRAGMA auto_vacuum = NONE")
+        index.execute("VACUUM")
+    async with running(tmp_path, KEY) as cache:
+        assert cache.put(2, "r", small)
+    async with running(tmp_path, KEY) as cache:
+        assert await fetched(cache, 1, Offline(2 * MIB)) == source.data
+        assert await fetched(cache, 2, Offline(4 * KIB)) == small
+    with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
+        assert index.execute("PRAGMA auto_vacuum").fetchone() == (1,)
 
 
 async def test_cached_files_that_were_exchanged(tmp_path: Path) -> None:

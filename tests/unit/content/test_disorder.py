@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
-from zonedrive.content import Cache, Changed
+from zonedrive.content import Cache, Changed, Reader
 from zonedrive.errors import Interrupted, RemoteError, Unavailable
 
 KEY = bytes(range(32))
@@ -54,6 +54,8 @@ class Disorder:
             version = self.versions[ino]
             source = version.source
             size = len(source.data)
+            if size < 8 * KIB and self.chance.random() < 0.5:
+                self.cache.put(ino, version.revision, source.data)
             reader = self.cache.open(ino, version.revision, size, source)
             try:
                 with trio.move_on_after(self.chance.choice([0.001, 0.02, 5])):
@@ -63,11 +65,8 @@ class Disorder:
             finally:
                 reader.close()
 
-    async def reads(self, size: int, data: bytes, reader: object) -> None:
+    async def reads(self, size: int, data: bytes, reader: Reader) -> None:
         """Some sequential and some random reads of one file."""
-        from zonedrive.content import Reader
-
-        assert isinstance(reader, Reader)
         offset = 0
         for _ in range(20):
             if self.chance.random() < 0.3:

@@ -290,6 +290,8 @@ class Siblings:
             return  # it is another version by now
         if ino in core.opened or core.cache.is_complete(ino, revision):
             return
+        if core.cache.put(ino, revision, data):
+            return
         core.spool.require_room(size)
         generation = core.next_generation()
         file = core.spool.create(ino, generation)

@@ -1,0 +1,167 @@
+"""Small contents of the cache: kept whole in the index, many of them in one transaction.
+
+Must not know readers, downloads or the service.
+
+A content that was put in can be read at once. It is written a moment later, together with those
+that came meanwhile. A process that is killed in between loses them: they are fetched again.
+
+Encryption: AES-256-GCM under a key derived from the account's. The row of a content holds the nonce
+of the content and is authenticated itself, see `index`. So former bytes in place of the present
+ones are noticed.
+
+INVARIANT: of one inode there is at most one content here, and none while a file has it.
+INVARIANT: no content is written that the room was not claimed for.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from zonedrive.cipher import KEY_BYTES, NONCE_BYTES, Clear, Sealed
+from zonedrive.content.index import Index, Row, name_in_index
+from zonedrive.content.room import Room, remove
+from zonedrive.errors import Damaged
+
+log = logging.getLogger(__name__)
+
+LARGEST = 32 * 1024  # bytes of a content that costs less in the index than in a file
+WAITING = 2 << 20  # bytes in memory with which the next write does not wait
+LOG = 4 << 20  # bytes written since the last checkpoint of the index
+TOUCH_NS = 60 * 10**9  # uses within this time count as one
+
+
+def cost(length: int) -> int:
+    """Return about how many bytes of the disk an encrypted content of that length takes."""
+    return length + length // 128 + 768
+
+
+class _Waiting(msgspec.Struct, eq=False):
+    """A content that is not written yet."""
+
+    stamp: str
+    data: bytes
+
+
+class SmallContents:
+    """Small contents by inode and revision."""
+
+    def __init__(self, index: Index, room: Room, key: bytes | None) -> None:
+        self._index = index
+        self._room = room
+        self._box: Clear | Sealed = Clear()
+        if key is not None:
+            derived = hashlib.blake2b(b"zonedrive contents", key=key, digest_size=KEY_BYTES)
+            self._box = Sealed(derived.digest())
+        self._nonce_bytes = 0 if key is None else NONCE_BYTES
+        self._waiting: dict[int, _Waiting] = {}
+        self._bytes = 0  # of those
+        self._logged = 0  # bytes written since the last checkpoint
+
+    @property
+    def is_urgent(self) -> bool:
+        """Return True where so much waits in memory that it should be written now."""
+        return self._bytes >= WAITING
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Return True where `checkpoint` should be called, in a thread."""
+        return self._logged >= LOG
+
+    def put(self, ino: int, stamp: str, data: bytes) -> None:
+        """Take a content of an inode of which the index has none."""
+        self.drop(ino)
+        self._waiting[ino] = _Waiting(stamp, data)
+        self._bytes += len(data)
+
+    def has(self, ino: int, stamp: str) -> bool:
+        """Return True for a content that waits to be written."""
+        waiting = self._waiting.get(ino)
+        return waiting is not None and waiting.stamp == stamp
+
+    def get(self, ino: int, stamp: str, size: int) -> bytes | None:
+        """Return a content, None where it is not here or not what it was."""
+        waiting = self._waiting.get(ino)
+        if waiting is not None and waiting.stamp == stamp:
+            return waiting.data if len(waiting.data) == size else None
+        row = self._index.find(ino, stamp)
+        if row is None or not row.in_index or row.size != size:
+            return None
+        data = self._opened(row)
+        if data is None:
+            log.warning("cached content is lost or damaged and is fetched again (inode %d)", ino)
+            self._room.idle -= row.taken  # first: an index that is begun anew sets it to 0
+            self._index.delete([row.name])
+            return None
+        now = time.time_ns()
+        if now - row.used_ns > TOUCH_NS:
+            self._index.touch(row.name, now)
+        return data
+
+    def inos(self) -> list[int]:
+        """Return the inodes whose contents wait to be written."""
+        return list(self._waiting)
+
+    def drop(self, ino: int) -> None:
+        """Forget a content that waits to be written."""
+        if (waiting := self._waiting.pop(ino, None)) is not None:
+            self._bytes -= len(waiting.data)
+
+    def write(self, in_use: Callable[[int], bool]) -> None:
+        """Write what waits, but for inodes `in_use`: those have a file."""
+        waiting, self._waiting, self._bytes = self._waiting, {}, 0
+        now, batch = time.time_ns(), list[tuple[Row, bytes]]()
+        for ino, each in waiting.items():
+            if not in_use(ino) and not self._index.of(ino):
+                batch.append(self._sealed(ino, each, now))
+        victims = list[Path]()
+        if not self._claim(need := sum(row.taken for row, _ in batch), victims):
+            # One by one, as far as there is room.
+            batch = [each for each in batch if self._claim(each[0].taken, victims)]
+            need = sum(row.taken for row, _ in batch)
+        try:
+            remove(victims)
+            kept = bool(batch) and self._index.put_contents(batch)
+        finally:
+            self._room.leaving -= need
+        if kept:
+            self._room.idle += need
+            self._logged += need
+
+    def checkpoint(self) -> None:
+        """Bring the index's file up to date. In a thread."""
+        self._logged = 0
+        self._index.checkpoint()
+
+    def _claim(self, need: int, victims: list[Path]) -> bool:
+        """Make room, which counts as taken from here on; `victims` grows by files to remove."""
+        granted, more = self._room.claim(need, need) if need else (0, [])
+        victims += more
+        self._room.leaving += granted  # until the rows count
+        return granted >= need
+
+    def _sealed(self, ino: int, each: _Waiting, now: int) -> tuple[Row, bytes]:
+        size = len(each.data)
+        content = self._box.seal(each.data, _context(ino, each.stamp, size))
+        return Row(
+            ino, each.stamp, name_in_index(ino), size, cost(len(content)), True, b"", "", now,
+            content[: self._nonce_bytes],
+        ), content  # fmt: skip
+
+    def _opened(self, row: Row) -> bytes | None:
+        """Return the content of a row, None where it is not the one that was stored."""
+        content = self._index.content(row.ino)
+        if content is None or content[: self._nonce_bytes] != row.manifest:
+            return None
+        try:
+            data = self._box.open(content, _context(row.ino, row.stamp, row.size))
+        except Damaged:
+            return None
+        return data if len(data) == row.size else None
+
+
+def _context(ino: int, stamp: str, size: int) -> bytes:
+    return b"content %d %b %d" % (ino, stamp.encode(), size)

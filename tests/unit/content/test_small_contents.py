@@ -1,0 +1,297 @@
+"""Small contents: many in one file, as private and as safe against others as files are."""
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.unit.content.mounts import small_disk
+from tests.unit.content.scripted import KIB, MIB, Script, content
+from tests.unit.content.test_cache import Offline, fetched, running
+from zonedrive.content import Cache
+from zonedrive.content.small_contents import LARGEST, cost
+from zonedrive.supervisor import Task
+
+KEY = bytes(range(32))
+
+
+def small(number: int, size: int = 4 * KIB) -> bytes:
+    """Some bytes."""
+    return content(size, number)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what a background task does."""
+    with trio.fail_after(30):
+        while not condition():  # noqa: ASYNC110
+            await trio.sleep(0.005)
+
+
+@contextlib.contextmanager
+def rows(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The index, for somebody who can write to the disk."""
+    with contextlib.closing(sqlite3.connect(folder / "index.db")) as index:
+        yield index
+        index.commit()
+
+
+async def test_what_was_put_in_is_readable_at_once_and_after_a_restart(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    """Without a file of its own, and without the source."""
+    async with running(tmp_path, key) as cache:
+        for ino in range(1, 101):
+            assert cache.put(ino, "r", small(ino, ino * 100))
+        assert cache.is_complete(7, "r")
+        assert not cache.is_complete(7, "other")
+        assert await fetched(cache, 7, Offline(700)) == small(7, 700)
+        assert 7 in cache.inos()
+    assert not list(tmp_path.glob("*-????????????"))
+    async with running(tmp_path, key) as cache:
+        assert set(cache.inos()) == set(range(1, 101))
+        for ino in range(1, 101):
+            assert cache.is_complete(ino, "r")
+            assert await fetched(cache, ino, Offline(ino * 100)) == small(ino, ino * 100)
+
+
+async def test_contents_are_written_together_a_moment_later(tmp_path: Path) -> None:
+    """By a background task, which a killed daemon does not have to reach."""
+    async with running(tmp_path / "cache") as cache:
+        for ino in range(1, 11):
+            assert cache.put(ino, "r", small(ino))
+        assert cache.usage() == 0
+        await until(lambda: cache.usage())
+        assert cache.usage() == 10 * cost(4 * KIB + 28)
+        shutil.copytree(tmp_path / "cache", tmp_path / "killed")
+        assert cache.put(11, "r", small(11))  # the task starts again
+        await until(lambda: cache.usage() > 10 * cost(4 * KIB + 28))
+    async with running(tmp_path / "killed") as cache:
+        assert await fetched(cache, 10, Offline(4 * KIB)) == small(10)
+
+
+async def test_a_write_that_fails_costs_only_the_cached_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next contents are written as always."""
+    async with running(tmp_path) as cache:
+        written = cache._shelf.index.put_contents
+        monkeypatch.setattr(cache._shelf.index, "put_contents", lambda batch: 1 / 0)
+        assert cache.put(1, "r", small(1))
+        failing = cache._engine.supervisor.failing
+        await until(lambda: [each.task for each in failing()] == [Task.SMALL_CONTENTS])
+        monkeypatch.setattr(cache._shelf.index, "put_contents", written)
+        assert cache.put(2, "r", small(2))
+        await until(lambda: not failing())
+        assert cache.usage() == cost(4 * KIB + 28)
+        assert await fetched(cache, 1, Script(small(1))) == small(1)
+    caplog.clear()
+
+
+def test_nothing_is_readable_on_the_disk(tmp_path: Path) -> None:
+    """With a key."""
+    cache = Cache(tmp_path, KEY, 1 << 30)
+    assert cache.put(1, "r", b"a secret that nobody may read" * 20)
+    for path in tmp_path.iterdir():
+        assert b"a secret that nobody may read" not in path.read_bytes()
+        assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("what", ["flipped", "exchanged", "former", "other revision", "gone"])
+async def test_others_cannot_put_bytes_in_place(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither bytes of their own, nor those of another file, nor former ones."""
+    async with running(tmp_path) as cache:
+        assert cache.put(1, "old", small(3))
+    with rows(tmp_path) as index:
+        (former,) = index.execute("SELECT content FROM contents WHERE ino = 1").fetchone()
+        row = index.execute("SELECT * FROM entries").fetchone()
+    async with running(tmp_path) as cache:
+        # Whatever makes a service give the same revision twice:
+        assert cache.put(1, "old" if what == "former" else "r", small(1))
+        assert cache.put(2, "r", small(2))
+    revision = "old" if what == "former" else "r"
+    with rows(tmp_path) as index:
+        stored = dict(index.execute("SELECT ino, content FROM contents").fetchall())
+        if what == "flipped":
+            stored[1] = stored[1][:-1] + bytes([stored[1][-1] ^ 1])
+        elif what == "exchanged":
+            stored[1] = stored[2]
+        elif what == "former":
+            stored[1] = former
+        elif what == "other revision":
+            stamp = index.execute("SELECT stamp FROM entries WHERE ino = 1").fetchone()
+            index.execute("DELETE FROM entries WHERE ino = 1")
+            index.execute(
+                f"INSERT INTO entries VALUES ({', '.join('?' * len(row))})",
+                [stamp[0] if each == row[1] else each for each in row],
+            )
+            stored[1] = former
+        else:
+            del stored[1]
+        index.execute("DELETE FROM contents")
+        index.executemany("INSERT INTO contents VALUES (?, ?)", stored.items())
+    async with running(tmp_path) as cache:
+        source = Script(small(1))
+        assert await fetched(cache, 1, source, revision) == small(1)
+        assert source.opened
+        assert await fetched(cache, 2, Offline(4 * KIB)) == small(2)
+    caplog.clear()
+
+
+async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
+    """Whether it waits to be written, is written, or has a file."""
+    cache = Cache(tmp_path, KEY, 1 << 30)
+    large = Script(content(MIB))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cache.run)
+        await fetched(cache, 1, large, "file")
+        assert cache.put(1, "a", small(1))
+        assert not cache.is_complete(1, "file")
+        assert not list(tmp_path.glob("1-*"))
+        assert cache.put(1, "b", small(2))
+        assert not cache.is_complete(1, "a")
+        assert await fetched(cache, 1, Offline(4 * KIB), "b") == small(2)
+        assert await fetched(cache, 1, large, "file") == large.data
+        assert not cache.is_complete(1, "b")
+        assert cache.put(2, "a", small(3))
+        cache.drop(2)
+        assert not cache.is_complete(2, "a")
+        await cache.aclose()
+    cache = Cache(tmp_path, KEY, 1 << 30)
+    assert cache.inos() == [1]
+    assert cache.put(1, "c", small(4))
+    assert cache.put(1, "d", small(5))
+    assert not cache.is_complete(1, "c")
+    assert cache.usage() == cost(4 * KIB + 28)
+    cache.drop(1)
+    assert cache.usage() == 0
+    with rows(tmp_path) as index:
+        assert not index.execute("SELECT * FROM contents").fetchall()
+
+
+async def test_a_file_that_is_read_is_not_replaced(tmp_path: Path) -> None:
+    """Neither by what is put in, nor by what waited; large and empty ones are not taken."""
+    source = Script(small(1))
+    async with running(tmp_path) as cache:
+        reader = cache.open(1, "r", 4 * KIB, source)
+        assert not cache.put(1, "r", small(1))
+        assert await reader.read(0, 4 * KIB) == small(1)
+        reader.close()
+        assert not cache.put(2, "r", b"")
+        assert not cache.put(2, "r", bytes(LARGEST + 1))
+        assert cache.put(3, "r", small(3))
+        reader = cache.open(3, "other", 4 * KIB, Script(small(4)))
+        assert await reader.read(0, 4 * KIB) == small(4)
+        reader.close()
+        assert not cache.is_complete(3, "r")
+        assert await fetched(cache, 3, Offline(4 * KIB), "other") == small(4)
+
+
+async def test_the_limit_holds_and_what_was_not_used_goes_first(tmp_path: Path) -> None:
+    """A pinned one stays, whether small contents or files need the room."""
+    each = cost(4 * KIB + 28)
+    cache = Cache(tmp_path, KEY, 100 * each)
+    cache.pinned = {1}
+    for ino in range(1, 301):
+        assert cache.put(ino, "r", small(ino))
+        assert cache.usage() <= cache.limit
+    assert len(cache.inos()) == 100
+    assert cache.is_complete(1, "r")
+    assert cache.is_complete(300, "r")
+    assert not cache.is_complete(2, "r")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cache.run)
+        large = Script(content(300 * KIB))
+        await fetched(cache, 1000, large)
+        assert cache.usage() <= cache.limit
+        assert cache.is_complete(1000, "r")
+        assert cache.is_complete(1, "r")
+        assert len(cache.inos()) < 40
+        cache.limit = 0
+        assert cache.inos() == [1]
+        await cache.aclose()
+
+
+def test_as_many_as_there_is_room_for_are_kept(tmp_path: Path) -> None:
+    """Of those that are written together."""
+    each = cost(4 * KIB + 28)
+    cache = Cache(tmp_path, KEY, 3 * each)
+    small_contents = cache._shelf.small
+    for ino in range(1, 6):
+        small_contents.put(ino, cache._shelf.stamp("r"), small(ino))
+    cache.pinned = range(1, 4)
+    small_contents.write(lambda _ino: False)
+    assert cache.usage() == 3 * each
+    assert cache.inos() == [1, 2, 3]
+
+
+async def test_the_disk_gets_back_what_is_dropped(tmp_path: Path) -> None:
+    """The index shrinks."""
+    async with running(tmp_path) as cache:
+        for ino in range(1, 401):
+            assert cache.put(ino, "r", small(ino))
+    full = (tmp_path / "index.db").stat().st_size
+    assert 400 * 4 * KIB < full < 450 * cost(4 * KIB + 28)
+    async with running(tmp_path) as cache:
+        for ino in range(1, 400):
+            cache.drop(ino)
+    assert (tmp_path / "index.db").stat().st_size < full / 4
+    async with running(tmp_path) as cache:
+        assert await fetched(cache, 400, Offline(4 * KIB)) == small(400)
+
+
+async def test_the_log_of_the_index_stays_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then a thread brings the index's file up to date."""
+    monkeypatch.setattr("zonedrive.content.small_contents.LOG", 50_000)
+    async with running(tmp_path) as cache:
+        for ino in range(1, 21):
+            assert cache.put(ino, "r", small(ino))
+        await until(lambda: (tmp_path / "index.db").stat().st_size >= 80_000)
+        assert not cache._shelf.small.needs_checkpoint
+
+
+async def test_a_full_disk_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What cannot be kept is fetched again."""
+    with small_disk(tmp_path / "disk", 2 * MIB) as disk:
+        cache = Cache(disk / "cache", KEY, 1 << 30)
+        for ino in range(1, 1001):
+            cache.put(ino, "r", small(ino))
+        kept = cache.inos()
+        assert 0 < len(kept) < 500
+        assert not cache.is_complete(1000, "r") or not cache.is_complete(1, "r")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(cache.run)
+            for ino in (1, 500, 1000):
+                assert await fetched(cache, ino, Script(small(ino))) == small(ino)
+            await cache.aclose()
+    caplog.clear()
+
+
+async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:
+    """An editor begins with what is here."""
+    async with running(tmp_path / "cache", key) as cache:
+        assert cache.put(1, "r", small(1))
+        copy = await cache.export(1, "r", 4 * KIB, Offline(4 * KIB), tmp_path / "copy")
+        assert copy.pread(0, 8 * KIB) == small(1)
+        copy.close()
+
+
+def test_plain_contents_are_not_trusted_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would tell what was lost of them."""
+    cache = Cache(tmp_path / "cache", None, 1 << 30)
+    assert cache.put(1, "r", small(1))
+    shutil.copytree(tmp_path / "cache", tmp_path / "killed")
+    shutil.copytree(tmp_path / "cache", tmp_path / "cut")
+    assert Cache(tmp_path / "killed", None, 1 << 30).inos() == [1]
+    (tmp_path / "boot").write_text("another")
+    monkeypatch.setattr("zonedrive.content.shelf._BOOT", tmp_path / "boot")
+    assert Cache(tmp_path / "cut", None, 1 << 30).inos() == []

@@ -156,6 +156,64 @@ def test_small_files_are_fetched_ahead_once(files: list[str], mounted: Mounted) 
     assert downloads() == FILES
 
 
+@pytest.fixture
+def tree(deployment: Deployment, zone: str) -> list[list[str]]:
+    """Paths of small files, by the folder that they are in."""
+    found = []
+    for folder in (f"t{number:02}" for number in range(FOLDERS)):
+        deployment.tell({"plant": {"zone": zone, "name": folder, "folder": True}})
+        found.append([f"{folder}/{number}.txt" for number in range(4)])
+        for path in found[-1]:
+            deployment.plant(zone, path[-5:], f"this is {path}\n", parent=folder)
+    return found
+
+
+@LONG
+def test_who_reads_folder_after_folder_finds_the_next_ones_fetched(
+    tree: list[list[str]], mounted: Mounted
+) -> None:
+    """As git does, which lists none of them; all is read right, and each file is asked for once."""
+    downloads = Counted(mounted.deployment, "/content")
+    used = 0
+    while downloads() <= 4 * (used + 1):  # a reader that stands still, as any may, is given up
+        for path in tree[used]:
+            assert (mounted.root / path).read_text() == f"this is {path}\n"
+        used += 1
+    assert used < FOLDERS / 2
+    for paths in tree[used:]:
+        for path in paths:
+            assert (mounted.root / path).read_text() == f"this is {path}\n"
+    assert downloads() == 4 * FOLDERS
+
+
+@LONG
+def test_who_reads_one_folder_causes_no_download_in_others(
+    tree: list[list[str]], mounted: Mounted
+) -> None:
+    """Nor does one who goes to a folder that does not follow."""
+    downloads = Counted(mounted.deployment, "/content")
+    used = 0
+    for number in (0, 5, 3, 20):
+        for path in tree[number]:
+            assert (mounted.root / path).read_text() == f"this is {path}\n"
+            used += 1
+    eventually(lambda: not mounted.status()["uploads"], what="the daemon answers")
+    assert downloads() == used
+
+
+@LONG
+def test_who_lists_a_folder_and_reads_it_has_it_fetched_from_the_first_file(
+    files: list[str], mounted: Mounted
+) -> None:
+    """As `cat *` does: the rest comes while the first one is on its way."""
+    names = sorted(os.listdir(mounted.root / "many"))
+    downloads = Counted(mounted.deployment, "/content")
+    script = 'cd "$0" && exec cat *'
+    shown = subprocess.check_output(["sh", "-c", script, mounted.root / "many"], text=True)
+    assert shown == "".join(f"this is {name}\n" for name in names)
+    assert downloads() == FILES
+
+
 @pytest.mark.mount("refresh=600", "download_limit=1000000")
 def test_files_ahead_keep_to_the_limit(files: list[str], mounted: Mounted) -> None:
     """With a limit for downloads files are fetched ahead as well, by the way that keeps to it."""

@@ -34,6 +34,7 @@ WAITED_FOR = {
     ("remote/transport/errand.py", "watch"): "in whoever waits",
     ("vfs/ahead/keeping.py", "worker"): "in the task of the pins, or a request",
     ("vfs/ahead/rounds.py", "self._list_one"): "in the task of the rounds",
+    ("vfs/listings/folders.py", "self._fetch_levels"): "in the task of the listing",
     ("vfs/filesystem.py", "self._folders.run"): "its children are supervised",
     ("vfs/filesystem.py", "self._core.cache.run"): "its children are supervised",
     ("vfs/filesystem.py", "self._siblings.run"): "its children are supervised",

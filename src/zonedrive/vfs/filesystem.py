@@ -79,7 +79,7 @@ class FileSystem:
         )
         core.in_flight = lambda ino: ino in self._dispatcher.running
         core.landed = self._landed
-        self._siblings = Siblings(core)
+        self._siblings = Siblings(core, self._folders)
         self._files = Files(core, self._folders, self._dispatcher)
         succession = Succession(core)
         self._names = Namespace(core, self._folders, self._files, succession)

@@ -7,12 +7,13 @@ way and each takes longer, the surplus is the part of them that waits: at the se
 own processor.  While that part is small, more requests at once bring more; a long way to the
 service so gets more of them, a short one does not.
 
+At first their number is doubled with each round of answers, until requests wait.  A quarter of the
+answers decides, the fastest: others may have waited for a new connection.
+
 INVARIANT: between `floor` and GROWTH times as many.
 """
 
-import statistics
-
-GROWTH = 4
+GROWTH = 8
 SHORT_QUEUE = 3.0  # requests that may wait before no more are added
 LONG_QUEUE = 8.0  # from here on there are too many
 LEFT = 2  # places that may be free while as many are under way as are allowed
@@ -29,6 +30,8 @@ class Pace:
         self.allowed = floor
         self._least = float("inf")  # seconds
         self._round: list[float] = []
+        self._busiest = 0  # most under way at the end of an answer of the round
+        self._is_new = True  # requests never had to wait so far
 
     @property
     def most(self) -> int:
@@ -41,14 +44,19 @@ class Pace:
             self._least = seconds
         elif underway <= FEW:
             self._least += (seconds - self._least) / SETTLING
-        if underway + LEFT < self.allowed:
-            return  # nobody asks for more
         self._round.append(seconds)
+        self._busiest = max(self._busiest, underway)
         if len(self._round) < self.allowed:
             return
-        waiting = self.allowed * (1 - self._least / statistics.median(self._round))
-        if waiting < SHORT_QUEUE:
-            self.allowed = min(self.most, self.allowed + max(1, self.allowed // 4))
-        elif waiting > LONG_QUEUE:
-            self.allowed = max(self._floor, self.allowed - 1)
+        quick, busiest = sorted(self._round)[len(self._round) // 4], self._busiest
         self._round.clear()
+        self._busiest = 0
+        if busiest + LEFT < self.allowed:
+            return  # nobody asks for more
+        waiting = self.allowed * (1 - self._least / quick)
+        self._is_new = self._is_new and waiting < SHORT_QUEUE
+        if waiting < SHORT_QUEUE:
+            more = self.allowed if self._is_new else max(1, self.allowed // 4)
+            self.allowed = min(self.most, self.allowed + more)
+        elif waiting > LONG_QUEUE:
+            self.allowed = max(self._floor, self.allowed - max(1, int(waiting) // SETTLING))

@@ -3,8 +3,10 @@
 Must not know how content is fetched or kept, only who does it, and not what is in it.
 
 After ENOUGH small files of a folder in a row, in the order of the listing or of the names, those
-that follow are fetched, a few at first and then more.  A program that goes on in a neighbouring
-folder the same way does not have to begin anew.
+that follow are fetched, a few at first and then more.  The first file is enough where the program
+has just listed the folder.  A program that goes on in a neighbouring folder the same way does not
+have to begin anew.  If it came to the next folder from the end of the one before, it is taken to go
+through all of them: files of the folders that follow are fetched as well.
 
 They come through the client for metadata, on the loop: a thread for each took twice the time of a
 small file.  With a limit for downloads they go the way of all others, which keeps to it.
@@ -19,7 +21,6 @@ import heapq
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 
@@ -29,15 +30,15 @@ from cachetools import LRUCache
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
 from zonedrive.supervisor import Task
 from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.ahead.trail import ENOUGH, FEW, GAP, MOST, Trail
 from zonedrive.vfs.core import Core
+from zonedrive.vfs.listings.folders import Folders
+from zonedrive.vfs.listings.walks import ordered
 
 log = logging.getLogger(__name__)
 
 SMALL = 256 * 1024  # bytes of a file that is cheaper to have than to wait for
-ENOUGH = 3
-GAP = 8  # files that a program may leave out between two, at most
-FEW = 4
-MOST = 64
+FOLLOWING = 8  # folders after that of a program, at most
 BYTES = 8 << 20
 LIMITED_S = 2.0  # with a limit for downloads, at most what it lets through in so many seconds
 SOON_S = 3.0
@@ -48,71 +49,12 @@ STEP = 2000  # names that are looked at at once
 RESERVED = 2  # downloads at once that are left to what programs wait for
 
 
-class Trail:
-    """One program on its way through the files of a folder."""
-
-    def __init__(self, folder: int, grown: int, by_name: bool = False) -> None:
-        """`grown`: the window of the same program in the folder before, 0 for none.
-
-        `by_name`: whether it went by the names there, not by the listing.
-        """
-        self.folder = folder
-        self.seen: deque[int] = deque(maxlen=ENOUGH)  # inos, the last one comes last
-        self.window = grown
-        self.by_name = by_name
-        self.moved_s = time.monotonic()
-        self.order: list[int] = []  # inos, once it is known which order it follows
-        self.places: dict[int, int] = {}
-        self.next = 0
-        self.ahead: dict[int, int] = {}  # sizes by ino: under way or there, and not opened yet
-        self.planning = False
-        self.patience = 0  # files to be opened before its order is looked for again
-        self.pid = 0  # of the process, or thread, known to be none that is guarded
-
-    def follow(self, order: list[int], *, by_name: bool) -> bool:
-        """Take this order, if it is the one in which it has opened its last files."""
-        try:
-            steps = [order.index(ino) for ino in self.seen]
-        except ValueError:
-            return False
-        if not all(one < other <= one + GAP for one, other in pairwise(steps)):
-            return False
-        self.order, self.next = order, steps[-1] + 1 if steps else 0
-        self.places = {ino: place for place, ino in enumerate(order)}
-        self.by_name = by_name
-        self.window = max(self.window, FEW)
-        return True
-
-    def moved(self, ino: int) -> None:
-        """It has opened a small file."""
-        self.moved_s = time.monotonic()
-        expected = self.ahead.pop(ino, None) is not None
-        self.seen.append(ino)
-        if not self.order:
-            return
-        place = self.places.get(ino, -1)
-        if not expected and not self.next <= place <= self.next + GAP:
-            self.stop()  # it jumps, or goes by another order
-            self.seen.append(ino)
-            return
-        self.next = max(self.next, place + 1)
-        for passed in [other for other in self.ahead if self.places[other] < place]:
-            del self.ahead[passed]
-        self.window = min(MOST, self.window * 2)
-
-    def stop(self) -> None:
-        """Begin anew."""
-        self.order = []
-        self.window = 0
-        self.seen.clear()
-        self.ahead.clear()
-
-
 class Siblings:
     """All programs that read small files one after the other now."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core
+        self._folders = folders
         self._trails: LRUCache[int, Trail] = LRUCache(TRAILS)
         self._running: dict[int, trio.Event] = {}  # set once it is there, or will not come
         self._nursery: trio.Nursery | None = None
@@ -140,7 +82,7 @@ class Siblings:
             return
         trail = self._trails.get(inode.parent)
         if trail is None or time.monotonic() - trail.moved_s > SOON_S:
-            trail = None
+            trail = self._arrived(inode.parent)
         ahead = trail is not None and inode.ino in trail.ahead
         if not ahead and self._core.cache.is_complete(inode.ino, inode.revision):
             return
@@ -155,14 +97,35 @@ class Siblings:
             return
         if trail.order:
             self._go_on(trail)
-        elif (len(trail.seen) == ENOUGH or trail.window) and not trail.planning:
+        elif (
+            len(trail.seen) == ENOUGH or trail.window or self._has_just_begun(trail)
+        ) and not trail.planning:
             if trail.patience:
                 trail.patience -= 1
                 return
             trail.planning = True
-            self._nursery.start_soon(
-                self._core.supervisor.job, Task.READING_ORDER, self._safely, self._plan, trail
-            )
+            self._start(self._plan, trail)
+
+    def _has_just_begun(self, trail: Trail) -> bool:
+        """Return True where the program has listed the folder and then opened one file."""
+        return len(trail.seen) == 1 and self._folders.was_read_lately(trail.folder)
+
+    def _start(self, work: Callable[[Trail], Awaitable[None]], trail: Trail) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(
+            self._core.supervisor.job, Task.READING_ORDER, self._safely, work, trail
+        )
+
+    def _arrived(self, folder: int) -> Trail | None:
+        """Return the trail of a program that was expected to come to the folder."""
+        for trail in list(self._trails.values()):
+            for place, each in enumerate(trail.following):
+                if each.folder == folder:
+                    each.following, trail.following = trail.following[place + 1 :], []
+                    each.window, each.goes_over = trail.window, True
+                    self._trails[folder] = each
+                    return each
+        return None
 
     def _new_trail(self, folder: int) -> Trail:
         """Of a program that may have come from a neighbouring folder."""
@@ -173,8 +136,25 @@ class Siblings:
             if here is None or there is None or not trail.order or now - trail.moved_s > GONE_S:
                 continue
             if here.parent in (there.parent, there.ino) or there.parent == here.ino:
-                return Trail(folder, max(FEW, trail.window // 2), trail.by_name)
+                found = Trail(folder, max(FEW, trail.window // 2), trail.by_name)
+                if here.parent == there.parent and trail.is_at_end:
+                    found.neighbours = trail.neighbours
+                    found.goes_over = self._next_folder(found, there.ino) == folder
+                return found
         return Trail(folder, 0)
+
+    def _next_folder(self, trail: Trail, ino: int) -> int:
+        """Return the folder that follows that one in the program's order, 0 where it is the last.
+
+        The program is in a folder of the same parent.
+        """
+        if ino not in trail.neighbours:
+            parent = self._core.tree.get(ino).parent
+            trail.neighbours = ordered(self._core.tree, parent, by_name=trail.by_name)
+        try:
+            return trail.neighbours[trail.neighbours.index(ino) + 1]
+        except (IndexError, ValueError):
+            return 0
 
     @staticmethod
     async def _safely(work: Callable[..., Awaitable[None]], trail: Trail, *args: object) -> None:
@@ -187,15 +167,15 @@ class Siblings:
 
     async def _plan(self, trail: Trail) -> None:
         """Find out in which order the program goes."""
-        tree = self._core.tree
         try:
-            for _ in tree.loading(trail.folder):
-                await trio.lowlevel.checkpoint()
-            names = list(tree.children(trail.folder).items())
+            names = await self._names(trail.folder)
             # Who opens files at random shall not cause a look at all of many names each time.
             trail.patience = min(MOST, len(names) // STEP)
+            began = len(trail.seen) < ENOUGH and not trail.window
             for by_name in (trail.by_name, not trail.by_name):
                 if by_name and not await self._goes_by_name(trail, names):
+                    continue
+                if began and not by_name and not self._is_first(trail, names):
                     continue
                 order = await _sorted(names) if by_name else [ino for _, ino in names]
                 if trail.follow(order, by_name=by_name):
@@ -205,9 +185,27 @@ class Siblings:
             trail.planning = False
         self._go_on(trail)
 
+    async def _names(self, folder: int) -> list[tuple[str, int]]:
+        for _ in self._core.tree.loading(folder):
+            await trio.lowlevel.checkpoint()
+        return list(self._core.tree.children(folder).items())
+
+    def _is_first(self, trail: Trail, names: list[tuple[str, int]]) -> bool:
+        """Return True where no small file is listed before the one that the program has opened."""
+        for _, ino in names[:STEP]:
+            inode = self._core.tree.find(ino)
+            if inode is not None and not inode.is_folder and 0 < inode.size <= SMALL:
+                return ino == trail.seen[0]
+        return False
+
     async def _goes_by_name(self, trail: Trail, names: list[tuple[str, int]]) -> bool:
-        """Whether few names, or none, lie between those of its last files: to sort is dear."""
+        """Whether few names, or none, lie between those of its last files: to sort is dear.
+
+        Of a program that has just begun: whether it did with the first name.
+        """
         found = [inode.name for inode in self._core.tree.get_all(list(trail.seen))]
+        if len(found) == 1 and not trail.window:
+            return not any(name < found[0] for name, _ in names)
         steps = list(pairwise(found))
         if len(found) < len(trail.seen) or not all(one < other for one, other in steps):
             return False
@@ -220,23 +218,50 @@ class Siblings:
 
     def _go_on(self, trail: Trail) -> None:
         """Fetch what comes next, as far as there is room."""
-        core = self._core
         if self._nursery is None or time.monotonic() - trail.moved_s > GONE_S:
             return
-        most = min(self._bytes, core.cache.limit // 8)
-        while (
-            trail.next < len(trail.order) and len(trail.ahead) < trail.window and self._spare() > 0
-        ):
-            inode = core.tree.find(trail.order[trail.next])
+        if not all(self._ask_for(each, trail) for each in (trail, *trail.following)):
+            return
+        room = len(trail.following) < FOLLOWING and trail.all_ahead < trail.window
+        if trail.goes_over and room and not trail.crossing:
+            trail.crossing = True
+            self._start(self._cross, trail)
+
+    def _ask_for(self, part: Trail, trail: Trail) -> bool:
+        """Fetch files of one folder of the trail; False where there is no room for all of them."""
+        core, most = self._core, min(self._bytes, self._core.cache.limit // 8)
+        while part.next < len(part.order):
+            if trail.all_ahead >= trail.window or self._spare() <= 0:
+                return False
+            inode = core.tree.find(part.order[part.next])
             if inode is not None and self._wanted(inode):
-                if sum(trail.ahead.values()) + inode.size > most:
-                    return
-                trail.ahead[inode.ino] = inode.size
+                if trail.bytes_ahead + inode.size > most or self._nursery is None:
+                    return False
+                part.ahead[inode.ino] = inode.size
                 self._running[inode.ino] = trio.Event()
                 self._nursery.start_soon(
-                    core.supervisor.job, Task.SIBLING_AHEAD, self._safely, self._fetch, trail, inode
+                    core.supervisor.job, Task.SIBLING_AHEAD, self._safely, self._fetch, part, inode
                 )
-            trail.next += 1
+            part.next += 1
+        return True
+
+    async def _cross(self, trail: Trail) -> None:
+        """Look into the folder that follows the last one of the trail."""
+        last = trail.following[-1] if trail.following else trail
+        folder = self._core.tree.find(self._next_folder(trail, last.folder))
+        if folder is None or not await self._folders.list_ahead(folder):
+            trail.goes_over = False
+            return
+        following = Trail(folder.ino, 0)
+        names = await self._names(folder.ino)
+        order = await _sorted(names) if trail.by_name else [ino for _, ino in names]
+        following.take(order, 0, by_name=trail.by_name)
+        following.neighbours, following.pid = trail.neighbours, trail.pid
+        trail.crossing = False
+        # The program may be there already, or somewhere else.
+        if trail.goes_over and trail.order and folder.ino not in self._trails:
+            trail.following.append(following)
+            self._go_on(trail)
 
     def _wanted(self, inode: Inode) -> bool:
         core = self._core
@@ -271,10 +296,11 @@ class Siblings:
             trail.stop()
         finally:
             self._running.pop(inode.ino).set()
-        self._go_on(trail)
+        for each in list(self._trails.values()):
+            self._go_on(each)
 
     async def _fill(self, inode: Inode) -> None:
-        """Fetch it as who reads it would."""
+        """Fetch the file through the normal read path."""
         cache = self._core.cache
         reader = cache.open(inode.ino, inode.revision, inode.size, self._core.source(inode))
         try:

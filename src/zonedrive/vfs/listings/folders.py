@@ -82,6 +82,7 @@ class Folders:
         self._closed: set[int] = set()  # zones that are not listed ahead again: it was refused
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
         self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
+        self.was_read_lately = self._walks.was_read_lately
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own the listings under way, until cancelled."""
@@ -140,6 +141,16 @@ class Folders:
         if ino == ROOT and not self._listing_tops and self._nursery is not None:
             self._listing_tops = True
             self._nursery.start_soon(self._core.supervisor.job, Task.LISTING_AHEAD, self._list_tops)
+
+    async def list_ahead(self, folder: Inode) -> bool:
+        """List a folder that a program is about to come to; False where that cannot be now."""
+        if not self._wanted(folder):
+            return folder.parent != NOWHERE and not folder.is_new
+        if self._spare() <= 0:
+            return False
+        flight = self._flight(folder)
+        await flight.landed.wait()
+        return flight.error is None
 
     def _holds_ours(self, folder: Inode) -> bool:
         """Whether something in it is only here: that stays in reach, whoever lost the right."""
@@ -287,8 +298,16 @@ class Folders:
 
     async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
         core = self._core
-        listed = await core.service.listed_zones()
-        await self._fetch_levels()
+        wrong: ZonedriveError | None = None
+        async with trio.open_nursery() as nursery:  # one answer does not wait for the other
+            nursery.start_soon(self._fetch_levels)
+            try:
+                listed = await core.service.listed_zones()
+            except ZonedriveError as error:
+                wrong = error
+                nursery.cancel_scope.cancel()
+        if wrong is not None:
+            raise wrong
         merged = Merge(core.tree, root, flight.asked_ns, Unsent(core)).zones(
             listed.zones, unsure=listed.unsure, complete=listed.complete
         )

@@ -15,6 +15,7 @@ that there is no place beside what programs wait for.
 """
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -200,6 +201,10 @@ class Walks:
     def reading(self, ino: int) -> None:
         """A program begins to read the names of a folder."""
         self._read[ino] = _now()
+
+    def was_read_lately(self, ino: int) -> bool:
+        """Return True where a program has read the names of a folder a moment ago."""
+        return _now() - self._read.get(ino, -math.inf) < AT_ONCE_S
 
     def used(self, folder: Inode, *, listed: bool) -> None:
         """A program needs a listing that was not `listed` just now, or was listed ahead."""

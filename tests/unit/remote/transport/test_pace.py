@@ -19,6 +19,25 @@ def test_a_long_way_gets_more_requests_at_once() -> None:
     assert pace.allowed == pace.most == 8 * GROWTH
 
 
+def test_the_way_is_found_out_within_a_few_rounds() -> None:
+    """Twice as many with each round of answers, also where half of them made a connection first."""
+    pace = Pace(8)
+    answers = 0
+    while pace.allowed < pace.most:
+        for number in range(pace.allowed):
+            pace.answered(0.08 if number % 2 else 0.02, pace.allowed - number % 7)
+            answers += 1
+    assert answers == 8 + 16 + 32
+
+
+def test_an_overshoot_does_not_last() -> None:
+    """Of what was doubled too far, most is gone after a few rounds."""
+    pace = Pace(8)
+    serve(pace, 0.02, at_once=1000, requests=8 + 16 + 32)
+    serve(pace, 0.02, at_once=20, requests=1000)
+    assert pace.allowed <= 40
+
+
 def test_a_service_that_is_busy_gets_no_more() -> None:
     """Where everything queues, the setting holds."""
     pace = Pace(8)
@@ -39,8 +58,8 @@ def test_a_queue_stays_short(at_once: int) -> None:
 def test_who_asks_for_little_changes_nothing() -> None:
     """A few requests tell nothing of how many the service takes."""
     pace = Pace(8)
-    for _ in range(1000):
-        pace.answered(0.02, 2)
+    for number in range(1000):
+        pace.answered(0.02, 2 + number % 4)
     assert pace.allowed == 8
 
 
@@ -48,6 +67,6 @@ def test_it_becomes_less_when_the_service_slows_down() -> None:
     """Down to what it gets through, and a queue."""
     pace = Pace(4)
     serve(pace, 0.02, at_once=1000)
-    assert pace.allowed == 16
+    assert pace.allowed == 4 * GROWTH
     serve(pace, 0.02, at_once=2)
     assert pace.allowed <= 10

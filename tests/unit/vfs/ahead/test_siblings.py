@@ -8,7 +8,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from zonedrive.supervisor import Supervisor, Task
-from zonedrive.vfs.ahead.siblings import ENOUGH, FEW, GAP, MOST, Siblings, Trail
+from zonedrive.vfs.ahead.siblings import SMALL, Siblings
+from zonedrive.vfs.ahead.trail import ENOUGH, FEW, GAP, MOST, Trail
 
 LISTED = [7, 3, 9, 1, 8, 2, 6, 4, 5]
 NAMED = [1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -21,6 +22,11 @@ def trail(*opened: int, listed: list[int] = LISTED, named: list[int] = NAMED) ->
         made.moved(ino)
     follow(made, listed, named)
     return made
+
+
+def listings(*, read: bool = False) -> Any:
+    """Folders; `read`: whether a program has read the names a moment ago."""
+    return SimpleNamespace(was_read_lately=lambda _ino: read)
 
 
 def follow(found: Trail, listed: list[int], named: list[int]) -> None:
@@ -108,7 +114,7 @@ async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixtu
     settings: Any = SimpleNamespace(download_limit=0)
     job = Supervisor().job
     core: Any = SimpleNamespace(tree=tree, service=service, settings=settings)
-    siblings = Siblings(core)
+    siblings = Siblings(core, listings())
     inode: Any = SimpleNamespace(ino=7, revision="r", size=1, zone="z", remote_id="f")
     trail = Trail(1, 0)
     async with trio.open_nursery() as nursery:
@@ -125,8 +131,13 @@ async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixtu
 class Listed:
     """A tree with one folder."""
 
-    def __init__(self, names: list[str]) -> None:
-        self.inodes = {ino: SimpleNamespace(ino=ino, name=name) for ino, name in enumerate(names)}
+    def __init__(self, names: list[str], sizes: dict[str, int] | None = None) -> None:
+        self.inodes = {
+            ino: SimpleNamespace(
+                ino=ino, name=name, is_folder=False, size=(sizes or {}).get(name, 100)
+            )
+            for ino, name in enumerate(names)
+        }
         self.looked = 0
 
     def find(self, ino: int) -> SimpleNamespace | None:
@@ -147,7 +158,7 @@ class Listed:
         return [self.inodes[ino] for ino in inos]
 
 
-def of(tree: Listed) -> tuple[Siblings, list[int]]:
+def of(tree: Listed, *, read: bool = False) -> tuple[Siblings, list[int]]:
     """Siblings above this tree, of which all but the plans is left out; where they would go on."""
     core: Any = SimpleNamespace(
         tree=tree,
@@ -156,7 +167,7 @@ def of(tree: Listed) -> tuple[Siblings, list[int]]:
         callers=SimpleNamespace(guarded=lambda _pid, _flags: False),
         cache=SimpleNamespace(is_complete=lambda _ino, _revision: False),
     )
-    siblings = Siblings(core)
+    siblings = Siblings(core, listings(read=read))
     went: list[int] = []
     siblings._go_on = lambda trail: went.extend(trail.order[trail.next :][:1])  # type: ignore[method-assign]
     return siblings, went
@@ -197,4 +208,37 @@ async def test_a_small_folder_is_looked_at_each_time() -> None:
         await nursery.start(siblings.run)
         await opened(siblings, [5, 100, 30, 7, 8, 9])
         assert went[-1] == 10
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("names", "first", "following"),
+    [
+        (["b", "c", "a", "d"], 0, 1),  # the first as listed
+        (["b", "c", "a", "d"], 2, 0),  # the first by name
+        (["b", "c", "a", "d"], 1, None),
+        (["large", "b", "c", "a"], 1, 2),  # the first small one as listed
+    ],
+)
+async def test_who_lists_a_folder_and_begins_with_the_first_file(
+    names: list[str], first: int, following: int | None
+) -> None:
+    """That program has the next one fetched at once; who only opens one file does not."""
+    for read in (True, False):
+        siblings, went = of(Listed(names, {"large": SMALL + 1}), read=read)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(siblings.run)
+            await opened(siblings, [first])
+            assert went == ([following] if read and following is not None else [])
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_large_folder_is_not_sorted_for_the_first_file() -> None:
+    """Unless it is the first by name."""
+    names = [f"{number * 7919 % 30011:05}" for number in range(30_000)]
+    siblings, went = of(Listed(names), read=True)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(siblings.run)
+        await opened(siblings, [4000])
+        assert not went
         nursery.cancel_scope.cancel()

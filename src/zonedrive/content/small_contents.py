@@ -115,7 +115,7 @@ class SmallContents:
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
         now, batch = time.time_ns(), list[tuple[Row, bytes]]()
         for ino, each in waiting.items():
-            if not in_use(ino) and not self._index.of(ino):
+            if not in_use(ino):
                 batch.append(self._sealed(ino, each, now))
         victims = list[Path]()
         if not self._claim(need := sum(row.taken for row, _ in batch), victims):

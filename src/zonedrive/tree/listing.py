@@ -66,7 +66,6 @@ class Merge:
                 fresh += numbers
             yield
         left = [ino for ino in known if ino not in self._seen and answer.complete]
-        folders = set(self._tree.folders_in(self._folder.ino))
         yield from self._sweep.empty(left)
         if len(fresh) > STEP or len(fresh) > len(self._seen):
             yield from self._tree.loading(self._folder.ino)
@@ -75,6 +74,7 @@ class Merge:
             self._step(answer, everything, left, last=True)
             return
         if elsewhere:  # before what they were in is swept away
+            folders = set(self._tree.folders_in(self._folder.ino))
             self._step(answer, elsewhere, [ino for ino in left if ino in folders])
             yield
         renamed: list[int] = []

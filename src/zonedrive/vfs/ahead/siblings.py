@@ -314,9 +314,9 @@ class Siblings:
         data = await core.service.content(inode.zone, inode.remote_id or "", size)
         if len(data) != size or inode.revision != revision or inode.generation:
             return  # it is another version by now
-        if ino in core.opened or core.cache.is_complete(ino, revision):
+        if ino in core.opened or core.cache.put(ino, revision, data):
             return
-        if core.cache.put(ino, revision, data):
+        if core.cache.is_complete(ino, revision):
             return
         core.spool.require_room(size)
         generation = core.next_generation()

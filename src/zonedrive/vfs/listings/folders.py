@@ -30,6 +30,7 @@ from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.listing import Merge
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.following import Following
+from zonedrive.vfs.listings.merging import Merging
 from zonedrive.vfs.listings.unsent import Unsent
 from zonedrive.vfs.listings.walks import Walks
 
@@ -78,6 +79,7 @@ class Folders:
         self._unsure: dict[int, int] = {}  # by ino, as last told
         self._unshown: dict[int, int] = {}  # by ino, so many entries
         self._nursery: trio.Nursery | None = None
+        self._merging = Merging(core, self._tell)
         self._listing_tops = False
         self._closed: set[int] = set()  # zones that are not listed ahead again: it was refused
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
@@ -341,12 +343,7 @@ class Folders:
             await self.following.all_missing(folder, set(listed.ids))
             if folder.parent == NOWHERE:
                 return
-        merge = Merge(core.tree, folder, flight.asked_ns, Unsent(core))
-        try:
-            for _ in merge.entries(listed):
-                await trio.lowlevel.checkpoint()
-        finally:
-            self._tell(folder.ino, merge.result)
+        await self._merging.merge(folder, flight.asked_ns, listed)
         self._merged(folder.ino, flight)
         if len(listed.ids) >= LARGE and self._nursery is not None:
             self._nursery.start_soon(core.supervisor.job, Task.FREED_MEMORY, _give_back)

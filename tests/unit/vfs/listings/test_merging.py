@@ -1,0 +1,135 @@
+"""Small listings that arrive together are one transaction; one that fails hinders no other."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.unit.vfs.disk import Disk
+from zonedrive.model import Attributes, Entry, Revision
+from zonedrive.tree.answer import Merged, Read
+from zonedrive.tree.inode import ROOT, Inode, Kind
+from zonedrive.tree.listing import Merge
+from zonedrive.vfs.listings import merging
+from zonedrive.vfs.listings.merging import TOGETHER, Merging
+
+FOLDERS = 30
+
+
+def answer(folder: str, count: int) -> Read:
+    """Files in a folder."""
+    return Read(
+        Entry(
+            id=f"{folder}-{number}", zone_id="z", parent_id=folder, name=f"{number}.txt",
+            folder=False, size=1, modified_ns=1, modified_by="bob", attributes=Attributes(),
+            revision=Revision("1"),
+        )
+        for number in range(count)
+    )  # fmt: skip
+
+
+class Place:
+    """A tree with many folders; what was told of each, and how often something was committed."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.core = disk.start()
+        self.told: dict[int, Merged] = {}
+        self.commits = 0
+        self.merging = Merging(self.core, self.told.__setitem__)
+        tree = self.core.tree
+        with self.core.transaction():
+            zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+            self.folders = [
+                tree.add(
+                    zone.ino, f"f{number}", Kind.FOLDER, zone="z", remote_id=f"f{number}",
+                    remote_parent="root", remote_name=f"f{number}",
+                )
+                for number in range(FOLDERS)
+            ]  # fmt: skip
+        self.core.database._connection.set_trace_callback(self._ran)
+
+    def _ran(self, sql: str) -> None:
+        self.commits += sql == "COMMIT"
+
+    async def list_all(self, count: int) -> dict[int, Exception]:
+        """All answers arrive at once; the errors by folder."""
+        failed: dict[int, Exception] = {}
+
+        async def one(folder: Inode) -> None:
+            try:
+                await self.merging.merge(folder, 0, answer(folder.entry_id, count))
+            except Exception as wrong:
+                failed[folder.ino] = wrong
+
+        async with trio.open_nursery() as nursery:
+            for folder in self.folders:
+                nursery.start_soon(one, folder)
+        return failed
+
+    def names(self, folder: Inode) -> set[str]:
+        """What is in a folder."""
+        return set(self.core.tree.children(folder.ino))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """The tree."""
+    disk = Disk(tmp_path)
+    yield Place(disk)
+    disk.close()
+
+
+async def test_small_listings_that_arrive_together_are_committed_together(place: Place) -> None:
+    """As many as make up one transaction."""
+    assert not await place.list_all(10)
+    for folder in place.folders:
+        assert place.names(folder) == {f"{number}.txt" for number in range(10)}
+        assert folder.listed
+        assert place.told[folder.ino].appeared == 10
+    assert place.commits == 2
+
+
+async def test_a_large_listing_is_merged_alone(place: Place) -> None:
+    """In steps, as always."""
+    await place.merging.merge(place.folders[0], 0, answer("f0", TOGETHER + 1))
+    assert len(place.names(place.folders[0])) == TOGETHER + 1
+    assert place.told[place.folders[0].ino].appeared == TOGETHER + 1
+
+
+@pytest.mark.parametrize("wrong", [OSError(errno.ENOSPC, "full"), KeyError("unforeseen")])
+async def test_one_that_cannot_be_merged_hinders_no_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch, wrong: Exception
+) -> None:
+    """Nothing is left of it, in memory or on the disk; who waits for it hears why."""
+    bad = place.folders[3]
+
+    class Failing(Merge):
+        def entries(self, answer: object) -> Iterator[None]:
+            yield from super().entries(answer)  # type: ignore[arg-type]
+            if self._folder is bad:
+                raise wrong
+
+    monkeypatch.setattr(merging, "Merge", Failing)
+    assert await place.list_all(10) == {bad.ino: wrong}
+    assert place.names(bad) == set()
+    assert not bad.listed
+    assert bad.ino not in place.told
+    for folder in place.folders:
+        if folder is not bad:
+            assert len(place.names(folder)) == 10
+    monkeypatch.setattr(merging, "Merge", Merge)
+    await place.merging.merge(bad, 0, answer("f3", 10))
+    assert len(place.names(bad)) == 10
+
+
+async def test_who_gives_up_waiting_leaves_the_others(place: Place) -> None:
+    """The mount may end at any moment."""
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await place.merging.merge(place.folders[0], 0, answer("f0", 10))
+    assert scope.cancelled_caught
+    await place.merging.merge(place.folders[1], 0, answer("f1", 10))
+    assert place.names(place.folders[0]) == set()
+    assert len(place.names(place.folders[1])) == 10

@@ -25,7 +25,7 @@ class Place(StrEnum):
     """Where a daemon may die; each line says what is durable at that moment."""
 
     # Names
-    FILE_NAMED = "file-named"  # a new file's inode, without bytes: the next start forgets it
+    FILE_NAMED = "file-named"  # nothing: before its first close a new file is in memory alone
     FOLDER_NAMED = "folder-named"  # a new folder's inode and its intent
     NAME_REMOVED = "name-removed"  # the removal and its intent; the bytes are still there
     TRASHED = "trashed"  # the removal of a whole folder and its intent, and rows of what is in it

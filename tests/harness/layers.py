@@ -74,6 +74,7 @@ STORES = frozenset(
         "db",
         "salvage",
         "tree.store",
+        "tree.tables",
         "tree.pins",
         "tree.glance",
         "tree.orphans",

@@ -77,7 +77,7 @@ class Spool:
 
     def create(self, ino: int, generation: int) -> ContentFile:
         """Make an empty file.  Raises OSError as it comes, FileExistsError among them."""
-        path = self.path(ino, generation)
+        path = self.directory / f"{ino}-{generation}{SUFFIXES[self._key is None]}"
         return self._keep(create_file(path, self._key))
 
     def open(self, ino: int, generation: int) -> ContentFile:

@@ -258,7 +258,7 @@ class Journal:
     def rebase(self, ino: int, base: Revision | None) -> None:
         """The content is to follow another version than the one noted."""
         old = self._intents.get(ino)
-        if old is not None:
+        if old is not None and old.base != base:
             self._put(msgspec.structs.replace(old, base=base))
 
     def drop(self, ino: int) -> None:

@@ -10,7 +10,6 @@ with a name that no entry can have; the next listing of its folder gives it its 
 
 import itertools
 import logging
-import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -36,6 +35,14 @@ _UPSERT = (
     " generation = excluded.generation, local = excluded.local, listed = excluded.listed,"
     " sealed = excluded.sealed, mark = excluded.mark, seen = excluded.seen"
 )
+_PLACE = (
+    "UPDATE inodes SET parent = ?, mark = ?, local = ?, revision = '', listed = ?, sealed = ?,"
+    " seen = ? WHERE ino = ?"
+)
+_SEALED = "UPDATE inodes SET revision = '', listed = ?, sealed = ?, seen = ? WHERE ino = ?"
+INDEXED = frozenset(("kind", "zone", "remote_id", "generation"))
+"""Fields, beside the place, that indexes are made of: to write these costs a page for each."""
+
 BATCH = 500  # rows of one question; SQLite takes 32,766 parameters
 
 _KINDS = {int(kind): kind for kind in Kind}
@@ -63,51 +70,6 @@ class Name(msgspec.Struct, eq=False, array_like=True):
     """The beginning of a `_Sealed`."""
 
     name: str
-
-
-def create_table(connection: sqlite3.Connection) -> None:
-    """The first schema."""
-    connection.execute(
-        """
-        CREATE TABLE inodes (
-            ino INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again
-            parent INTEGER NOT NULL,      -- ino of the folder, 0 once unlinked
-            kind INTEGER NOT NULL,        -- tree.inode.Kind
-            zone TEXT NOT NULL,           -- id of the zone, '' for the root
-            remote_id TEXT,               -- the service's id, NULL for what it has not seen
-            revision TEXT NOT NULL,       -- model.Revision last heard of; since schema 3 sealed
-            generation INTEGER NOT NULL,  -- of the bytes in the spool, 0: none
-            local INTEGER NOT NULL,       -- > 0: never leaves this machine, see names.stays
-            listed INTEGER NOT NULL,      -- 1: the children below are the folder's whole listing
-            sealed BLOB NOT NULL          -- _Sealed as MessagePack, encrypted
-        )
-        """
-    )
-    connection.execute("CREATE INDEX inodes_by_parent ON inodes (parent)")
-    connection.execute(
-        "CREATE UNIQUE INDEX inodes_by_remote ON inodes (zone, remote_id)"
-        " WHERE remote_id IS NOT NULL"
-    )
-
-
-def add_marks(connection: sqlite3.Connection) -> None:
-    """The third schema: a name is found without reading its folder, what is only here at once.
-
-    The rows stay as they are: a million of them takes some seconds.
-    """
-    for statement in (
-        # Box.mark of parent and name; NULL: written before this schema
-        "ALTER TABLE inodes ADD COLUMN mark INTEGER",
-        # Inode.seen
-        "ALTER TABLE inodes ADD COLUMN seen INTEGER NOT NULL DEFAULT 0",
-        "DROP INDEX inodes_by_parent",
-        "CREATE INDEX inodes_by_name ON inodes (parent, mark)",
-        "CREATE INDEX inodes_with_bytes ON inodes (generation) WHERE generation > 0",
-        "CREATE INDEX inodes_without_origin ON inodes (parent) WHERE remote_id IS NULL",
-        "CREATE INDEX inodes_of_folders ON inodes (parent) WHERE kind < 3",
-        "CREATE INDEX inodes_unmarked ON inodes (parent) WHERE mark IS NULL",
-    ):
-        connection.execute(statement)
 
 
 ONLY_HERE = (
@@ -160,6 +122,18 @@ class InodeStore:
     def write(self, inode: Inode) -> None:
         """Insert or replace the inode's row."""
         self._database.execute(_UPSERT, self._row(inode))
+
+    def write_place(self, inode: Inode) -> None:
+        """Update the row of an inode of which no INDEXED field has changed."""
+        sealed, local = self._sealed(inode), self._local(inode)
+        mark = self._mark(inode.parent, inode.name)
+        row = (inode.parent, mark, local, inode.listed, sealed, inode.seen, inode.ino)
+        self._database.execute(_PLACE, row)
+
+    def write_sealed(self, inode: Inode) -> None:
+        """The same, where the inode has its place still and stays on this machine or does not."""
+        row = (inode.listed, self._sealed(inode), inode.seen, inode.ino)
+        self._database.execute(_SEALED, row)
 
     def write_new(self, inodes: Iterable[Inode]) -> None:
         """Insert rows."""
@@ -302,6 +276,25 @@ class InodeStore:
         return self._box.mark(b"%d/%b" % (parent, name.encode()))
 
     def _row(self, inode: Inode) -> tuple[object, ...]:
+        return (
+            inode.ino,
+            inode.parent,
+            int(inode.kind),
+            inode.zone,
+            inode.remote_id,
+            inode.generation,
+            self._local(inode),
+            inode.listed,
+            self._sealed(inode),
+            self._mark(inode.parent, inode.name),
+            inode.seen,
+        )
+
+    @staticmethod
+    def _local(inode: Inode) -> int:
+        return stays(inode.name) if inode.local else 0
+
+    def _sealed(self, inode: Inode) -> bytes:
         flags = inode.attributes
         sealed = _Sealed(
             inode.name,
@@ -323,20 +316,7 @@ class InodeStore:
             ),
             inode.revision,
         )
-        ino, parent = inode.ino, inode.parent
-        return (
-            ino,
-            parent,
-            int(inode.kind),
-            inode.zone,
-            inode.remote_id,
-            inode.generation,
-            stays(inode.name) if inode.local else 0,
-            inode.listed,
-            self._box.seal(self._encode(sealed), b"inode %d" % ino),
-            self._mark(parent, inode.name),
-            inode.seen,
-        )
+        return self._box.seal(self._encode(sealed), b"inode %d" % inode.ino)
 
     def _select(self, where: str, parameters: Sequence[object]) -> Iterator[Inode]:
         rows = self._database.execute(

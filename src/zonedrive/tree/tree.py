@@ -8,38 +8,33 @@ INVARIANT: the names in a folder are unique, and every inode but the root has at
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
-from itertools import islice
 
 from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.tree import orphans
-from zonedrive.tree.changes import Changes
-from zonedrive.tree.dirents import Dirents
-from zonedrive.tree.held import Held
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.lookups import Lookups
+from zonedrive.tree.reading import TreeReader
 from zonedrive.tree.settled import Settled
-from zonedrive.tree.store import BATCH, InodeStore, unreadable
+from zonedrive.tree.store import INDEXED, InodeStore, unreadable
 
 _PLACE_SAID = ("zone", "remote_id", "remote_parent", "remote_name")
 SAID = frozenset((*_PLACE_SAID, "revision", "modified_by", "type", "sync", "attributes"))
 """Fields that say what the service said: once one is changed, `Inode.seen` is over."""
+_PLACE = frozenset(("parent", "name", "local"))
 
 
-class Tree:
-    """Inodes by number and by name."""
+class Tree(TreeReader):
+    """Inodes that are read, and changed."""
 
     def __init__(self, database: Database, box: Box) -> None:
         """Load nothing yet."""
+        super().__init__(database, box)
         self._database = database
-        self._store = InodeStore(database, box)
-        self._held = Held()
-        self._dirents = Dirents()
         self._lookups = Lookups()
-        self._changes = Changes()
         self.settled = Settled()  # a listing asked for before tells nothing of what is in it
         self._next_ino = self._store.next_ino()
         if self.find(ROOT) is None:
@@ -47,162 +42,6 @@ class Tree:
                 now = time.time_ns()
                 self._keep(Inode(ROOT, ROOT, "", Kind.ROOT, mtime_ns=now, ctime_ns=now))
             self._next_ino = max(self._next_ino, ROOT + 1)
-
-    # ---- reading ----
-
-    def find(self, ino: int) -> Inode | None:
-        """The inode of that number, or None where there is none (any more)."""
-        inode = self._held.get(ino)
-        if inode is None:
-            stored = self._store.get(ino)
-            return None if stored is None else self._adopt(stored)
-        return inode
-
-    def get(self, ino: int) -> Inode:
-        """The inode of that number.  Raises FileNotFoundError."""
-        inode = self.find(ino)
-        if inode is None:
-            raise FileNotFoundError(f"inode {ino}")
-        return inode
-
-    def get_all(self, inos: Iterable[int]) -> Iterator[Inode]:
-        """The inodes of these numbers, in their order, without those that are no more.
-
-        Only some of them are in memory at a time, and rows are read many at once.
-        """
-        rest = iter(inos)
-        while batch := list(islice(rest, BATCH)):
-            known = {ino: self._held.get(ino) for ino in batch}
-            if missing := [ino for ino, inode in known.items() if inode is None]:
-                for stored in self._store.get_all(missing):
-                    known[stored.ino] = self._adopt(stored)
-            yield from (inode for inode in known.values() if inode is not None)
-
-    def children(self, parent: int) -> Mapping[str, int]:
-        """Numbers by name of what is in a folder."""
-        names = self._dirents.get(parent)
-        while names is None:
-            for _ in self.loading(parent):
-                pass
-            names = self._dirents.get(parent)
-        return names
-
-    def loading(self, parent: int) -> Iterator[None]:
-        """Bring the names in a folder into memory in steps of some milliseconds, if need be.
-
-        Between the steps anything may happen.  After the last one `children` is immediate.
-        """
-        while self._dirents.get(parent) is None:
-            load = self._dirents.loading(parent)
-            if load is None:
-                load = self._dirents.begin(parent, self._store.numbers_in(parent))
-            batch = list(islice(load.rest, BATCH))
-            for ino, where, name in self._store.names(batch):
-                if name.startswith("/"):
-                    self.find(ino)  # which sees to it
-                elif where == parent and ino != ROOT:
-                    load.names[name] = ino
-            if len(batch) < BATCH:
-                self._dirents.finish(parent)
-                return
-            yield
-
-    def child(self, parent: int, name: str) -> Inode | None:
-        """The inode of that name in a folder."""
-        names = self._dirents.get(parent)
-        if names is None:
-            for stored in self._store.named(parent, name):
-                inode = self._adopt(stored)
-                if inode.parent == parent and inode.name == name:
-                    return inode
-            if not self._store.has_unmarked(parent):
-                return None
-            return self.get(ino) if (ino := self.children(parent).get(name)) else None
-        ino = names.get(name)
-        return None if ino is None else self.get(ino)
-
-    def has_name(self, parent: int, name: str) -> bool:
-        """Whether a folder has an entry of that name."""
-        names = self._dirents.get(parent)
-        return self.child(parent, name) is not None if names is None else name in names
-
-    def inodes_in(self, parent: int) -> list[Inode]:
-        """What is in a folder; for a large one that is much: see `get_all`."""
-        return list(self.get_all(self.children(parent).values()))
-
-    def new_in(self, parent: int) -> list[Inode]:
-        """What is in a folder and the service has never seen."""
-        return [each for each in self.get_all(self._store.new_in(parent)) if each.ino != ROOT]
-
-    def numbers_in(self, parent: int) -> list[int]:
-        """Numbers of what is in a folder, in the order they came."""
-        return [ino for ino in self._store.numbers_in(parent) if ino != ROOT]
-
-    def folders_in(self, parent: int) -> list[int]:
-        """Numbers of the folders in a folder that the service has, in the order they came."""
-        return self._store.folders_in(parent)
-
-    def by_remote(self, zone: str, remote_id: str) -> Inode | None:
-        """The inode that stands for the service's entry."""
-        ino = self._store.by_remote(zone, remote_id)
-        return None if ino is None else self.find(ino)
-
-    def by_remotes(self, zone: str, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-        """(number, parent, `Inode.seen`) by id, of those of the entries that are known."""
-        rest = iter(ids)
-        batches = iter(lambda: list(islice(rest, BATCH)), [])
-        rows = (row for batch in batches for row in self._store.by_remotes(zone, batch))
-        return {remote_id: (ino, parent, seen) for remote_id, ino, parent, seen in rows}
-
-    def mark(self, said: bytes) -> int:
-        """What `Inode.seen` is to be after the service said that."""
-        return self._store.mark(said)
-
-    def unlinked(self) -> list[Inode]:
-        """The tombstones: entries without a name here that the service still has."""
-        return list(self.get_all(self._store.numbers_in(NOWHERE)))
-
-    def path(self, ino: int) -> str:
-        """The way to an inode from the mount point, without a leading slash."""
-        parts: list[str] = []
-        while ino not in (ROOT, NOWHERE) and (inode := self.find(ino)) is not None:
-            parts.append(inode.name)
-            ino = inode.parent
-        return "/".join(reversed(parts))
-
-    def below(self, ino: int) -> Iterator[Inode]:
-        """An inode and everything in it."""
-        inode = self.get(ino)
-        yield inode
-        if inode.is_folder:
-            for child in self.numbers_in(ino):
-                yield from self.below(child)
-
-    def everything(self) -> Iterator[Inode]:
-        """Every inode that has a row; not all of them are in memory at a time."""
-        last = NOWHERE
-        while numbers := self._store.numbers(last):
-            last = numbers[-1]
-            yield from self.get_all(numbers)
-
-    def with_bytes(self) -> dict[int, int]:
-        """Generation of the local bytes by ino, of those that have any."""
-        return self._store.with_bytes()
-
-    def without_origin(self) -> list[int]:
-        """Numbers of what the service has never seen."""
-        return self._store.without_origin()
-
-    def counts(self) -> tuple[int, int]:
-        """(all entries, folders among them)."""
-        return self._store.counts()
-
-    def changes(self, parent: int) -> int:
-        """A number that grows with every change of what is in a folder.
-
-        A child that is added, removed, renamed or updated, and one that was and is not after all.
-        """
-        return self._changes.of(parent)
 
     # ---- changing ----
 
@@ -216,7 +55,33 @@ class Tree:
         if parent != NOWHERE:
             self._link(inode)
         self._keep(inode)
+        if inode.is_folder:
+            self._dirents.begin(inode.ino, [])
+            self._dirents.finish(inode.ino)
+            self._forget_names(inode.ino, only_back=True)
         return inode
+
+    def draft(self, parent: int, name: str, **fields: object) -> Inode:
+        """A new file without a row: another daemon would not know of it.
+
+        It gets one with its first bytes, or with another place.  Until then the times of its
+        folder may be in memory alone, too.
+        """
+        inode = self._new(parent, name, Kind.FILE, fields)
+        self._link(inode)
+        self._drafts.add(inode, (parent, name))
+        self._held.put(inode)
+        self._database.on_rollback(lambda: self._held.drop(inode.ino))
+        self._database.on_rollback(lambda: self._drafts.drop(inode.ino))
+        return inode
+
+    def note_times(self, inode: Inode, **times: int) -> None:
+        """Set times that need no row before the next draft of a folder gets its own."""
+        before = {name: getattr(inode, name) for name in times}
+        self._database.on_rollback(lambda: self._set(inode, before))
+        self._changed(inode.parent)
+        self._set(inode, times)
+        self._drafts.behind[inode.ino] = inode
 
     def add_all(self, parent: int, fields: Mapping[str, Mapping[str, object]]) -> None:
         """New inodes in a folder: their fields by name.  Who calls has seen the names are free."""
@@ -242,17 +107,21 @@ class Tree:
         self._changed(inode.parent)
         self._set(inode, changes)
         linked = inode.parent != NOWHERE or inode.remote_id is not None
-        if linked or not self._held.is_rowless(inode.ino):
-            self._write(inode)
+        if inode.ino in self._drafts:
+            if not INDEXED.isdisjoint(changes):
+                self._write(inode)
+        elif linked or not self._held.is_rowless(inode.ino):
+            self._write(inode, changes)
 
-    def move(self, inode: Inode, parent: int, name: str) -> None:
-        """Give an inode another place; the name must be free."""
+    def move(self, inode: Inode, parent: int, name: str, **changes: object) -> None:
+        """Give an inode another place, whose name must be free, and set fields as `update`."""
         self._drop_link(inode)
-        before = {"parent": inode.parent, "name": inode.name, "seen": inode.seen}
+        changes |= {"parent": parent, "name": name, "seen": 0}
+        before = {name: getattr(inode, name) for name in changes}
         self._database.on_rollback(lambda: self._set(inode, before))
-        self._set(inode, {"parent": parent, "name": name, "seen": 0})
+        self._set(inode, changes)
         self._link(inode)
-        self._write(inode)
+        self._write(inode, changes)
 
     def unlink(self, inode: Inode, *, tombstone: bool = False) -> None:
         """Take the name away.
@@ -261,6 +130,8 @@ class Tree:
         one only programs that have it open, or the kernel, still know the inode.
         """
         self._drop_link(inode)
+        self._drop_draft(inode)
+        self._drafts.behind.pop(inode.ino, None)
         before = {"parent": inode.parent, "remote_id": inode.remote_id, "seen": inode.seen}
         self._database.on_rollback(lambda: self._set(inode, before))
         self._set(inode, {"parent": NOWHERE, "seen": 0})
@@ -349,10 +220,31 @@ class Tree:
         self._held.put(inode)
         self._store.write(inode)
 
-    def _write(self, inode: Inode) -> None:
+    def _write(self, inode: Inode, changes: Collection[str] = INDEXED) -> None:
+        """Bring the row of an inode up to date, of which these fields have changed."""
         if self._held.is_rowless(inode.ino):
             self._set_rowless(inode, False)
-        self._store.write(inode)
+            changes = INDEXED
+        elif self._drop_draft(inode):
+            changes = INDEXED
+            if (folder := self._drafts.behind.get(inode.parent)) is not None:
+                self._write(folder, ())
+        if not INDEXED.isdisjoint(changes):
+            self._store.write(inode)
+        elif not _PLACE.isdisjoint(changes):
+            self._store.write_place(inode)
+        else:
+            self._store.write_sealed(inode)
+        if self._drafts.behind.pop(inode.ino, None) is not None:
+            self._database.on_rollback(lambda: self._drafts.behind.update({inode.ino: inode}))
+
+    def _drop_draft(self, inode: Inode) -> bool:
+        """Let an inode be a draft no longer; False where it is none."""
+        if inode.ino not in self._drafts:
+            return False
+        place = self._drafts.drop(inode.ino)
+        self._database.on_rollback(lambda: self._drafts.add(inode, place))
+        return True
 
     def _set_rowless(self, inode: Inode, rowless: bool) -> None:
         before = self._held.is_rowless(inode.ino)

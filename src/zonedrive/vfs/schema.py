@@ -9,11 +9,11 @@ from zonedrive.cipher import Box
 from zonedrive.content import manifest_table
 from zonedrive.db import Connection
 from zonedrive.outbox import conflicts, doubts, journal
-from zonedrive.tree import pins, renewal, store
+from zonedrive.tree import pins, renewal, store, tables
 
 
 def _first(connection: Connection) -> None:
-    store.create_table(connection)
+    tables.create_table(connection)
     journal.create_tables(connection)
 
 
@@ -23,7 +23,7 @@ def _second(connection: Connection) -> None:
 
 
 def _third(connection: Connection) -> None:
-    store.add_marks(connection)
+    tables.add_marks(connection)
 
 
 SCHEMAS = (

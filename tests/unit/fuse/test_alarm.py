@@ -10,7 +10,7 @@ from zonedrive.fuse.alarm import SECONDS, Alarm
 
 
 async def test_the_signal_comes_only_while_the_loop_is_awake() -> None:
-    """A busy loop is watched; one that sleeps is left alone, and nothing is left at the end."""
+    """A busy loop is watched; one that sleeps on is left alone, and nothing is left at the end."""
 
     before = signal.getsignal(signal.SIGALRM)
 

@@ -12,7 +12,7 @@ from zonedrive.model import Attributes, Entry, Revision, Zone
 from zonedrive.tree.answer import Local, Merged, Read
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.listing import Merge
-from zonedrive.tree.store import add_marks, create_table
+from zonedrive.tree.tables import add_marks, create_table
 from zonedrive.tree.tree import Tree
 
 

@@ -10,7 +10,7 @@ from zonedrive.cipher import Box, Clear, Sealed, new_key
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.tree.store import add_marks, create_table
+from zonedrive.tree.tables import add_marks, create_table
 from zonedrive.tree.tree import Tree
 
 Opener = Callable[[Box], Tree]

@@ -206,15 +206,15 @@ class Namespace:
                 return opened, self.attr(made)
         folder, wanted = await self._free_place(parent, name)
         with core.transaction():
-            inode = core.tree.add(
+            inode = core.tree.draft(
                 folder.ino,
                 wanted,
-                Kind.FILE,
                 zone=folder.zone,
                 mode=mode & MODE_BITS,
                 local=core.stays_local(folder, wanted),
             )
-            self.touch(folder)
+            now = time.time_ns()
+            core.tree.note_times(folder, mtime_ns=now, ctime_ns=now)
         reached(Place.FILE_NAMED)
         try:
             opened = self._files.create(inode, flags)

@@ -76,8 +76,8 @@ class Renaming:
                 elif former not in (None, inode) and not inode.is_folder:
                     self._succession.succeed(inode)
                 self._place(inode, new_folder, wanted)
-                self._names.touch(old_folder)
-                self._names.touch(new_folder)
+                for each in {old_folder, new_folder}:
+                    self._names.touch(each)
                 reached(Place.RENAME_INSIDE)
             reached(Place.RENAMED)
             if target is not None:
@@ -157,8 +157,7 @@ class Renaming:
         core = self._core
         was_local = inode.local
         local = core.stays_local(folder, name)
-        core.tree.move(inode, folder.ino, name)
-        core.tree.update(inode, local=local, ctime_ns=time.time_ns())
+        core.tree.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
         if not inode.is_new and local:
             core.journal.park(inode.ino, inode.revision)
         elif not inode.is_new:

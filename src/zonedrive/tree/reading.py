@@ -1,0 +1,193 @@
+"""Asking the tree: inodes by number, by name and by what the service calls them.
+
+Must not change anything; what is in use is in memory, the rest is read from its row.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from zonedrive.cipher import Box
+from zonedrive.db import Database
+from zonedrive.tree.changes import Changes
+from zonedrive.tree.dirents import Dirents
+from zonedrive.tree.drafts import Drafts
+from zonedrive.tree.held import Held
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode
+from zonedrive.tree.store import BATCH, InodeStore
+
+
+class TreeReader(ABC):
+    """Inodes by number and by name."""
+
+    def __init__(self, database: Database, box: Box) -> None:
+        """Load nothing yet."""
+        self._store = InodeStore(database, box)
+        self._held = Held()
+        self._dirents = Dirents()
+        self._drafts = Drafts()
+        self._changes = Changes()
+
+    @abstractmethod
+    def _adopt(self, stored: Inode) -> Inode:
+        """Return the object for an inode just read."""
+
+    def find(self, ino: int) -> Inode | None:
+        """The inode of that number, or None where there is none (any more)."""
+        inode = self._held.get(ino)
+        if inode is None:
+            stored = self._store.get(ino)
+            return None if stored is None else self._adopt(stored)
+        return inode
+
+    def get(self, ino: int) -> Inode:
+        """The inode of that number.  Raises FileNotFoundError."""
+        inode = self.find(ino)
+        if inode is None:
+            raise FileNotFoundError(f"inode {ino}")
+        return inode
+
+    def get_all(self, inos: Iterable[int]) -> Iterator[Inode]:
+        """The inodes of these numbers, in their order, without those that are no more.
+
+        Only some of them are in memory at a time, and rows are read many at once.
+        """
+        rest = iter(inos)
+        while batch := list(islice(rest, BATCH)):
+            known = {ino: self._held.get(ino) for ino in batch}
+            if missing := [ino for ino, inode in known.items() if inode is None]:
+                for stored in self._store.get_all(missing):
+                    known[stored.ino] = self._adopt(stored)
+            yield from (inode for inode in known.values() if inode is not None)
+
+    def children(self, parent: int) -> Mapping[str, int]:
+        """Numbers by name of what is in a folder."""
+        names = self._dirents.get(parent)
+        while names is None:
+            for _ in self.loading(parent):
+                pass
+            names = self._dirents.get(parent)
+        return names
+
+    def loading(self, parent: int) -> Iterator[None]:
+        """Bring the names in a folder into memory in steps of some milliseconds, if need be.
+
+        Between the steps anything may happen.  After the last one `children` is immediate.
+        """
+        while self._dirents.get(parent) is None:
+            load = self._dirents.loading(parent)
+            if load is None:
+                load = self._dirents.begin(parent, self._store.numbers_in(parent))
+                load.names.update(self._drafts.names_in(parent))
+            batch = list(islice(load.rest, BATCH))
+            for ino, where, name in self._store.names(batch):
+                if name.startswith("/"):
+                    self.find(ino)  # which sees to it
+                elif where == parent and ino != ROOT:
+                    load.names[name] = ino
+            if len(batch) < BATCH:
+                self._dirents.finish(parent)
+                return
+            yield
+
+    def child(self, parent: int, name: str) -> Inode | None:
+        """The inode of that name in a folder."""
+        names = self._dirents.get(parent)
+        if names is None:
+            if (draft := self._drafts.names_in(parent).get(name)) is not None:
+                return self.get(draft)
+            for stored in self._store.named(parent, name):
+                inode = self._adopt(stored)
+                if inode.parent == parent and inode.name == name:
+                    return inode
+            if not self._store.has_unmarked(parent):
+                return None
+            return self.get(ino) if (ino := self.children(parent).get(name)) else None
+        ino = names.get(name)
+        return None if ino is None else self.get(ino)
+
+    def has_name(self, parent: int, name: str) -> bool:
+        """Whether a folder has an entry of that name."""
+        names = self._dirents.get(parent)
+        return self.child(parent, name) is not None if names is None else name in names
+
+    def inodes_in(self, parent: int) -> list[Inode]:
+        """What is in a folder; for a large one that is much: see `get_all`."""
+        return list(self.get_all(self.children(parent).values()))
+
+    def new_in(self, parent: int) -> list[Inode]:
+        """What is in a folder and the service has never seen."""
+        numbers = [*self._store.new_in(parent), *self._drafts.names_in(parent).values()]
+        return [each for each in self.get_all(numbers) if each.ino != ROOT]
+
+    def numbers_in(self, parent: int) -> list[int]:
+        """Numbers of what is in a folder, in the order they came."""
+        numbers = [*self._store.numbers_in(parent), *self._drafts.names_in(parent).values()]
+        return [ino for ino in numbers if ino != ROOT]
+
+    def folders_in(self, parent: int) -> list[int]:
+        """Numbers of the folders in a folder that the service has, in the order they came."""
+        return self._store.folders_in(parent)
+
+    def by_remote(self, zone: str, remote_id: str) -> Inode | None:
+        """The inode that stands for the service's entry."""
+        ino = self._store.by_remote(zone, remote_id)
+        return None if ino is None else self.find(ino)
+
+    def by_remotes(self, zone: str, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+        """(number, parent, `Inode.seen`) by id, of those of the entries that are known."""
+        rest = iter(ids)
+        batches = iter(lambda: list(islice(rest, BATCH)), [])
+        rows = (row for batch in batches for row in self._store.by_remotes(zone, batch))
+        return {remote_id: (ino, parent, seen) for remote_id, ino, parent, seen in rows}
+
+    def mark(self, said: bytes) -> int:
+        """What `Inode.seen` is to be after the service said that."""
+        return self._store.mark(said)
+
+    def unlinked(self) -> list[Inode]:
+        """The tombstones: entries without a name here that the service still has."""
+        return list(self.get_all(self._store.numbers_in(NOWHERE)))
+
+    def path(self, ino: int) -> str:
+        """The way to an inode from the mount point, without a leading slash."""
+        parts: list[str] = []
+        while ino not in (ROOT, NOWHERE) and (inode := self.find(ino)) is not None:
+            parts.append(inode.name)
+            ino = inode.parent
+        return "/".join(reversed(parts))
+
+    def below(self, ino: int) -> Iterator[Inode]:
+        """An inode and everything in it."""
+        inode = self.get(ino)
+        yield inode
+        if inode.is_folder:
+            for child in self.numbers_in(ino):
+                yield from self.below(child)
+
+    def everything(self) -> Iterator[Inode]:
+        """Every inode; not all of them are in memory at a time."""
+        yield from self.get_all(self._drafts.numbers())
+        last = NOWHERE
+        while numbers := self._store.numbers(last):
+            last = numbers[-1]
+            yield from self.get_all(numbers)
+
+    def with_bytes(self) -> dict[int, int]:
+        """Generation of the local bytes by ino, of those that have any."""
+        return self._store.with_bytes()
+
+    def without_origin(self) -> list[int]:
+        """Numbers of what the service has never seen."""
+        return [*self._store.without_origin(), *self._drafts.numbers()]
+
+    def counts(self) -> tuple[int, int]:
+        """(all entries, folders among them)."""
+        return self._store.counts()
+
+    def changes(self, parent: int) -> int:
+        """A number that grows with every change of what is in a folder.
+
+        A child that is added, removed, renamed or updated, and one that was and is not after all.
+        """
+        return self._changes.of(parent)

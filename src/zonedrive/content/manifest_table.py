@@ -15,6 +15,7 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 
 UNKNOWN = b""
+MANY = 500  # rows that are deleted without waiting for the next record
 
 
 def create_table(connection: sqlite3.Connection) -> None:
@@ -53,9 +54,12 @@ class ManifestTable:
     def __init__(self, database: Database, box: Box) -> None:
         self._database = database
         self._box = box
+        self._gone: dict[tuple[int, int], None] = {}  # files whose rows are still there
 
     def get(self, ino: int, generation: int) -> bytes | None:
         """The manifest, UNKNOWN where nothing is known, None without a row.  Raises Damaged."""
+        if (ino, generation) in self._gone:
+            return None
         row = self._database.execute(
             "SELECT manifest FROM manifests WHERE ino = ? AND generation = ?", (ino, generation)
         ).fetchone()
@@ -63,6 +67,7 @@ class ManifestTable:
 
     def put(self, ino: int, generation: int, manifest: bytes) -> None:
         """Record the manifest of a file."""
+        self.sweep()
         sealed = self._box.seal(manifest, _context(ino, generation)) if manifest else UNKNOWN
         self._database.execute(
             "INSERT INTO manifests VALUES (?, ?, ?)"
@@ -71,17 +76,30 @@ class ManifestTable:
         )
 
     def delete(self, ino: int, generation: int) -> None:
-        """Forget a file."""
-        self._database.execute(
-            "DELETE FROM manifests WHERE ino = ? AND generation = ?", (ino, generation)
-        )
+        """Forget a file that is no more; its row goes with the next record, or with many others.
+
+        A row that is left when the daemon ends names nothing, and goes at the next start.
+        """
+        self._gone[ino, generation] = None
+        if len(self._gone) >= MANY:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Delete the rows of the files that are gone."""
+        if not self._gone:
+            return
+        with self._database.transaction():
+            gone, self._gone = self._gone, {}
+            self._database.on_rollback(lambda: self._gone.update(gone))
+            self._database.execute_many(
+                "DELETE FROM manifests WHERE ino = ? AND generation = ?", list(gone)
+            )
 
     def keep_only(self, files: Collection[tuple[int, int]]) -> None:
         """Forget all files but these."""
         rows = self._database.execute("SELECT ino, generation FROM manifests").fetchall()
-        for ino, generation in rows:
-            if (ino, generation) not in files:
-                self.delete(ino, generation)
+        self._gone.update(dict.fromkeys(set(rows) - set(files)))
+        self.sweep()
 
 
 def _opened(box: Box, ino: int, generation: int, sealed: bytes) -> bytes:

@@ -56,13 +56,18 @@ class Spool:
         self.directory = private_dir(directory)
         self._key = key
         self._manifests = None if key is None else manifests
-        self._open: dict[Path, ContentFile] = {}
+        self._open: dict[str, ContentFile] = {}  # by name
+        self._suffix, self._other = SUFFIXES if key is not None else SUFFIXES[::-1]
 
     def path(self, ino: int, generation: int) -> Path:
         """Where this generation is, or would be made."""
-        paths = [self.directory / f"{ino}-{generation}{suffix}" for suffix in SUFFIXES]
-        preferred = paths[self._key is None]
-        return next((path for path in paths if path.exists()), preferred)
+        preferred = self._path(ino, generation)
+        if preferred.exists() or not (other := preferred.with_suffix(self._other)).exists():
+            return preferred
+        return other
+
+    def _path(self, ino: int, generation: int) -> Path:
+        return self.directory / f"{ino}-{generation}{self._suffix}"
 
     def room(self) -> int:
         """Bytes of content that the disk still takes."""
@@ -77,8 +82,7 @@ class Spool:
 
     def create(self, ino: int, generation: int) -> ContentFile:
         """Make an empty file.  Raises OSError as it comes, FileExistsError among them."""
-        path = self.directory / f"{ino}-{generation}{SUFFIXES[self._key is None]}"
-        return self._keep(create_file(path, self._key))
+        return self._keep(create_file(self._path(ino, generation), self._key))
 
     def open(self, ino: int, generation: int) -> ContentFile:
         """Open a generation; everybody who does closes it once.
@@ -86,11 +90,17 @@ class Spool:
         Raises FileNotFoundError, Damaged where its head fails its check or it is not the file
         that was recorded, StoreError where it is encrypted and this account is not any more.
         """
+        for suffix in SUFFIXES:
+            there = self._open.get(f"{ino}-{generation}{suffix}")
+            if there is not None and not there.closed:
+                return there.share()
         path = self.path(ino, generation)
-        there = self._open.get(path)
-        if there is not None and not there.closed:
-            return there.share()
-        manifest = self.manifest(ino, generation) if path.exists() else UNKNOWN
+        try:
+            manifest = self.manifest(ino, generation)
+        except Damaged:
+            if path.exists():
+                raise
+            manifest = UNKNOWN  # that it is gone is what counts
         if path.suffix == ".plain":
             if manifest != UNKNOWN:
                 raise Damaged(f"{path.name} is not the file that was recorded")
@@ -151,10 +161,16 @@ class Spool:
         if self._manifests is not None:
             self._manifests.keep_only(set(self.stored()))
 
+    def tidy(self) -> None:
+        """Forget what is still recorded of files that were deleted; on a full disk, later."""
+        if self._manifests is not None:
+            with contextlib.suppress(OSError, StoreError):
+                self._manifests.sweep()
+
     def delete(self, ino: int, generation: int) -> None:
         """Remove a generation, if it is there; who has it open can go on."""
         path = self.path(ino, generation)
-        self._open.pop(path, None)
+        self._open.pop(path.name, None)
         path.unlink(missing_ok=True)
         if self._manifests is not None:
             with contextlib.suppress(OSError, StoreError):  # a full disk: the next start does it
@@ -178,6 +194,6 @@ class Spool:
         return self._keep(file)
 
     def _keep(self, file: ContentFile) -> ContentFile:
-        self._open = {path: known for path, known in self._open.items() if not known.closed}
-        self._open[file.path] = file
+        self._open = {name: known for name, known in self._open.items() if not known.closed}
+        self._open[file.path.name] = file
         return file

@@ -136,6 +136,7 @@ class FileSystem:
         """The mount is gone: keep what was being written, and close everything."""
         self._files.close_all()
         self._virtual.close_all()
+        self._core.spool.tidy()
         await self._core.cache.aclose()
         await self._core.service.aclose()
         self._core.invalidations.close()

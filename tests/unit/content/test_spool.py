@@ -11,8 +11,8 @@ import pytest
 from tests.unit.content.mounts import small_disk
 from zonedrive.cipher import Sealed
 from zonedrive.content import Spool, create_file
-from zonedrive.content.manifest_table import ManifestTable
-from zonedrive.db import Database
+from zonedrive.content.manifest_table import MANY, ManifestTable
+from zonedrive.db import Database, at_rest
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.vfs.schema import SCHEMAS
 
@@ -153,6 +153,36 @@ def test_records_follow_their_files(recorded: Spool) -> None:
     for ino, generation in ((7, 1), (7, 2)):
         with pytest.raises(Damaged, match="nothing is recorded"):
             recorded.manifest(ino, generation)
+
+
+def test_the_records_of_files_that_are_gone_are_deleted_together(
+    recorded: Spool, tmp_path: Path
+) -> None:
+    """With the next file that is recorded, also after one that was not; or once they are many."""
+
+    def rows() -> set[tuple[int, int]]:
+        with at_rest(tmp_path / "tree.db") as connection:
+            found = connection.execute("SELECT ino, generation FROM manifests")
+            return set(found.fetchall())
+
+    database = Database(tmp_path / "tree.db", SCHEMAS)
+    manifests = ManifestTable(database, Sealed(KEY))
+    manifests.delete(7, 1)
+    assert rows() == {(7, 1), (7, 2)}
+    assert manifests.get(7, 1) is None
+    with pytest.raises(RuntimeError), database.transaction():
+        manifests.put(8, 1, b"m")
+        raise RuntimeError
+    assert manifests.get(7, 1) is None
+    assert rows() == {(7, 1), (7, 2)}
+    manifests.put(8, 1, b"m")
+    assert rows() == {(7, 2), (8, 1)}
+    for generation in range(MANY - 1):
+        manifests.delete(7, generation)
+    assert rows() == {(7, 2), (8, 1)}
+    manifests.delete(8, 1)
+    assert rows() == set()
+    database.close()
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])

@@ -44,6 +44,7 @@ file, so one transaction), bytes (one spool file for each generation), and the s
    process never leaves what looks like an attack.
 2. A generation that was closed never changes.  Who writes again works on a copy.
 3. Every local change is one transaction of tree and journal: it has happened in full or not.
+   A new file has no row before its first close: until then the next start knows nothing of it.
 4. Before content, a new folder or another name is sent, a doubt is noted; the answer ends doubt
    and intent in one transaction.  A doubt that is left is resolved by looking at the service
    before anything else is told of the inode.  Deletions may simply be told again.
@@ -53,7 +54,8 @@ file, so one transaction), bytes (one spool file for each generation), and the s
 | write                       | at the latest at close         | -                                 |
 | close                       | bytes, then their record       | -                                 |
 | fsync                       | the same                       | bytes, their name, the record     |
-| create, unlink, rename, ... | the record                     | -, or with fsync of the folder    |
+| create                      | at the latest at close         | -                                 |
+| mkdir, unlink, rename, ...  | the record                     | -, or with fsync of the folder    |
 | an answer of the service    | the record                     | -                                 |
 
 What has reached the kernel survives the death of the process; what is on the disk, a power cut.

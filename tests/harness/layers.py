@@ -27,7 +27,6 @@ GROUND = frozenset(
         "salvage",
         "memory",
         "harden",
-        "turns",
         "document",
         "encoding",
         "supervisor",
@@ -59,7 +58,8 @@ WITHIN: dict[str, tuple[str, ...]] = {
 HOMES: dict[str, frozenset[str]] = {
     "pyfuse3": frozenset({"fuse"}),
     "httpx": frozenset({"remote", "logon"}),
-    "h11": frozenset({"remote", "logon", "sandbox"}),
+    "pycurl": frozenset({"remote", "daemon"}),  # the daemon's report names its version
+    "h11": frozenset({"logon", "sandbox"}),
     "starlette": frozenset({"sandbox"}),
     "uvicorn": frozenset({"sandbox"}),
     "trustme": frozenset({"sandbox"}),
@@ -92,6 +92,10 @@ SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})
 SYNCHRONOUS = frozenset({"tree", "outbox.journal", "outbox.conflicts", "outbox.doubts"})
 VAGUE = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "misc"})
 LONGEST = 400  # lines
+
+PRIVATE = re.compile(r"_[a-z]")
+# The standard library documents these for everybody.
+DOCUMENTED = frozenset({"_exit", "_xoptions", "_replace", "_asdict", "_fields"})
 
 SQL = re.compile(
     r"\s*(SELECT\s.+\sFROM\s|INSERT\s+(OR\s+\w+\s+)?INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s"
@@ -336,4 +340,26 @@ def _is(node: ast.expr | None, value: bool) -> bool:
     return isinstance(node, ast.Constant) and node.value is value
 
 
-RULES: tuple[Rule, ...] = (direction, rooms, homes, sql, atomic, names, length, cycles, identity)
+def private(sources: list[Module]) -> Iterator[str]:
+    """A private attribute is used only by the module that defines one of its name."""
+    for module in sources:
+        own, used = set(DOCUMENTED), []
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                own.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                own.add(node.id)
+            elif isinstance(node, ast.Attribute) and PRIVATE.match(node.attr):
+                of_itself = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                if of_itself:
+                    own.add(node.attr)
+                else:
+                    used.append(node)
+        for each in used:
+            if each.attr not in own:
+                yield module.at(each.lineno, f"{each.attr} is private to another module")
+
+
+RULES: tuple[Rule, ...] = (
+    direction, rooms, homes, sql, atomic, names, length, cycles, identity, private,
+)  # fmt: skip

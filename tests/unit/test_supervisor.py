@@ -31,7 +31,7 @@ WAITED_FOR = {
     ("fuse/mount.py", "self._answer"): "the loop of FUSE",
     ("fuse/mount.py", "self._stop_when_cancelled"): "it does nothing before the end",
     ("fuse/mount.py", "self._tell_until_stopped"): "its child is supervised",
-    ("remote/transport/errand.py", "watch"): "in whoever waits",
+    ("remote/errand.py", "watch"): "in whoever waits",
     ("vfs/ahead/keeping.py", "worker"): "in the task of the pins, or a request",
     ("vfs/ahead/rounds.py", "self._list_one"): "in the task of the rounds",
     ("vfs/listings/folders.py", "self._fetch_levels"): "in the task of the listing",

@@ -19,7 +19,7 @@ from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.model import NewToken
 from zonedrive.remote.address import base_url
 from zonedrive.remote.calls import Calls
-from zonedrive.remote.clients import metadata_client
+from zonedrive.remote.clients import LoopClient
 from zonedrive.remote.directory import TOKENS
 from zonedrive.remote.link import Link
 from zonedrive.remote.passwords import checked_password
@@ -171,5 +171,5 @@ class Access:
 async def open_access(url: str, ca_file: str | None) -> AsyncIterator[Access]:
     """The access endpoints at `url`.  Raises ConfigError for what cannot be an address."""
     base = base_url(url)
-    async with metadata_client(tls.context(ca_file), httpx.Auth(), 1) as client:
+    async with LoopClient(tls.trust(ca_file), httpx.Auth()) as client:
         yield Access(client, base)

@@ -25,14 +25,15 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
+from zonedrive.remote import response_limits
 from zonedrive.remote.address import host_of
+from zonedrive.remote.clients import LoopClient
 from zonedrive.remote.link import Link
-from zonedrive.remote.transport import outgoing, response_limits, sockets
-from zonedrive.remote.transport.direct import Direct
-from zonedrive.remote.transport.pace import Pace
-from zonedrive.remote.transport.response_limits import CHANGED, LISTING, SMALL, Limits, TooLong
-from zonedrive.remote.transport.retry import Backoff, retry_after, worth_another
-from zonedrive.remote.wire import answers
+from zonedrive.remote.pace import Pace
+from zonedrive.remote.response_limits import CHANGED, LISTING, SMALL, Limits, TooLong
+from zonedrive.remote.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.transport.exchange import EARLY, EFFECT, SENT
+from zonedrive.remote.wire import answers, outgoing
 from zonedrive.remote.wire.listing import Budget
 
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
@@ -46,7 +47,6 @@ FIRST_TIMEOUT = httpx.Timeout(
 )
 CHANGE_TIMEOUT = httpx.Timeout(connect=10.0, read=CHANGE_SECONDS, write=15.0, pool=None)
 BACKOFF = Backoff()
-UNAUTHORIZED = 401
 
 
 class Calls:
@@ -67,14 +67,10 @@ class Calls:
         body_seconds: float = BODY_SECONDS,
         backoff: Backoff = BACKOFF,
         chance: Callable[[], float] = random.random,
-        direct: Direct | None = None,
     ) -> None:
-        """`direct` is a shorter way for `post`, where there is no proxy."""
         response_limits.restrict(client)
         self._client = client
-        self._direct = direct
         self._base_url = base_url
-        self._origin = httpx.URL(base_url)
         self._host = host_of(base_url)
         self._link = link
         self._pace = Pace(connections)
@@ -187,14 +183,13 @@ class Calls:
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
         attempt = _Attempt("POST", path, None, None, doing, timeout, effect=True)
         attempt.content, attempt.headers = content, {"Content-Type": content_type}
-        attempt.sent = True  # once begun, it counts as that
         attempt.paced = False
         return await self._told(attempt, trio.current_time() + seconds)
 
-    async def drop_direct(self) -> None:
-        """Close the kept connections of `post`."""
-        if self._direct is not None:
-            await self._direct.drop_idle()
+    def drop_idle(self) -> None:
+        """Close the connections that nobody uses."""
+        if isinstance(self._client, LoopClient):
+            self._client.transport.connections.drop_idle()
 
     async def try_once(self, path: str, *, doing: str, bare: bool) -> None:
         """Ask once, even while offline; what comes of it goes to the link and nowhere else.
@@ -227,8 +222,7 @@ class Calls:
             if not ((attempt.bare or attempt.password) and isinstance(error, NotLoggedOn)):
                 self._link.note_failure(error)
             if isinstance(error, Unreachable):
-                await sockets.drop_idle(self._client)
-                await self.drop_direct()
+                self.drop_idle()
             raise
         self._link.note_answer()
         return data
@@ -239,10 +233,7 @@ class Calls:
         began = trio.current_time()
         with trio.CancelScope(deadline=end) as scope:
             try:
-                if self._direct is not None and not attempt.paced:
-                    await self._posted(self._direct, attempt, answer)
-                else:
-                    await self._received(attempt, answer, scope)
+                await self._received(attempt, answer, scope)
             except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as wrong:
                 if answer.status < 300:  # else the status alone says that nothing was done
                     raise answers.broken(
@@ -285,33 +276,13 @@ class Calls:
             answer.began = trio.current_time()
             scope.deadline = max(scope.deadline, answer.began + self._body_seconds)
             answer.status, answer.headers = response.status_code, response.headers
+            if response.extensions.get(EARLY) and answer.status < 300:
+                answer.status = 0
+                raise httpx.WriteError("the answer came before the end of the request")
             response_limits.admit(response, attempt.limits)
             answer.body = await _body(response)
         finally:
             await response.aclose()
-
-    async def _posted(self, direct: Direct, attempt: "_Attempt", answer: "_Answer") -> None:
-        """As `_received`, the short way; the logon may ask for a second attempt."""
-        auth = self._client.auth
-        assert auth is not None
-        request = httpx.Request(attempt.method, self._origin)  # for the logon to put its word in
-        flow = auth.async_auth_flow(request)
-        try:
-            request = await anext(flow)
-            while True:
-                bearer = ("Authorization", request.headers["Authorization"])
-                headers = [bearer, *attempt.headers.items()]
-                reply = await direct.post(
-                    attempt.path, headers, attempt.content or b"", attempt.limits
-                )
-                answer.status, answer.headers, answer.body = reply.status, reply.headers, reply.body
-                if reply.status != UNAUTHORIZED:
-                    return
-                request = await flow.asend(httpx.Response(reply.status, request=request))
-        except StopAsyncIteration:
-            return
-        finally:
-            await flow.aclose()
 
     async def _sent(self, request: httpx.Request, auth: httpx.Auth | None) -> httpx.Response:
         """The answer to a request with its logon, its body still to be read.
@@ -319,7 +290,9 @@ class Calls:
         Without what a client does beside that (cookies, redirects, hooks), none of which is used
         here: it took a fifth of the time of a small request.
         """
-        transport = self._client._transport_for_url(request.url)
+        if not isinstance(self._client, LoopClient):
+            return await self._client.send(request, auth=auth, stream=True)
+        transport = self._client.transport
         if auth is None:
             return await transport.handle_async_request(request)
         flow = auth.async_auth_flow(request)
@@ -342,7 +315,8 @@ class Calls:
 async def _body(response: httpx.Response) -> bytes:
     """All that is accepted of an answer, in no more room than it needs, however small its parts."""
     body = io.BytesIO()
-    async for part in response.aiter_bytes():
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    async for part in response.stream:
         body.write(part)
     return body.getvalue()
 
@@ -385,12 +359,11 @@ class _Attempt:
 
     def extensions(self) -> dict[str, Any] | None:
         """What transport and logon shall know of it."""
-        if not self.effect or self.sent:
+        if not self.effect:
             return None
         more: dict[str, Any] = {"password": True} if self.password else {}
-        return more | {"trace": self.trace}
+        return more | {EFFECT: True, SENT: self.handed_over}
 
-    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Called by the transport at each step."""
-        if event == "http11.send_request_headers.started":
-            self.sent = True
+    def handed_over(self) -> None:
+        """Note that some of it was sent."""
+        self.sent = True

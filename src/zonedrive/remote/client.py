@@ -22,10 +22,10 @@ from zonedrive.config import Settings
 from zonedrive.errors import NotFound, Rejected, ZonedriveError
 from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.directory import Directory
+from zonedrive.remote.errand import errand, loose
 from zonedrive.remote.profiles.reading import load_profile
 from zonedrive.remote.service import Service, open_service
 from zonedrive.remote.transfer import Download
-from zonedrive.remote.transport.errand import errand, loose
 
 FoundT = TypeVar("FoundT", Zone, Entry)
 Place = Zone | Entry

@@ -6,7 +6,6 @@ INVARIANT: a download ends with its last byte or with an exception, never silent
 """
 
 import re
-import threading
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self
@@ -15,8 +14,9 @@ import httpx
 
 from zonedrive.errors import BadAnswer
 from zonedrive.remote.link import Link
-from zonedrive.remote.transport import sockets
-from zonedrive.remote.transport.body import Buffer
+from zonedrive.remote.transport.blocking import BODY, Body
+
+Buffer = bytes | memoryview
 
 _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 
@@ -56,11 +56,6 @@ class Download:
         self.validator: str | None = headers.get("ETag") or headers.get("Last-Modified")
         self.aborted = False
         self._response = response
-        stream = response.extensions.get("network_stream")
-        self._stream = stream if isinstance(stream, sockets.Stream) else None
-        self._exchange = self._stream.exchange if self._stream else 0
-        self._ending = threading.Lock()  # of `_whole`, which `abort` looks at
-        self._whole = False  # all came, so the connection is given back any moment
         self._end = end
         self._wanted = wanted  # where the range that was asked for ends, None: with the content
         self._owner = owner
@@ -96,10 +91,10 @@ class Download:
         Not after `close`.  What has come whole leaves its connection to others, and is not
         touched: an upload of theirs would end in a lost reply.
         """
-        with self._ending:
-            self.aborted = True
-            if self._stream is not None and not self._whole:
-                self._stream.hang_up(self._exchange)
+        self.aborted = True
+        body = self._response.extensions.get(BODY)
+        if isinstance(body, Body):
+            body.abort()
 
     def __iter__(self) -> Iterator[Buffer]:
         """The bytes from `offset` on, in chunks of some hundred KiB; once.
@@ -114,9 +109,6 @@ class Download:
             position += len(chunk)
             if self._end is not None and position > self._end:
                 raise self._wrong(f"more than the announced {self._end} bytes came")
-            if position == self._end:
-                with self._ending:
-                    self._whole = True
             yield chunk
         if self._end is not None and position < self._end:
             raise self._wrong(f"only {position} of {self._end} bytes came")
@@ -149,3 +141,26 @@ def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int 
     if match and status == 416 and match[3] != "*" and int(match[3]) <= offset:
         return offset, offset, int(match[3])
     raise BadAnswer(f"{doing}: the answer to a range is none (HTTP {status})", status=status)
+
+
+def pieces(
+    response: httpx.Response, limit: int, position: int, spare: list[bytearray]
+) -> Iterator[Buffer]:
+    """The undecoded body, in pieces of at most `limit` bytes.  Raises httpx's errors.
+
+    `position` is where in the content it begins: pieces end at multiples of `limit`, where the
+    network is fast enough.  `spare`: memory of `limit` bytes each, to be used.
+    """
+    body = response.extensions.get(BODY)
+    if not isinstance(body, Body):
+        for part in response.iter_raw():
+            for start in range(0, len(part), limit):
+                yield part[start : start + limit]
+        return
+    while True:
+        piece = memoryview(spare.pop() if spare else bytearray(limit))
+        count = body.fill(piece[: limit - position % limit])
+        if not count:
+            return
+        position += count
+        yield piece[:count]

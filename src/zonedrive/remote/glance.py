@@ -3,19 +3,20 @@
 Must not log on, and sends nothing that tells who asks.
 """
 
-import ssl
 import time
 from dataclasses import dataclass
 
 import httpx
+from cryptography import x509
 
 from zonedrive.remote.address import Deployment, base_url, host_of
-from zonedrive.remote.clients import USER_AGENT
+from zonedrive.remote.clients import BlockingClient
 from zonedrive.remote.service import REQUIREMENTS
-from zonedrive.remote.transport import response_limits, sockets, tls
-from zonedrive.remote.transport.dates import header_seconds
-from zonedrive.remote.transport.deadline import answer_within
+from zonedrive.remote.transport import tls
+from zonedrive.remote.transport.connection import CERTIFICATE
+from zonedrive.remote.transport.exchange import WHOLE
 from zonedrive.remote.wire import answers
+from zonedrive.remote.wire.dates import header_seconds
 
 SECONDS = 15.0
 
@@ -38,21 +39,11 @@ def look(deployment: Deployment, seconds: float = SECONDS) -> Glance:
     """
     doing = "looking at the service"
     base = base_url(deployment.base_url)
-    client = httpx.Client(
-        verify=tls.context(deployment.ca_file),
-        headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
-        timeout=seconds,
-        follow_redirects=False,
-    )
-    response_limits.restrict(client)
-    sockets.guard(client)
+    asked = {WHOLE: True, CERTIFICATE: True}
+    client = BlockingClient(tls.trust(deployment.ca_file), timeout=seconds)
     began = time.monotonic()
     try:
-        with (
-            client,
-            answer_within(seconds),
-            client.stream("GET", base + REQUIREMENTS) as answer,
-        ):
+        with client, client.stream("GET", base + REQUIREMENTS, extensions=asked) as answer:
             took = time.monotonic() - began
             days = _days(answer)
             ahead = _ahead(answer.headers.get("Date", ""), took)
@@ -70,12 +61,11 @@ def look(deployment: Deployment, seconds: float = SECONDS) -> Glance:
 
 def _days(answer: httpx.Response) -> float | None:
     """Until the peer's certificate ends."""
-    stream = answer.extensions.get("network_stream")
-    tunnel = stream.get_extra_info("ssl_object") if stream is not None else None
-    certificate = tunnel.getpeercert() if tunnel is not None else None
-    if not certificate or "notAfter" not in certificate:
+    text = answer.extensions.get(CERTIFICATE)
+    if not text:
         return None
-    return (ssl.cert_time_to_seconds(str(certificate["notAfter"])) - time.time()) / 86_400
+    end = x509.load_pem_x509_certificate(text.encode()).not_valid_after_utc
+    return (end.timestamp() - time.time()) / 86_400
 
 
 def _ahead(date: str, took: float) -> float | None:

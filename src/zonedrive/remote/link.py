@@ -31,7 +31,7 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
-from zonedrive.remote.transport.retry import Backoff
+from zonedrive.remote.retry import Backoff
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from zonedrive.errors import BadAnswer
 from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.address import Deployment, base_url, fill_path
 from zonedrive.remote.calls import Calls
-from zonedrive.remote.clients import USER_AGENT, direct, metadata_client
+from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.link import Link, State
 from zonedrive.remote.passwords import change_with_password
@@ -28,15 +28,14 @@ from zonedrive.remote.transfer import (
     CONTENT,
     UPLOAD,
     Transfer,
-    content_client,
     uploaded,
 )
-from zonedrive.remote.transport import sockets, tls
-from zonedrive.remote.transport.multipart import MultipartBody
+from zonedrive.remote.transport import tls
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire import listing
 from zonedrive.remote.wire.folder import Listed, RawEntry, raw_items
 from zonedrive.remote.wire.listing import Bounds, Budget, Item, Pagination, Reader, Whole, whole
+from zonedrive.remote.wire.multipart import MultipartBody
 
 ZONES = "/api/zones"
 FOLDER = "/api/zones/{zone}/folder/{folder}"
@@ -77,7 +76,6 @@ class Service:
     async def aclose(self) -> None:
         """Close all connections; transfers that are underway end in Interrupted."""
         self.transfer.close()
-        await self._calls.drop_direct()
         await self._client.aclose()
 
     async def reconnect(self, *, dead: bool) -> None:
@@ -85,8 +83,7 @@ class Service:
 
         `dead`: those in use are cut as well, since nothing would come on them any more.
         """
-        await sockets.drop_idle(self._client)
-        await self._calls.drop_direct()
+        self._calls.drop_idle()
         await trio.to_thread.run_sync(partial(self.transfer.reconnect, dead=dead))
         self.link.recheck()
 
@@ -354,15 +351,14 @@ def open_service(
     Raises ConfigError for a base URL that is not https or a certificate file that cannot be used.
     """
     base = base_url(deployment.base_url)
-    trust = tls.context(deployment.ca_file)
+    trust = tls.trust(deployment.ca_file)
     link = Link()
-    client = metadata_client(trust, auth, settings.connections)
-    short = direct(client, base, trust)
+    client = LoopClient(trust, auth)
     return Service(
         client,
-        Calls(client, base, link, connections=settings.connections, direct=short),
+        Calls(client, base, link, connections=settings.connections),
         Transfer(
-            content_client(trust, auth, USER_AGENT),
+            BlockingClient(trust, auth),
             base,
             link,
             profile,

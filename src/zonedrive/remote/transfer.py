@@ -7,8 +7,8 @@ not counted.
 INVARIANT: an upload that was handed over whole and got no answer ends in ReplyLost.
 """
 
+import contextlib
 import random
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -23,34 +23,33 @@ from zonedrive.errors import (
 )
 from zonedrive.model import Entry
 from zonedrive.remote.address import fill_path, host_of
-from zonedrive.remote.download import Download, extent
+from zonedrive.remote.bucket import TokenBucket
+from zonedrive.remote.clients import BlockingClient
+from zonedrive.remote.download import Buffer, Download, extent, pieces
 from zonedrive.remote.link import Link
 from zonedrive.remote.profiles.reading import Profile
-from zonedrive.remote.transport import response_limits, sockets
-from zonedrive.remote.transport.body import Buffer, pieces
-from zonedrive.remote.transport.bucket import TokenBucket
-from zonedrive.remote.transport.deadline import answer_within
-from zonedrive.remote.transport.multipart import Cancelled, MultipartBody
-from zonedrive.remote.transport.response_limits import Limits
-from zonedrive.remote.transport.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.response_limits import CONTENT as BOUNDLESS
+from zonedrive.remote.response_limits import EXTENSION as LIMITS
+from zonedrive.remote.response_limits import Limits, restrict
+from zonedrive.remote.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.transport.exchange import EARLY, WHOLE
 from zonedrive.remote.wire import answers
 from zonedrive.remote.wire import entries as wire
+from zonedrive.remote.wire.multipart import Cancelled, MultipartBody
 
 CONTENT = "/api/zones/{zone}/files/{file}/content"
 UPLOAD = "/api/zones/{zone}/files/{folder}"
 CHUNK = 512 * 1024
-CONNECTIONS = 64  # paused downloads keep theirs; who may run how many is the callers' matter
-KEPT = 24  # as many as small uploads and downloads use at once
 OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetitions
 CONNECT_SECONDS = 10.0
 HEAD_SECONDS = 15.0  # for the head of one answer to a download
-TIMEOUT = httpx.Timeout(connect=CONNECT_SECONDS, read=HEAD_SECONDS, write=30.0, pool=30.0)
+WRITE_SECONDS = 30.0
 # The answer to an upload may take long: the service checks or copies the content first.
 ANSWER_SECONDS = 30.0
 DIGESTED = 10e6  # bytes a second that the service gets through, at least
 BACKOFF = Backoff(attempts=3)
 
-__all__ = ["Cancelled", "Download", "Transfer", "content_client"]
+__all__ = ["Cancelled", "Download", "Transfer"]
 
 
 class Transfer:
@@ -78,9 +77,12 @@ class Transfer:
         `head_seconds` are for the head of an answer to a download, `answer_seconds` for the whole
         answer to an upload, to which DIGESTED adds some.
         """
-        response_limits.restrict(client)
+        restrict(client)
         self.link = link
         self._client = client
+        self._connections = (
+            client.transport.connections if isinstance(client, BlockingClient) else None
+        )
         self._base_url = base_url
         self._host = host_of(base_url)
         self._profile = profile
@@ -95,18 +97,30 @@ class Transfer:
     def hang_up(self) -> None:
         """End everything that is underway, and all that comes, in Interrupted; at once."""
         self._ending = True
-        sockets.hang_up(self._client)
+        if self._connections is not None:
+            self._connections.hang_up()
 
     def reconnect(self, *, dead: bool) -> None:
         """Let go of the connections that nobody uses; `dead`: and break off what is underway."""
-        if dead:
-            sockets.cut(self._client)
-        sockets.drop_idle_in_thread(self._client)
+        if self._connections is not None:
+            if dead:
+                self._connections.cut()
+            self._connections.drop_idle()
 
     def prepare(self) -> None:
-        """Have a connection ready, since a download is likely to come.  What fails is no matter."""
-        if not self._ending and self.link.state == "online":
-            sockets.prepare(self._client, httpx.URL(self._base_url), CONNECT_SECONDS)
+        """Have a connection ready, since a download is likely to come.  What fails is no matter.
+
+        libcurl keeps a connection only after a request: the one that is sent asks for nothing, and
+        carries no logon.
+        """
+        if self._ending or self.link.state != "online" or self._connections is None:
+            return
+        if not self._connections.has_idle():
+            timeout = httpx.Timeout(CONNECT_SECONDS)
+            with contextlib.suppress(httpx.HTTPError):
+                self._client.request(
+                    "OPTIONS", self._base_url, auth=None, timeout=timeout, extensions={WHOLE: True}
+                )
 
     def close(self) -> None:
         """Close all connections; what is underway ends in an error."""
@@ -203,14 +217,7 @@ class Transfer:
     def chunks(self, response: httpx.Response, download: Download) -> Iterator[Buffer]:
         """The body of a download, stall-guarded and rate-limited."""
         limit = min(CHUNK, self._down.piece)
-        source = pieces(
-            self._client,
-            response,
-            limit,
-            TIMEOUT.read,
-            position=download.offset,
-            spare=download.spare,
-        )
+        source = pieces(response, limit, download.offset, download.spare)
         while True:
             try:
                 chunk = next(source, None)
@@ -244,8 +251,8 @@ class Transfer:
             response = self._exchanged(exchange)
         except RemoteError as error:
             self.link.note_failure(error)
-            if isinstance(error, Unreachable):
-                sockets.drop_idle_in_thread(self._client)
+            if isinstance(error, Unreachable) and self._connections is not None:
+                self._connections.drop_idle()
             raise
         self.link.note_answer()
         return response
@@ -263,24 +270,26 @@ class Transfer:
             params=exchange.query or None,
             headers=exchange.headers,
             content=form,
-            timeout=httpx.Timeout(connect=CONNECT_SECONDS, read=seconds, write=30.0, pool=30.0),
+            timeout=httpx.Timeout(
+                connect=CONNECT_SECONDS, read=seconds, write=WRITE_SECONDS, pool=None
+            ),
             extensions={
                 "replayable": form is None or form.replayable,
-                response_limits.EXTENSION: response_limits.CONTENT if form is None else Limits(),
-            },
+                LIMITS: BOUNDLESS if form is None else Limits(),
+            }
+            | ({} if form is None else {WHOLE: True}),
         )
         status, body, location = 0, b"", ""
         try:
-            with answer_within(seconds):
-                response = self._client.send(request, stream=True)
-                status, location = response.status_code, response.headers.get("Location", "")
-                exchange.wish = retry_after(response.headers.get("Retry-After"), time.time())
-                if exchange.keeps(response):
-                    return response
-                try:
-                    body = response.read()
-                finally:
-                    response.close()
+            response = self._client.send(request, stream=True)
+            status, location = response.status_code, response.headers.get("Location", "")
+            exchange.wish = retry_after(response.headers.get("Retry-After"), time.time())
+            if exchange.keeps(response):
+                return response
+            try:
+                body = response.read()
+            finally:
+                response.close()
             if response.is_success:
                 if exchange.is_early(response):
                     raise Interrupted(f"{exchange.doing}: {self._host} answered before it had all")
@@ -339,27 +348,10 @@ class _Exchange:
 
     def is_early(self, response: httpx.Response) -> bool:
         """Whether an answer to an upload began to come before all of the upload was sent."""
-        stream = response.extensions.get("network_stream")
         return self.form is not None and (
-            not self.form.complete or (isinstance(stream, sockets.Stream) and stream.is_early)
+            not self.form.complete or response.extensions.get(EARLY, False)
         )
 
     def keeps(self, response: httpx.Response) -> bool:
         """Whether this is an answer whose body the caller reads."""
         return self.form is None and (response.is_success or response.status_code == 416)
-
-
-def content_client(trust: ssl.SSLContext, auth: httpx.Auth, user_agent: str) -> httpx.Client:
-    """The client for content: HTTP/1.1, kept alive, no redirects."""
-    client = httpx.Client(
-        verify=trust,
-        auth=auth,
-        headers={"User-Agent": user_agent},
-        timeout=TIMEOUT,
-        follow_redirects=False,
-        limits=httpx.Limits(
-            max_connections=CONNECTIONS, max_keepalive_connections=KEPT, keepalive_expiry=300.0
-        ),
-    )
-    sockets.guard(client)
-    return client

@@ -26,10 +26,10 @@ from typing import Final
 import httpx
 
 from zonedrive.remote.address import Deployment, base_url, host_of
-from zonedrive.remote.clients import USER_AGENT
+from zonedrive.remote.clients import BlockingClient
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation
-from zonedrive.remote.transport import response_limits, sockets, tls
-from zonedrive.remote.transport.deadline import answer_within
+from zonedrive.remote.transport import tls
+from zonedrive.remote.transport.exchange import WHOLE
 from zonedrive.remote.wire import answers
 
 SECONDS: Final = 15.0
@@ -65,15 +65,7 @@ class Trial:
     def __init__(self, deployment: Deployment, seconds: float = SECONDS) -> None:
         """Raises ConfigError for an address or authority that cannot be used."""
         self._base = base_url(deployment.base_url)
-        self._client = httpx.Client(
-            verify=tls.context(deployment.ca_file),
-            headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
-            timeout=seconds,
-            follow_redirects=False,
-        )
-        response_limits.restrict(self._client)
-        sockets.guard(self._client)
-        self._seconds = seconds
+        self._client = BlockingClient(tls.trust(deployment.ca_file), timeout=seconds)
         self._nobody: dict[str, httpx.Response] = {}
 
     def __enter__(self) -> "Trial":
@@ -121,10 +113,8 @@ class Trial:
 
     def _asked(self, method: str, path: str) -> httpx.Response:
         try:
-            with (
-                answer_within(self._seconds),
-                self._client.stream(method, self._base + path) as answer,
-            ):
+            address = self._base + path
+            with self._client.stream(method, address, extensions={WHOLE: True}) as answer:
                 return answer  # its body tells nothing
         except httpx.HTTPError as wrong:
             doing = "asking for an address"

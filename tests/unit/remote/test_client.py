@@ -14,7 +14,7 @@ from zonedrive import errors
 from zonedrive.model import Zone
 from zonedrive.remote import Client
 from zonedrive.remote.client import _Token
-from zonedrive.remote.transport.errand import errand, loose
+from zonedrive.remote.errand import errand, loose
 
 
 def opened(deployment: Deployment, profile: str = "sandbox") -> Client:

@@ -12,6 +12,7 @@ from tests.unit.remote.conftest import BASE, Piece, Stage
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.remote import Service, load_profile, open_service
+from zonedrive.remote.transport.exchange import SENT
 
 ENTRY = {"id": "e", "name": "n", "zoneId": "z", "parentId": "p", "folder": False, "size": 3}
 Verb = Callable[[Service], Awaitable[object]]
@@ -269,8 +270,8 @@ class Silent(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.count += 1
-        if trace := request.extensions.get("trace"):
-            await trace("http11.send_request_headers.started", {})
+        if sent := request.extensions.get(SENT):
+            sent()
         await trio.sleep_forever()
         raise AssertionError
 

@@ -1,55 +1,57 @@
-"""Whom we trust: the one TLS context that every connection of a process to a service uses.
+"""Whom we trust: the authorities that every connection of a process to a service uses.
 
 Must not know addresses or requests.
-
-INVARIANT: certificates and host names are always verified, TLS is 1.2 or later.
 """
 
-import os
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
 
 from zonedrive.errors import ConfigError
 from zonedrive.paths import require_file
 
 
-def context(ca_file: str | Path | None = None) -> ssl.SSLContext:
-    """A client context that trusts `ca_file` (PEM) alone, or else this system's authorities.
+@dataclass(frozen=True)
+class Trust:
+    """Where the certificates of authorities are: a file in PEM form, a folder, or both."""
+
+    file: str | None
+    folder: str | None = None
+
+
+def trust(ca_file: str | Path | None = None) -> Trust:
+    """Trust `ca_file` (PEM) alone, or else this system's authorities.
 
     Where the system has none (a bare container), certifi's stand in.  Raises ConfigError where
     `ca_file` is missing or holds no certificate.
     """
-    if ca_file is not None:
-        require_file(Path(ca_file))
+    if ca_file is None:
+        return _system()
+    require_file(Path(ca_file))
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        if ca_file is not None:
-            made = ssl.create_default_context(cafile=str(ca_file))
-        elif _system_store():
-            made = ssl.create_default_context()
-        else:
-            import certifi  # only here: a system with a store needs none of it
-
-            made = ssl.create_default_context(cafile=certifi.where())
+        made.load_verify_locations(ca_file)
     except (OSError, ssl.SSLError) as wrong:
         reason = getattr(wrong, "strerror", None) or wrong
         raise ConfigError(
             f"{ca_file} cannot be used as certificate authority ({reason})",
             remedy="give a file with certificates in PEM form to --ca-file",
         ) from wrong
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca_file is not None and not made.cert_store_stats()["x509"]:
+    if not made.cert_store_stats()["x509"]:
         raise ConfigError(
             f"{ca_file} holds no certificate",
             remedy="give a file with the authority's certificate in PEM form to --ca-file",
         )
-    return made
+    return Trust(str(ca_file))
 
 
-def _system_store() -> bool:
+def _system() -> Trust:
+    """The places that this system's OpenSSL looks at, as far as something is there."""
     paths = ssl.get_default_verify_paths()
-    if paths.cafile and Path(paths.cafile).stat().st_size:
-        return True
-    if not paths.capath:
-        return False
-    with os.scandir(paths.capath) as found:
-        return any(found)
+    file = paths.cafile if paths.cafile and Path(paths.cafile).stat().st_size else None
+    folder = paths.capath if paths.capath and any(Path(paths.capath).iterdir()) else None
+    if not (file or folder):
+        import certifi  # only here: a system with a store needs none of it
+
+        file = certifi.where()
+    return Trust(file, folder)

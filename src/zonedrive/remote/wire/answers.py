@@ -252,7 +252,7 @@ def broken(
 def _reason(wrong: BaseException) -> str:
     for found in _chain(wrong):
         if isinstance(found, ssl.SSLError):
-            return plain_text(f"TLS: {found.reason or found}")
+            return plain_text(f"TLS: {getattr(found, 'reason', None) or found}")
         if isinstance(found, socket.gaierror) and found.strerror:
             return plain_text(found.strerror)
         if isinstance(found, OSError) and found.errno:  # its own words may hold the address again

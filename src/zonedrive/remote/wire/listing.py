@@ -29,7 +29,7 @@ from hashlib import blake2b
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from zonedrive.errors import BadAnswer, NotFound, Rejected
-from zonedrive.remote.transport.response_limits import LISTING
+from zonedrive.remote.response_limits import LISTING
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,9 @@ from tests.unit.remote.transport.conftest import Peer, Talk, received, request
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.remote import Link, Service, glance, load_profile, open_service
+from zonedrive.remote.clients import BlockingClient
 from zonedrive.remote.profiles.operations import OPERATIONS
-from zonedrive.remote.transfer import Transfer, content_client
+from zonedrive.remote.transfer import Transfer
 from zonedrive.remote.transport import tls
 from zonedrive.remote.trial import Trial
 
@@ -85,7 +86,7 @@ def transfer(
 ) -> Transfer:
     """Content at a peer, with little patience for its answers."""
     return Transfer(
-        content_client(tls.context(ca_file), auth or httpx.Auth(), "test"),
+        BlockingClient(tls.trust(ca_file), auth),
         peer.url, Link(), load_profile("published"),
         open_seconds=0.0, head_seconds=seconds, answer_seconds=seconds,
     )  # fmt: skip
@@ -139,14 +140,17 @@ async def test_a_ready_made_answer_is_not_the_next_small_upload(
 async def test_a_ready_made_answer_is_not_the_next_listing(
     peer: Start, ca_file: Path, apart: bool
 ) -> None:
-    """Nor that to a change."""
+    """Nor that to a change.
+
+    A question may be asked a second time, on another connection, where the answer was ready first.
+    """
     talk = WithMore(lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), apart=apart)
     service = opened(peer(talk), ca_file)
     try:
         with trio.fail_after(LONG):
             for number in (1, 2, 3):
-                assert [zone.id for zone in await service.zones()] == [f"answer {number}"]
-                assert talk.asked == number
+                assert [zone.id for zone in await service.zones()] == [f"answer {talk.asked}"]
+                assert number <= talk.asked <= 2 * number
     finally:
         await service.aclose()
 
@@ -173,7 +177,8 @@ def test_a_ready_made_answer_is_not_the_next_content(
     service = transfer(peer(talk), ca_file, seconds=LONG)
     for number in (1, 2, 3):
         with service.download("z", "f") as download:
-            assert b"".join(download) == b'"answer %d"' % number
+            assert b"".join(download) == b'"answer %d"' % talk.asked
+            assert number <= talk.asked <= 2 * number
     service.close()
 
 

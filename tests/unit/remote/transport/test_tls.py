@@ -11,11 +11,10 @@ from zonedrive.remote.transport import tls
 
 
 def test_without_a_file_the_systems_authorities_are_trusted() -> None:
-    """Names and certificates are checked."""
-    context = tls.context()
-    assert context.verify_mode == ssl.CERT_REQUIRED
-    assert context.check_hostname
-    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    """Those that this system's programs trust."""
+    found = tls.trust()
+    paths = ssl.get_default_verify_paths()
+    assert (found.file, found.folder) == (paths.cafile, paths.capath)
 
 
 def test_a_system_without_authorities_has_certifis(
@@ -27,14 +26,17 @@ def test_a_system_without_authorities_has_certifis(
         "", str(tmp_path / "certs"), "SSL_CERT_FILE", "", "SSL_CERT_DIR", ""
     )
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nothing)
-    assert len(tls.context().get_ca_certs()) > 50
+    found = tls.trust()
+    assert found.folder is None
+    assert found.file is not None
+    assert Path(found.file).read_text().count("BEGIN CERTIFICATE") > 50
 
 
 def test_a_file_replaces_them(tmp_path: Path) -> None:
     """Only the deployment's own authority may vouch for it."""
     file = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(str(file))
-    assert len(tls.context(file).get_ca_certs()) == 1
+    assert tls.trust(file) == tls.Trust(str(file))
 
 
 @pytest.mark.parametrize("text", [None, "", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n"])
@@ -44,7 +46,7 @@ def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str | Non
     if text is not None:
         file.write_text(text)
     with pytest.raises(ConfigError, match=r"ca\.pem") as refused:
-        tls.context(file)
+        tls.trust(file)
     assert "\n" not in refused.value.line()
 
 
@@ -53,4 +55,4 @@ def test_a_private_key_is_no_authority(tmp_path: Path) -> None:
     file = tmp_path / "key.pem"
     trustme.CA().private_key_pem.write_to_path(str(file))
     with pytest.raises(ConfigError):
-        tls.context(file)
+        tls.trust(file)

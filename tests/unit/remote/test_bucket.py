@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zonedrive.remote.transport.bucket import TokenBucket
+from zonedrive.remote.bucket import TokenBucket
 
 
 class Time:

@@ -7,7 +7,7 @@ does no harm.
 from dataclasses import dataclass
 
 from zonedrive.errors import Interrupted, TimedOut, Unavailable, Unreachable, Untrusted
-from zonedrive.remote.transport.dates import header_seconds
+from zonedrive.remote.wire.dates import header_seconds
 
 # The longest wait a service may impose by Retry-After; what is longer is a matter for the caller.
 LONGEST_WISH = 30.0

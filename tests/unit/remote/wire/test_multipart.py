@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonedrive.errors import Rejected, StoreError
-from zonedrive.remote.transport.multipart import Cancelled, MultipartBody
+from zonedrive.remote.wire.multipart import Cancelled, MultipartBody
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

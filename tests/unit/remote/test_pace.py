@@ -2,7 +2,7 @@
 
 import pytest
 
-from zonedrive.remote.transport.pace import GROWTH, Pace
+from zonedrive.remote.pace import GROWTH, Pace
 
 
 def serve(pace: Pace, seconds: float, at_once: int, requests: int = 2000) -> None:

@@ -11,7 +11,7 @@ INVARIANT: no client keeps or sends a cookie.
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass
 from http.cookiejar import CookieJar
 from typing import Any, Final
@@ -187,10 +187,12 @@ class _AsyncStream(httpx.AsyncByteStream):
 
     @staticmethod
     async def _leave(parts: AsyncIterator[bytes]) -> None:
-        """End the streams below in their order, by a cancellation."""
+        """End generators below in their order, by a cancellation."""
+        if not isinstance(parts, AsyncGenerator):
+            return
         with trio.CancelScope() as rest, contextlib.suppress(StopAsyncIteration, httpx.HTTPError):
             rest.cancel()
-            while True:  # until what is parsed already is used up, and they wait for more
+            while True:
                 await anext(parts)
 
     async def aclose(self) -> None:

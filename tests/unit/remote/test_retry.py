@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonedrive import errors
-from zonedrive.remote.transport.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.retry import Backoff, retry_after, worth_another
 
 
 @given(st.integers(1, 1000), st.floats(0, 1), st.floats(0, 100), st.none() | st.floats(0, 1e9))

@@ -1,0 +1,175 @@
+"""One request, and what has come of its answer, as libcurl tells it.
+
+Must not know connections.
+
+INVARIANT: of an answer no more than `room` and one piece wait for a reader.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import httpx
+import pycurl
+
+EFFECT: Final = "effect"
+"""Extension of a request that must not be sent twice."""
+SENT: Final = "sent"
+"""Extension of a request: a function to be called once some of it was sent."""
+WHOLE: Final = "whole"
+"""Extension of a request whose answer must be there, body included, within the read timeout."""
+EARLY: Final = "early"
+"""Extension of an answer: whether it came before the end of the request."""
+
+HEAD_BYTES: Final = 128 * 1024  # of all heads and trailers of one answer
+NOWHERE: Final = memoryview(bytearray())
+SMALL_PIECES: Final = 10_000  # of a body, before they must have SMALL_PIECE bytes on average
+SMALL_PIECE: Final = 16
+_TIMEOUTS: Final[dict[str, type[httpx.TimeoutException]]] = {
+    "connect": httpx.ConnectTimeout,
+    "write": httpx.WriteTimeout,
+    "read": httpx.ReadTimeout,
+}
+
+
+class Exchange:
+    """One request, and what has come of its answer."""
+
+    def __init__(self, request: httpx.Request, *, room: int) -> None:
+        """`room`: bytes of the answer that wait for the reader, before the peer has to."""
+        self.request = request
+        self.timeout: dict[str, float | None] = request.extensions.get("timeout", {})
+        self.length = int(request.headers.get("Content-Length", "0"))
+        self.unsent = self.length
+        self.is_sent = False  # some of it, to the service
+        self.is_held = True  # its body waits until nothing has come after its head was sent
+        self.is_asked = False  # for its body
+        self.flushed = 0  # bytes of the body that have left
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.has_head = self.is_over = False
+        self.is_early = False  # the answer came before the end of the request
+        self.wrong: Exception | None = None  # what ended it
+        self.certificate: str | None = None
+        self.seen = 0  # bytes of the answer
+        self.pieces = 0  # of its body that are small
+        self.into = NOWHERE  # where the body goes, and how much of that is filled
+        self.filled = 0
+        self.parts: deque[bytes] = deque()
+        self.waiting = 0  # bytes in these
+        self.is_paused = False
+        self.moved = time.monotonic()
+        self.is_ahead: Callable[[], bool] = lambda: False  # of the request, and so none to it
+        self._room = room
+        self._head = 0
+        self._source: Iterator[bytes] = iter(())
+        self._rest = memoryview(b"")
+
+    def supply(self, source: Iterable[bytes]) -> None:
+        """Give it the body of the request."""
+        self._source = iter(source)
+
+    def due(self) -> tuple[float, type[httpx.TimeoutException]]:
+        """Return when to give up, and how."""
+        phase = "connect" if not self.is_sent else "write" if self.unsent else "read"
+        seconds = self.timeout.get(phase)
+        return (float("inf") if seconds is None else self.moved + seconds), _TIMEOUTS[phase]
+
+    def moves(self) -> None:
+        """Note that there is progress, from which timeouts count.
+
+        Not where the whole answer, or the whole head, has one deadline.
+        """
+        if not self.is_sent or self.unsent or (
+            self.has_head and not self.request.extensions.get(WHOLE)
+        ):  # fmt: skip
+            self.moved = time.monotonic()
+
+    @property
+    def may_repeat(self) -> bool:
+        """Return True where it failed before the service can have acted on it."""
+        if isinstance(self.wrong, httpx.TimeoutException) or (self.has_head and not self.is_early):
+            return False
+        if self.wrong is None and (not self.is_early or self.status >= 300):
+            return False
+        if self.length:
+            return self.unsent == self.length
+        return EFFECT not in self.request.extensions and self.request.method != "POST"
+
+    def take(self) -> bytes:
+        """Return a piece of the body that has come."""
+        part = self.parts.popleft()
+        self.waiting -= len(part)
+        return part
+
+    # ---- called by libcurl; an exception would be printed, and lost ----
+
+    def give(self, size: int) -> bytes | int:
+        """Hand over the next bytes of the request's body."""
+        self.is_asked = True
+        if self.is_held:
+            return int(pycurl.READFUNC_PAUSE)
+        try:
+            while not self._rest:
+                piece = next(self._source, None)
+                if piece is None:
+                    return b""
+                self._rest = memoryview(piece)
+        except BaseException as wrong:
+            self.wrong = wrong if isinstance(wrong, Exception) else httpx.WriteError("ended")
+            return int(pycurl.READFUNC_ABORT)
+        part, self._rest = bytes(self._rest[:size]), self._rest[size:]
+        self.moves()
+        self.unsent -= len(part)
+        return part
+
+    def head(self, line: bytes) -> int | None:
+        """Take a line of a head, or a trailer."""
+        self.seen += len(line)
+        self._head += len(line)
+        try:
+            if self.has_head:
+                pass  # a trailer
+            elif self.seen == len(line) and self.is_ahead():
+                raise httpx.RemoteProtocolError("the service answers before it is asked")
+            elif line.startswith(b"HTTP/"):
+                self.status, self.headers = int(line.split(None, 2)[1]), []
+            elif line.strip():
+                name, colon, value = line.partition(b":")
+                if not colon or name.split() != [name]:
+                    raise httpx.RemoteProtocolError("a line of the head is no header")
+                self.headers.append((name, value.strip()))
+            elif self.status >= 200:
+                self.has_head = True
+                self.is_early = self.unsent > 0
+                if self.is_early and self.status < 300:
+                    return -1
+            if self._head > HEAD_BYTES:
+                raise httpx.RemoteProtocolError(f"the head has over {HEAD_BYTES} bytes")
+        except (ValueError, IndexError, OSError, httpx.HTTPError) as wrong:
+            self.wrong = wrong
+            return -1
+        return None
+
+    def body(self, part: bytes) -> int | None:
+        """Take a piece of the body."""
+        size = len(part)
+        end = self.filled + size
+        if end <= len(self.into):
+            self.into[self.filled : end] = part
+            self.filled = end
+        elif self.waiting > self._room:
+            self.is_paused = True
+            return int(pycurl.WRITEFUNC_PAUSE)
+        else:
+            self.into = NOWHERE  # what follows comes behind this
+            self.parts.append(part)
+            self.waiting += size
+        self.seen += size
+        if size < SMALL_PIECE:
+            self.pieces += 1
+            if self.pieces > SMALL_PIECES and self.seen < self.pieces * SMALL_PIECE:
+                self.wrong = httpx.RemoteProtocolError("the answer comes in too small parts")
+                return -1
+        return None

@@ -1,0 +1,105 @@
+"""The open connections of one client: the one that was free last serves next.
+
+Must not know requests.
+
+INVARIANT: a connection is lent to one request at a time, and comes back only when its answer was
+read to the end; any other is closed.
+INVARIANT: how many there are is the caller's matter: as many as requests at once.
+"""
+
+import threading
+import time
+
+import httpx
+
+from zonedrive.remote.transport.connection import Connection
+from zonedrive.remote.transport.tls import Trust
+
+KEPT = 32  # that nobody uses
+KEEP_SECONDS = 300.0
+
+
+class Pool:
+    """Connections to one origin.  Thread-safe."""
+
+    def __init__(self, trust: Trust, keep_seconds: float = KEEP_SECONDS) -> None:
+        """Keep what nobody uses for at most `keep_seconds`."""
+        self._trust = trust
+        self._keep_seconds = keep_seconds
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._lent: set[Connection] = set()
+        self._ended = False
+
+    def __len__(self) -> int:
+        """Return how many connections there are."""
+        return len(self._idle) + len(self._lent)
+
+    def borrow(self, url: httpx.URL, *, new: bool = False) -> tuple[Connection, bool]:
+        """Return a connection to the host of `url`, and whether it was used before."""
+        found: Connection | None = None
+        over = []
+        with self._lock:
+            if self._ended:
+                raise httpx.ConnectError("all connections are closed")
+            while self._idle and not new and found is None:
+                found = self._idle.pop()
+                if (
+                    found.origin != (url.scheme, url.netloc)
+                    or time.monotonic() - found.free_since > self._keep_seconds
+                    or not found.is_quiet()
+                ):
+                    over.append(found)
+                    found = None
+            used = found is not None
+            found = found or Connection(self._trust, url)
+            self._lent.add(found)
+        for each in over:
+            each.close()
+        return found, used
+
+    def give_back(self, connection: Connection) -> None:
+        """Take back a connection whose answer was read to the end."""
+        connection.release()
+        with self._lock:
+            self._lent.discard(connection)
+            keep = not self._ended and len(self._idle) < KEPT
+            if keep:
+                self._idle.append(connection)
+        if not keep:
+            connection.close()
+
+    def discard(self, connection: Connection) -> None:
+        """Close a connection that was lent."""
+        with self._lock:
+            self._lent.discard(connection)
+        connection.close()
+
+    def has_idle(self) -> bool:
+        """Return True where a connection is free."""
+        with self._lock:
+            return any(each.is_quiet() for each in self._idle)
+
+    def drop_idle(self) -> None:
+        """Close the connections that nobody uses.
+
+        After a suspend or a change of network all of them are dead at once, and each would cost a
+        request its patience.
+        """
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for each in idle:
+            each.close()
+
+    def cut(self) -> None:
+        """Break off what is under way; it may be tried again."""
+        with self._lock:
+            for each in self._lent:
+                each.abort()
+
+    def hang_up(self) -> None:
+        """Close all connections, break off what is under way, and make no more."""
+        with self._lock:
+            self._ended = True
+        self.cut()
+        self.drop_idle()

@@ -60,8 +60,8 @@ async def test_the_first_browser_that_starts_is_taken(
     home = tmp_path / "my-home"
     home.mkdir(0o700)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(browser, "LOOK_SECONDS", 0.2)
-    fails, stays = program(tmp_path, "fails", "exit 3"), program(tmp_path, "stays", "exec sleep 5")
+    monkeypatch.setattr(browser, "LOOK_SECONDS", 2.0)
+    fails, stays = program(tmp_path, "fails", "exit 3"), program(tmp_path, "stays", "exec sleep 30")
     monkeypatch.setenv("BROWSER", f"{fails} -a:{stays} --at=%s:{program(tmp_path, 'last')}")
     seat = Seat(None, here=True, seconds=1, username=str)
     assert seat.here

@@ -48,8 +48,8 @@ def test_a_scope_may_come_through_a_pipe(pipe: Path, monkeypatch: pytest.MonkeyP
     found = scope.scope_of(None, (), (), str(pipe))
     writing.join()
     assert found is not None and (found.name, found.clients) == ("S", ("C",))
+    with pytest.raises(ConfigError, match="is longer than 1048576 bytes"):
+        scope.scope_of(None, (), (), "/dev/zero")
     monkeypatch.setattr(scope, "READ_SECONDS", 0.1)
     with pytest.raises(ConfigError, match="nothing came within"):
         scope.scope_of(None, (), (), str(pipe))
-    with pytest.raises(ConfigError, match="is longer than 1048576 bytes"):
-        scope.scope_of(None, (), (), "/dev/zero")

@@ -394,9 +394,10 @@ async def test_nobody_left_means_no_thread_left(cache: Cache) -> None:
     source = Script(content(MIB))
     source.held()
     reader = cache.open(7, "r", len(source.data), source)
-    with trio.move_on_after(0.05):
-        await reader.read(0, 10)
-    assert source.open_now == 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reader.read, 0, 10)
+        await until(lambda: source.open_now == 1)
+        nursery.cancel_scope.cancel()
     reader.close()
     await until(lambda: source.open_now == 0)
 

@@ -258,7 +258,7 @@ def test_a_check_that_never_ends_holds_up_no_other(monkeypatch: pytest.MonkeyPat
 
     checks = (("a", hung), ("b", lambda patient: Finding(True, "well")))
     monkeypatch.setattr(checkup, "CHECKS", checks)
-    monkeypatch.setattr(checkup, "SECONDS", 0.1)
+    monkeypatch.setattr(checkup, "SECONDS", 2.0)
     found = list(checkup.examine(patient()))
     over.set()
     assert [each["ok"] for each in found] == [False, True]

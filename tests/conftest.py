@@ -7,6 +7,7 @@ own is touched and no test sees another one's account.
 import gc
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,18 @@ OPTIONS = ("settle=0.2",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known, and programs end by Ctrl-C however the tests were started.
+
+    A shell without job control has what it starts in the background ignore the signal, and
+    children inherit that.
+    """
+    for number, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     config.addinivalue_line(
         "markers",
         "mount(*options, profile='sandbox'): -o options and deployment profile of `mounted`",

@@ -97,7 +97,7 @@ class Cache:
         """Whether all of this revision is on the disk."""
         stamp = self._shelf.stamp(revision)
         if active := self._active.get((ino, stamp)):
-            return active[0].complete
+            return active[0].is_kept
         if self._shelf.small.has(ino, stamp):
             return True
         row = self._shelf.index.find(ino, stamp)

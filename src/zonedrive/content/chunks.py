@@ -16,7 +16,7 @@ from collections.abc import Callable
 from zonedrive.content.header import Head
 from zonedrive.content.manifest import Manifest, Nonces, Writes
 from zonedrive.content.ranges import Ranges
-from zonedrive.content.slot import CHUNK
+from zonedrive.content.slot import CHUNK, is_empty, nonce_of
 from zonedrive.errors import Damaged
 
 
@@ -109,6 +109,24 @@ class Chunks:
             return False
         self.put(number, number + 1, nonce)
         return True
+
+    def is_there(self, number: int, slot: memoryview, name: str, *, holes: bool) -> bool:
+        """Return True for the slot of the present chunk, False for a hole of the file `name`.
+
+        Raises Damaged for all else, and for a hole where there are to be none.
+        """
+        empty = is_empty(slot)
+        if not empty and self.accepts(number, nonce_of(slot)):
+            return True
+        if holes and self.holes.covers(number, number + 1):
+            return False
+        if empty:
+            raise Damaged(f"{name}: chunk {number} was lost")
+        raise Damaged(f"{name}: chunk {number} is not the one that was stored last")
+
+    def nonce_of_run(self, first: int, end: int) -> int:
+        """Return the nonce of the first of chunks that were written in a row; 0 for others."""
+        return 0 if self._writes is None else self._writes.get_run(first, end)
 
     def holes_until(self, size: int) -> list[tuple[int, int]]:
         """Return ranges of bytes below `size` that may never have been written."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -28,6 +29,8 @@ from zonedrive.content.source import (
 from zonedrive.errors import BadAnswer
 
 LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
+TELL_S = 0.25  # seconds after which the loop hears of new bytes that nobody waits for
+TELL = 4 << 20  # and so many of them
 
 
 class Stopped(Exception):
@@ -39,11 +42,14 @@ class Sink(Protocol):
 
     size: int
 
-    def store(self, offset: int, data: Buffer) -> list[Buffer]:
+    def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
         """Keep `data`.  In the thread.  Raises Stopped where nobody wants it any more.
 
-        Gives back the memory of earlier calls that is no longer looked at.
+        `came` is called as soon as the bytes can be read, which is before they are kept.
         """
+
+    def spare(self) -> list[Buffer]:
+        """Memory of earlier calls that is no longer looked at."""
 
 
 class Download:
@@ -68,6 +74,10 @@ class Download:
         self.stopped = False
         self.doubtful = False  # nothing tells whether its bytes belong to those that are there
         self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
+        self.awaited = sink.size  # the loop wants to hear when all before this can be read
+        self.storing = False  # it wants to hear when something is stored
+        self._told = start  # what the loop has heard of, and when it did
+        self._told_s = 0.0
         self._left = False  # the thread goes; it takes no further wish
         self._moved = threading.Condition()
         self._stream: Stream | None = None
@@ -121,6 +131,7 @@ class Download:
 
     def _drain(self, stream: Stream, advanced: Callable[["Download"], object]) -> None:
         thrifty = stream if isinstance(stream, Thrifty) else None
+        self._told_s = time.monotonic()
         for data in stream:
             if self.stopped:
                 return
@@ -129,14 +140,12 @@ class Download:
                 raise Changed(f"the content has more than {self.sink.size} bytes now")
             if end > self.sink.size:
                 raise BadAnswer(f"more than the {self.sink.size} bytes of the file came")
-            spent = self.sink.store(self.position, data)
-            self.position = end
+            self.sink.store(self.position, data, partial(self._came, end, advanced))
+            if self.storing:
+                self._tell(advanced)
+            spent = self.sink.spare()
             if thrifty is not None:
                 thrifty.give_back(spent)
-            try:
-                self._token.run_sync_soon(advanced, self, idempotent=True)
-            except trio.RunFinishedError:
-                return
             if end in (self.end, self.sink.size):
                 continue  # nothing should follow; only asking lets the connection be used again
             if end > self.end:
@@ -145,6 +154,20 @@ class Download:
                 return
         if self.position < self.end:
             raise BadAnswer(f"only {self.position} of {self.sink.size} bytes of the file came")
+
+    def _came(self, end: int, advanced: Callable[["Download"], object]) -> None:
+        """Bytes up to `end` can be read: tell the loop if somebody waits for them, or seldom."""
+        self.position = end
+        late = time.monotonic() - self._told_s >= TELL_S
+        if late or end >= self.awaited or end - self._told >= TELL:
+            self._tell(advanced)
+
+    def _tell(self, advanced: Callable[["Download"], object]) -> None:
+        self._told, self._told_s = self.position, time.monotonic()
+        try:
+            self._token.run_sync_soon(advanced, self, idempotent=True)
+        except trio.RunFinishedError:
+            self.stopped = True
 
     def _hold(self, stream: Stream | None) -> None:
         with self._moved:

@@ -5,6 +5,8 @@ rest on the loop.
 
 INVARIANT: `present` lists only bytes that can be read now; `on_disk` is the part of it that is
 in the file.  Both belong to the loop: threads only append to `_arrived`.
+INVARIANT: bytes that came can be read before they are on the disk, and the entry is not closed
+between the two.
 INVARIANT: no byte goes to the disk that the limit has not allowed before.
 """
 
@@ -12,12 +14,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from enum import Enum, auto
 from pathlib import Path
 
 from zonedrive.content.codec import create_file
 from zonedrive.content.download import Stopped
 from zonedrive.content.file import Buffer, ContentFile
 from zonedrive.content.ranges import Ranges
+from zonedrive.content.read_memory import AHEAD, SCRATCH, ReadAhead
 from zonedrive.content.recent import Recent
 from zonedrive.content.slot import CHUNK
 from zonedrive.content.window import Window, Windows
@@ -32,6 +36,15 @@ ALLOW = 16 << 20  # bytes that are allowed at once, to ask seldom
 def cost(length: int) -> int:
     """At most how many bytes on the disk a write of `length` bytes takes."""
     return length + length // 1024 + 3 * 4096
+
+
+class _Arrival(Enum):
+    """What happened to a range of bytes in a thread."""
+
+    CAME = auto()  # and is about to be stored
+    ON_DISK = auto()
+    IN_MEMORY = auto()  # in the window
+    LOST = auto()  # it could not be stored at all
 
 
 class Entry:
@@ -66,8 +79,9 @@ class Entry:
         self._said = False  # that some of it was damaged
         self._closed = False
         self._lock = threading.Lock()  # of storing and closing, not of reading
-        self._arrived: deque[tuple[int, int, bool]] = deque()  # start, end, whether on the disk
+        self._arrived: deque[tuple[_Arrival, int, int, Buffer]] = deque()  # start, end, the bytes
         self._recent = Recent()
+        self._ahead = ReadAhead()
 
     # -- on the loop
 
@@ -82,6 +96,17 @@ class Entry:
     def complete(self) -> bool:
         """Whether all of it is on the disk."""
         return self.on_disk.covers(0, self.size)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether all of it is on the disk, or is being written there."""
+        self.arrive()
+        return self._window is None and self.present.covers(0, self.size)
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether bytes have come that are not stored yet."""
+        return next(self._recent.unstored, None) is not None
 
     @property
     def streaming(self) -> bool:
@@ -120,14 +145,23 @@ class Entry:
         self._disk = False
 
     def arrive(self) -> int:
-        """Note what the threads stored; give back how many bytes are new."""
+        """Note what came and what was stored since; return how many bytes are new."""
         gained = 0
         while self._arrived:
-            start, end, on_disk = self._arrived.popleft()
-            gained += self.present.add(start, end)
-            if on_disk:
+            what, start, end, data = self._arrived.popleft()
+            if what is _Arrival.CAME:
+                self._recent.put(start, data)
+                gained += self.present.add(start, end)
+                continue
+            self._recent.stored(start)
+            if what is _Arrival.LOST:
+                self._forget(start, end, disk=False)
+                continue
+            gained += self.present.add(start, end)  # it may have been forgotten since it came
+            if what is _Arrival.ON_DISK:
                 self.on_disk.add(start, end)
-        self.shed()
+        if self._window is not None:
+            self.shed()
         return gained
 
     def shed(self) -> None:
@@ -149,44 +183,72 @@ class Entry:
         for pair in kept:
             self.present.add(*pair)
 
-    def pread(self, offset: int, length: int) -> bytes | None:
-        """Exactly `length` bytes, or None where some are not there (any more)."""
-        parts: list[bytes] = []
+    def read(self, offset: int, length: int) -> Buffer | None:
+        """Return exactly `length` bytes, or None where some are not there (any more).
+
+        They are valid until the loop goes on.
+        """
+        if self._arrived:
+            self.arrive()
         end = offset + length
-        # A reader that waits for a download is served without a system call, for which it would
-        # have to fight with the download's thread.
-        if (recent := self._recent.get(offset, length)) is not None:
-            return recent
+        found = self._recent.get(offset, length) or self._ahead.get(offset, end)
+        if found is not None:
+            if end == self.size and self._ahead.end:
+                self._ahead = ReadAhead()  # who reads in sequence is through
+            return found
+        if self.on_disk.reach(offset) >= end:
+            return self._from_disk(offset, end)
+        return self._pieced(offset, end) if self.present.covers(offset, end) else None
+
+    def _pieced(self, offset: int, end: int) -> bytes | None:
+        """The same, of bytes that are partly on the disk and partly in memory."""
+        parts: list[bytes] = []
         while offset < end:
             reach = min(self.on_disk.reach(offset), end)
+            part: Buffer | None
             if reach > offset:
                 part = self._from_disk(offset, reach)
             else:
                 reach = min(self.on_disk.following(offset) or end, end)
-                part = self._window.pread(offset, reach - offset) if self._window else None
+                part = self._in_memory(offset, reach)
                 if part is None:  # dropped since
                     self._forget(offset, reach, disk=False)
             if part is None:
                 return None
-            parts.append(part)
+            parts.append(bytes(part))
             offset = reach
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
-    def _from_disk(self, start: int, end: int) -> bytes | None:
-        file = self._file
+    def _in_memory(self, start: int, end: int) -> Buffer | None:
+        recent = self._recent.get(start, end - start)
+        if recent is None and self._window is not None:
+            return self._window.pread(start, end - start)
+        return recent
+
+    def _from_disk(self, start: int, end: int) -> Buffer | None:
+        file, ahead = self._file, self._ahead
         if file is None or file.closed:
             return None
+        wanted = end
+        if start == ahead.end and start and end - start < AHEAD:  # in sequence
+            wanted = max(end, min(start + AHEAD, self.on_disk.reach(start)))
+        into = ahead.memory() if wanted > end else SCRATCH.lend(end - start)
+        ahead.start = ahead.end = 0
         try:
-            data = file.pread(start, end - start)
-            if len(data) == end - start:
-                return data
-            log.warning("cached bytes of %s are missing and are fetched again", self.path.name)
+            count = file.read_into(start, into[: wanted - start])
         except Damaged as wrong:
+            if wanted > end:  # it may be what was not asked for
+                return self._from_disk(start, end)
             level = logging.DEBUG if self._said else logging.WARNING  # once, not for each chunk
             self._said = True
             log.log(level, "cached bytes are damaged and are fetched again (%s)", wrong)
         except OSError as wrong:
             self.failed(wrong)
+        else:
+            if count == wanted - start:
+                ahead.start, ahead.end = (start, wanted) if wanted > end else (end, end)
+                return into[: end - start]
+            log.warning("cached bytes of %s are missing and are fetched again", self.path.name)
         self._discard(file, start // CHUNK * CHUNK, min(-(-end // CHUNK) * CHUNK, self.size))
         return None
 
@@ -196,6 +258,7 @@ class Entry:
         # come afterwards.
         with self._lock:
             self.arrive()
+            self._ahead = ReadAhead()
             self._forget(start, end, disk=True)
             try:
                 # The index first: it must not call complete what has a hole now.
@@ -208,7 +271,7 @@ class Entry:
 
     def rest(self) -> None:
         """No download runs any more: give its memory back."""
-        self._recent.clear()
+        self._recent.rest()
 
     def flush(self) -> bool:
         """Hand everything to the kernel; False where the disk does not take it."""
@@ -240,8 +303,9 @@ class Entry:
             self._closed = True
         if self._window is not None:
             self._window.close()
-        self.rest()
         self.arrive()
+        self._recent.clear()
+        self._ahead = ReadAhead()
         kept = self.flush() and self.linked
         self.settle()
         if self._file is not None:
@@ -253,29 +317,41 @@ class Entry:
 
     # -- in a download's thread
 
-    def store(self, offset: int, data: Buffer) -> list[Buffer]:
+    def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
         """Keep `data`: on the disk where the limit and the disk allow it, else in memory.
 
-        Gives back the memory of earlier calls that is no longer looked at.
+        `came` is called as soon as the bytes can be read, which is before they are kept.
         """
         need = cost(len(data))
         allowed = self._disk and self._may_write(need)
+        end, what = offset + len(data), _Arrival.LOST
         try:
             with self._lock:
                 if self._closed:
                     raise Stopped
-                stored = allowed and self._to_disk(offset, data)
-                if not stored:
-                    if self._window is None:
-                        self._window = self._windows.new()
-                    self._window.pwrite(offset, data)
-                spent = self._recent.put(offset, data) if stored else []
-                self._arrived.append((offset, offset + len(data), stored))
-                return spent
+                self._arrived.append((_Arrival.CAME, offset, end, data))
+                try:
+                    came()
+                    what = self._keep(offset, data, allowed=allowed)
+                finally:
+                    self._arrived.append((what, offset, end, b""))
         finally:
             if allowed:
                 with self._count:
                     self._writing -= need
+
+    def spare(self) -> list[Buffer]:
+        """Memory of earlier calls that is no longer looked at."""
+        spent = self._recent.spent
+        return [spent.popleft() for _ in range(len(spent))]
+
+    def _keep(self, offset: int, data: Buffer, *, allowed: bool) -> _Arrival:
+        if allowed and self._to_disk(offset, data):
+            return _Arrival.ON_DISK
+        if self._window is None:
+            self._window = self._windows.new()
+        self._window.pwrite(offset, data)
+        return _Arrival.IN_MEMORY
 
     def _may_write(self, need: int) -> bool:
         with self._count:

@@ -17,6 +17,7 @@ import trio
 from zonedrive.content.download import Download, Stopped
 from zonedrive.content.entry import Entry
 from zonedrive.content.source import Changed, Source, Stream
+from zonedrive.content.waiting import LEAST, Pace, Waiter
 from zonedrive.errors import (
     BadAnswer,
     Interrupted,
@@ -39,39 +40,7 @@ AGAIN = 5.0  # seconds after a failure in which nothing is read ahead
 LOOK = 0.05  # seconds between two looks for a thread, where one is waited for
 TURN = 2.0  # seconds that a download may take a thread for less than DRIP bytes, while others wait
 DRIP = 1024
-SLOW = 2.5  # of this and `stall`, the product: seconds in which a reader gets
-LEAST = 4096  # bytes at least, or waits no longer; the kernel asks twice for a page that failed
-
-
-class Waiter:
-    """A reader that waits for [start, end)."""
-
-    def __init__(self, start: int, end: int, download: Download | None) -> None:
-        """`download` is the one that is to bring the first byte, None: all are taken."""
-        self.start = start
-        self.end = end
-        self.download = download
-        self.event = trio.Event()
-        self.error: Exception | None = None
-        self.since = trio.current_time()
-
-
-class _Pace:
-    """Whether enough comes for who waits: at least LEAST bytes in some time."""
-
-    def __init__(self, seconds: float, came: int) -> None:
-        self.seconds = seconds
-        self._came = came
-        self.until = trio.current_time() + seconds
-
-    def is_too_slow(self, came: int) -> bool:
-        """Whether the time is over and too little came; else, if it is over, it begins anew."""
-        if trio.current_time() < self.until:
-            return False
-        if came - self._came < LEAST:
-            return True
-        self._came, self.until = came, trio.current_time() + self.seconds
-        return False
+SLOW = 2.5  # times `stall`: seconds in which a reader gets LEAST bytes, or waits no longer
 
 
 class Engine:
@@ -143,6 +112,7 @@ class Fetcher:
         self._quiet_until = 0.0
         self._broken = 0  # connections in a row that brought nothing
         self._came = 0  # bytes that downloads brought so far, known ones included
+        self._stored = trio.Event()  # nothing that has come waits to be stored
 
     async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
         """Until [offset, end) is present; `goal`: how far to read on.
@@ -151,20 +121,40 @@ class Fetcher:
 
         Raises Changed, TimedOut, or what the source raised.
         """
-        pace = _Pace(self._engine.stall * SLOW, self._came)
+        self._catch_up()
+        pace = Pace(self._engine.stall * SLOW, self._came)
         while (gap := self.entry.present.reach(offset)) < end:
             if self.dead is not None:
                 raise self.dead
             stop = min(self.entry.present.following(gap) or end, end)
             waiter = Waiter(gap, stop, self._ask(gap, max(goal, end), bounded=bounded))
             self._waiters.add(waiter)
+            self._await(waiter.download)
+            self._catch_up()  # the thread may not have known yet that somebody waits
             try:
                 await self._until(waiter, pace)
             finally:
                 self._waiters.discard(waiter)
+                self._await(waiter.download)
                 self._free_place()
             if waiter.error is not None and not self.entry.present.covers(gap, stop):
                 raise waiter.error
+
+    def _await(self, download: Download | None) -> None:
+        """Let a download tell as soon as it has brought what one of its readers waits for."""
+        if download is not None:
+            ends = (each.end for each in self._waiters if each.download is download)
+            download.awaited = min(ends, default=self.entry.size)
+
+    async def settle(self) -> None:
+        """Wait until what has come is on the disk, or cannot be kept there."""
+        for download in self._downloads:
+            download.storing = True
+        self._catch_up()
+        with trio.move_on_after(self._engine.stall):
+            while self.entry.is_storing:
+                self._stored = trio.Event()
+                await self._stored.wait()
 
     def _free_place(self) -> None:
         """One waits less: a download may be spare now, so who found none looks again."""
@@ -172,7 +162,7 @@ class Fetcher:
             if waiter.download is None:
                 waiter.event.set()
 
-    async def _until(self, waiter: Waiter, pace: "_Pace") -> None:
+    async def _until(self, waiter: Waiter, pace: "Pace") -> None:
         """Until the waiter is told something.  Raises TimedOut."""
         while not waiter.event.is_set():
             download = waiter.download
@@ -181,6 +171,7 @@ class Fetcher:
             with trio.move_on_at(min(since + stall, pace.until)):
                 await waiter.event.wait()
                 return
+            self._catch_up()  # the last bytes may be fewer than the reader waits for
             since = max(since, download.progressed) if download else since
             error: TimedOut | None = None
             if pace.is_too_slow(self._came):
@@ -195,6 +186,7 @@ class Fetcher:
 
     def ahead(self, offset: int, goal: int, near: int, *, bounded: bool) -> None:
         """Read on to `goal` without waiting; begin anew only for a gap closer than `near`."""
+        self._catch_up()
         gap = self.entry.present.reach(offset)
         goal = min(goal, self.entry.size)
         if gap >= goal or self.dead is not None:
@@ -330,6 +322,12 @@ class Fetcher:
             download.stop()
             call(Task.FAILED_ARRIVAL, self._ended, download, wrong)
 
+    def _catch_up(self) -> None:
+        """Note what the threads have not told yet."""
+        for download in list(self._downloads):
+            if download.position > download.noted:
+                self._arrived(download)
+
     def _arrived(self, download: Download) -> None:
         if download not in self._downloads:
             return
@@ -343,6 +341,11 @@ class Fetcher:
                 waiter.event.set()
         if self._ranged is not False and present.reach(download.noted) > download.noted + SKIP:
             self._end(download)
+        self._note_stored()
+
+    def _note_stored(self) -> None:
+        if not self.entry.is_storing:
+            self._stored.set()
         self.moved()
 
     def _end(self, download: Download) -> None:
@@ -374,4 +377,4 @@ class Fetcher:
                 waiter.error = error
             if waiter.download is download or waiter.download is None:
                 waiter.event.set()
-        self.moved()
+        self._note_stored()

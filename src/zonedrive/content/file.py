@@ -49,6 +49,13 @@ class ContentFile(ABC):
         """
 
     @abstractmethod
+    def read_into(self, offset: int, into: memoryview) -> int:
+        """Fill `into` with the bytes from `offset` on; return how many there are until the end.
+
+        Raises what `pread` raises; `into` may be half filled then.
+        """
+
+    @abstractmethod
     def pwrite(self, offset: int, data: Buffer) -> int:
         """Write all of `data` at `offset`, growing the file where needed; give its length back.
 

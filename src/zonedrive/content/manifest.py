@@ -69,6 +69,13 @@ class Writes:
             return 0
         return first + number - self._starts[index]
 
+    def get_run(self, start: int, end: int) -> int:
+        """Return the nonce of the chunk `start`; 0 unless those up to `end` have the next ones."""
+        index = bisect_right(self._starts, start) - 1
+        if index + 1 < len(self._starts) and self._starts[index + 1] < end:
+            return 0
+        return self.get(start)
+
     def set(self, start: int, end: int, first: int) -> None:
         """Give the chunks from `start` to `end` the nonces from `first` on, or none for 0."""
         if start >= end:

@@ -39,6 +39,17 @@ class PlainFile(ContentFile):
         with self._lock:
             return os.pread(self._open(), length, offset)
 
+    def read_into(self, offset: int, into: memoryview) -> int:
+        """Fill `into` with the bytes from `offset` on; return how many there are until the end."""
+        with self._lock:
+            descriptor, done = self._open(), 0
+            while done < len(into):
+                count = os.preadv(descriptor, [into[done:]], offset + done)
+                if not count:
+                    break
+                done += count
+            return done
+
     def pwrite(self, offset: int, data: Buffer) -> int:
         """Write all of `data` at `offset`."""
         with self._lock:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from zonedrive.content.entry import Entry
 from zonedrive.content.fetch import Fetcher
-from zonedrive.content.file import ContentFile
+from zonedrive.content.file import Buffer, ContentFile
 from zonedrive.content.source import Changed
 from zonedrive.errors import StoreError
 
@@ -20,6 +20,7 @@ FIRST_WINDOW = 1 << 20  # bytes read ahead of a reader that just began
 MAX_WINDOW = 32 << 20
 MAX_STREAMING_WINDOW = 4 << 20  # where the bytes wait in memory
 EAGER = 8 << 20  # who has read so much in a row is taken to want all that follows
+STEP = 4 << 20  # bytes after which a reader with the whole window ahead of it asks for more
 SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any order
 _TRIES = 16  # a memory window may drop bytes before their reader wakes
 
@@ -44,12 +45,13 @@ class Reader(Protocol):
     def file(self) -> ContentFile | None:
         """The file behind it, to be closed by the caller; None where there is none."""
 
-    def available(self, offset: int, length: int) -> bytes | None:
+    def available(self, offset: int, length: int) -> Buffer | None:
         """What `read` would give, if it is there already; else None.  Never waits."""
 
-    async def read(self, offset: int, length: int) -> bytes:
+    async def read(self, offset: int, length: int) -> Buffer:
         """`length` bytes at `offset`; fewer at the end, none past it.
 
+        They are valid until the loop goes on.
         Raises Changed where this version cannot be had any more, TimedOut where no bytes come,
         and whatever the source raises.
         """
@@ -105,6 +107,7 @@ class EntryReader:
         self._closed: Callable[[EntryReader], None] | None = closed
         self._next = 0  # where a sequential reader goes on
         self._run = 0  # bytes read in sequence so far
+        self._asked_from = self._asked_until = 0  # where a reader in sequence needs no more ahead
         self._head = FIRST_WINDOW  # read ahead in any case: of who began at the beginning
 
     @property
@@ -127,24 +130,33 @@ class EntryReader:
         """The file behind it, to be closed by the caller; None where there is none."""
         return self._entry.copy_source()
 
-    def available(self, offset: int, length: int) -> bytes | None:
+    def available(self, offset: int, length: int) -> Buffer | None:
         """What `read` would give, if it is there already; else None.  Never waits."""
         end = min(offset + length, self.size)
         if offset >= end:
             return b""
-        if not self._entry.present.covers(offset, end):
-            return None
-        data = self._entry.pread(offset, end - offset)
+        data = self._entry.read(offset, end - offset)
         if data is not None:
             self._seen(offset, end)
-            if (window := self._window()) and not self._entry.complete:
-                goal, bounded = self._next + window, self._run < EAGER
-                self._fetcher.ahead(self._next, goal, window // 2, bounded=bounded)
+            if not self._asked_from <= self._next < self._asked_until:
+                self._ask_ahead()
         return data
 
-    async def read(self, offset: int, length: int) -> bytes:
+    def _ask_ahead(self) -> None:
+        """Let more be fetched for a reader in sequence; then not again for a while."""
+        self._asked_from = self._asked_until = self._next
+        if self._entry.complete:
+            self._asked_until = self.size + 1
+        elif window := self._window():
+            goal, bounded = self._next + window, self._run < EAGER
+            self._fetcher.ahead(self._next, goal, window // 2, bounded=bounded)
+            if window == MAX_WINDOW:
+                self._asked_until = self._next + STEP
+
+    async def read(self, offset: int, length: int) -> Buffer:
         """`length` bytes at `offset`; fewer at the end, none past it.
 
+        They are valid until the loop goes on.
         Raises Changed where this version cannot be had any more, TimedOut where no bytes come,
         and whatever the source raises.
         """
@@ -155,7 +167,7 @@ class EntryReader:
         for _ in range(_TRIES):
             goal = end + self._window()
             await self._fetcher.wait(offset, end, goal, bounded=self._run < EAGER)
-            data = self._entry.pread(offset, end - offset)
+            data = self._entry.read(offset, end - offset)
             if data is not None:
                 return data
         raise StoreError("the memory window is too small for all who read this file")
@@ -169,6 +181,7 @@ class EntryReader:
             if self._entry.streaming:
                 return  # it passes through memory and is not kept
             position = end
+        await self._fetcher.settle()
 
     def close(self) -> None:
         """End the use; running downloads end with their last reader."""

@@ -1,19 +1,32 @@
-"""The chunks of one content that came last, to be read from memory.
+"""Plain bytes of one content in memory: those that downloads brought last.
 
-Knows nothing of downloads or files.  Thread-safe: downloads put chunks in, the loop reads.  Who
-reads just behind a download would else go to the disk for what has only been put there.
+Belongs to the loop.  A reader that follows a download is served from here, without a system call
+and without decryption.
 
-INVARIANT: a chunk that was given out by `put` is looked at no more, so that its memory can be
-used again.
+INVARIANT: a chunk that the disk does not have yet stays here.
+INVARIANT: memory in `spent` is looked at no more, so that it can be used again: what `get` gave
+is used before the loop does anything else.
 """
 
-import threading
 from collections import deque
+from collections.abc import Iterator
 
 from zonedrive.content.file import Buffer
 
-CAPACITY = 6 << 20  # bytes for one content
+CAPACITY = 8 << 20  # bytes for one content
 _MOST = 64  # chunks, where they are small
+
+
+class _Chunk:
+    """Bytes from `start` up to `end`."""
+
+    __slots__ = ("data", "end", "is_stored", "start")
+
+    def __init__(self, start: int, data: Buffer) -> None:
+        self.start = start
+        self.end = start + len(data)
+        self.data = memoryview(data)
+        self.is_stored = False
 
 
 class Recent:
@@ -21,41 +34,74 @@ class Recent:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         """Hold at most `capacity` bytes, a chunk more or less."""
+        self.spent: deque[Buffer] = deque(maxlen=_MOST)
+        """Memory of chunks that made room, for the download to use again."""
         self._capacity = capacity
-        self._chunks: deque[tuple[int, Buffer]] = deque()
+        self._chunks: list[_Chunk] = []  # in the order in which they came
         self._held = 0
-        self._lock = threading.Lock()
+        self._resting = False
 
-    def put(self, offset: int, data: Buffer) -> list[Buffer]:
-        """Keep `data`; the chunks that make room for it."""
-        gone: list[Buffer] = []
-        with self._lock:
-            self._chunks.append((offset, data))
-            self._held += len(data)
-            while len(self._chunks) > 1 and (
-                self._held > self._capacity or len(self._chunks) > _MOST
-            ):
-                gone.append(self._chunks.popleft()[1])
-                self._held -= len(gone[-1])
-        return gone
+    def put(self, offset: int, data: Buffer) -> None:
+        """Keep `data`, which is about to be stored."""
+        self._resting = False
+        self._chunks.append(_Chunk(offset, data))
+        self._held += len(data)
+        if self._held > self._capacity or len(self._chunks) > _MOST:
+            self._shrink()
 
-    def get(self, offset: int, length: int) -> bytes | None:
-        """Exactly `length` bytes, or None where some are not here."""
-        parts: list[Buffer] = []
+    def stored(self, offset: int) -> None:
+        """Note that the chunk from `offset` on can be read elsewhere as well."""
+        for chunk in reversed(self._chunks):
+            if chunk.start == offset and not chunk.is_stored:
+                chunk.is_stored = True
+                break
+        if self._resting:
+            self.rest()
+
+    @property
+    def unstored(self) -> Iterator[tuple[int, int]]:
+        """Ranges that are nowhere else yet."""
+        return ((chunk.start, chunk.end) for chunk in self._chunks if not chunk.is_stored)
+
+    def get(self, offset: int, length: int) -> Buffer | None:
+        """Return exactly `length` bytes, or None where some are not here.
+
+        Bytes of one chunk are not copied: they are valid until the loop goes on.
+        """
         end = offset + length
-        with self._lock:
-            while offset < end:
-                for start, data in reversed(self._chunks):
-                    if start <= offset < start + len(data):
-                        parts.append(memoryview(data)[offset - start : end - start])
-                        offset += len(parts[-1])
-                        break
-                else:
-                    return None
-            return b"".join(parts)
+        for chunk in reversed(self._chunks):
+            if chunk.start <= offset < chunk.end:
+                if end <= chunk.end:
+                    return chunk.data[offset - chunk.start : end - chunk.start]
+                rest = self.get(chunk.end, end - chunk.end)
+                return (
+                    None if rest is None else b"".join((chunk.data[offset - chunk.start :], rest))
+                )
+        return None
+
+    def rest(self) -> None:
+        """Hold nothing that can be read elsewhere, until more comes."""
+        self._resting = True
+        self._chunks = [chunk for chunk in self._chunks if not chunk.is_stored]
+        self._held = sum(len(chunk.data) for chunk in self._chunks)
+        self.spent.clear()
 
     def clear(self) -> None:
         """Hold nothing."""
-        with self._lock:
-            self._chunks.clear()
-            self._held = 0
+        self._chunks.clear()
+        self._held = 0
+        self.spent.clear()
+
+    def _shrink(self) -> None:
+        """Drop the oldest chunks that can be read elsewhere, but not the newest of all."""
+        kept: list[_Chunk] = []
+        count = len(self._chunks)
+        for index, chunk in enumerate(self._chunks):
+            full = self._held > self._capacity or count > _MOST
+            if full and chunk.is_stored and index < len(self._chunks) - 1:
+                self._held -= len(chunk.data)
+                count -= 1
+                self.spent.append(chunk.data)
+            else:
+                kept.append(chunk)
+        self._chunks = kept

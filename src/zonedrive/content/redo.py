@@ -30,6 +30,11 @@ def read(descriptor: int, first: int, count: int = 1) -> memoryview:
     return memoryview(os.pread(descriptor, count * SLOT, place_of(first)))
 
 
+def read_into(descriptor: int, first: int, into: memoryview) -> memoryview:
+    """Read the slots from `first` on into `into`; return the part that the disk had."""
+    return into[: os.preadv(descriptor, [into], place_of(first))]
+
+
 def head_of(descriptor: int, number: int) -> bytes:
     """The head of a slot."""
     return os.pread(descriptor, SLOT_HEAD, place_of(number))
@@ -62,7 +67,7 @@ def keep(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
     write_all(descriptor, b"".join((_NUMBER.pack(number), head, sealed)), _JOURNAL)
 
 
-def mend(descriptor: int, sealer: Sealer, size: int, name: str) -> None:
+def mend(descriptor: int, sealer: Sealer, size: int) -> None:
     """Finish the write that a killed process may have left half done; `size` is the content's."""
     journal = os.pread(descriptor, _NUMBER.size + SLOT, _JOURNAL)
     slot = journal[_NUMBER.size :]
@@ -74,14 +79,14 @@ def mend(descriptor: int, sealer: Sealer, size: int, name: str) -> None:
         there = os.pread(descriptor, SLOT, place_of(number))
     if there[:NONCE_BYTES] == slot[:NONCE_BYTES]:
         try:
-            sealer.open(number, there, name)
+            sealer.open(number, there)
         except Damaged:
-            _restore(descriptor, sealer, number, slot, name)
+            _restore(descriptor, sealer, number, slot)
 
 
-def _restore(descriptor: int, sealer: Sealer, number: int, slot: bytes, name: str) -> None:
+def _restore(descriptor: int, sealer: Sealer, number: int, slot: bytes) -> None:
     try:
-        plain = sealer.open(number, slot, name)
+        plain = sealer.open(number, slot)
     except Damaged:
         return
     write_all(descriptor, slot[: used(plain)], place_of(number))

@@ -15,21 +15,17 @@ So is a chunk of another write than the one that `chunks` accepts: somebody put 
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 
-from zonedrive.content import redo
+from zonedrive.content import redo, runs
 from zonedrive.content.chunks import Chunks, count_of
 from zonedrive.content.file import Buffer, ContentFile, open_descriptor, write_all
 from zonedrive.content.header import Head
 from zonedrive.content.redo import place_of
-from zonedrive.content.slot import CHUNK, SLOT, RunMemory, Sealer, is_empty, length_of, nonce_of
-from zonedrive.errors import Damaged
+from zonedrive.content.slot import CHUNK, SLOT, Sealer, length_of, nonce_of
 
-RUN = 16  # whole chunks written at once
 _MAX_DIRTY = 8  # partly written chunks in memory
 _MAX_KEPT = 4  # decrypted chunks in memory
-_memory = RunMemory(RUN)
 
 
 class SealedFile(ContentFile):
@@ -40,7 +36,7 @@ class SealedFile(ContentFile):
         super().__init__(path, descriptor)
         self._head = head
         self._account_key = key
-        self._sealer = Sealer(head.key, head.file_id)
+        self._sealer = Sealer(head.key, head.file_id, path.name)
         self._chunks = chunks
         self._size = chunks.size
         self._dirty: OrderedDict[int, bytearray] = OrderedDict()
@@ -73,7 +69,7 @@ class SealedFile(ContentFile):
             head = Head.load(descriptor, key)
             file = cls(path, descriptor, head, key, Chunks.of_file(head, manifest, path.name))
             if writable:
-                redo.mend(descriptor, file._sealer, head.size, path.name)
+                redo.mend(descriptor, file._sealer, head.size)
             return file
         except BaseException:
             os.close(descriptor)
@@ -104,20 +100,24 @@ class SealedFile(ContentFile):
             end = min(offset + length, self._size)
             if offset >= end:
                 return b""
-            first, last = offset // CHUNK, (end - 1) // CHUNK
-            parts: list[Buffer] = []
-            for number, chunk in self._each(first, last + 1):
-                base = number * CHUNK
-                start, stop = max(offset - base, 0), min(end - base, CHUNK)
-                if start or stop < len(chunk):
-                    parts.append(memoryview(chunk)[start:stop])
-                else:
-                    parts.append(chunk)
-                if (missing := stop - max(start, len(chunk))) > 0:
-                    parts.append(bytes(missing))
-            if len(parts) == 1:
-                return bytes(parts[0])
-            return b"".join(parts)
+            number, start = divmod(offset, CHUNK)
+            if end <= (number + 1) * CHUNK:
+                piece = bytes(self._chunk_to_read(number)[start : end - number * CHUNK])
+                return piece + bytes(end - offset - len(piece))
+            into = bytearray(end - offset)
+            self._fill(offset, memoryview(into))
+            return bytes(into)
+
+    def read_into(self, offset: int, into: memoryview) -> int:
+        """Fill `into` with the bytes from `offset` on; return how many there are until the end.
+
+        Raises Damaged where a chunk fails its check; `into` may be half filled then.
+        """
+        with self._lock:
+            self._open()
+            count = max(0, min(len(into), self._size - offset))
+            self._fill(offset, into[:count])
+            return count
 
     def pwrite(self, offset: int, data: Buffer) -> int:
         """Write all of `data` at `offset`; parts of chunks stay in memory until a flush."""
@@ -125,7 +125,7 @@ class SealedFile(ContentFile):
         done, total = 0, len(view)
         while done < total:
             number, start = divmod(offset + done, CHUNK)
-            run = min((total - done) // CHUNK, RUN)
+            run = min((total - done) // CHUNK, runs.RUN)
             if start == 0 and run > 1 and self._write_run(number, view[done : done + run * CHUNK]):
                 done += run * CHUNK
                 continue
@@ -198,23 +198,29 @@ class SealedFile(ContentFile):
 
     # -- chunks in memory
 
-    def _each(self, first: int, end: int) -> Iterator[tuple[int, bytes | bytearray]]:
-        """Chunks and their numbers; what lies in a row on the disk is read at once."""
-        holes = not self._regenerable
-        while first < end:
-            last = first
-            while last < end and last not in self._dirty and last not in self._kept:
-                last += 1
-            if last - first < 2:
-                yield first, self._chunk(first, holes=holes)
-                first += 1
+    def _fill(self, offset: int, into: memoryview) -> None:
+        """Fill `into`, which ends within the size; whole chunks are decrypted in place."""
+        done, total = 0, len(into)
+        while done < total:
+            number, start = divmod(offset + done, CHUNK)
+            if start == 0 and (run := self._run_on_disk(number, (total - done) // CHUNK)):
+                plain, holes = into[done : done + run * CHUNK], not self._regenerable
+                runs.read(self._descriptor, self._sealer, self._chunks, number, plain, holes=holes)
+                done += run * CHUNK
                 continue
-            slots = redo.read(self._descriptor, first, last - first)
-            for number in range(first, last):
-                plain = self._opened(number, slots[:SLOT], holes=holes)
-                yield number, plain[: self._size - number * CHUNK]
-                slots = slots[SLOT:]
-            first = last
+            step = min(CHUNK - start, total - done)
+            piece = self._chunk_to_read(number)[start : start + step]
+            into[done : done + len(piece)] = piece
+            into[done + len(piece) : done + step] = bytes(step - len(piece))
+            done += step
+
+    def _run_on_disk(self, number: int, count: int) -> int:
+        """How many of the `count` whole chunks from `number` on are on the disk alone."""
+        count, held = min(count, runs.RUN), self._dirty.keys() | self._kept.keys()
+        return next((run for run in range(count) if number + run in held), count)
+
+    def _chunk_to_read(self, number: int) -> memoryview:
+        return memoryview(self._chunk(number, holes=not self._regenerable))
 
     def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
         """The plain bytes of a chunk, without the zeros at its end and nothing past the size.
@@ -284,9 +290,7 @@ class SealedFile(ContentFile):
     def _put_run(self, number: int, plain: memoryview, nonce: int) -> None:
         numbers = range(number, number + len(plain) // CHUNK)
         try:
-            with _memory.lend() as memory:
-                sealed = self._sealer.seal_run(number, plain, memory, nonce)
-                write_all(self._descriptor, sealed, place_of(number))
+            runs.write(self._descriptor, self._sealer, number, plain, nonce)
         except OSError:
             with self._lock:
                 for each in numbers:
@@ -336,15 +340,9 @@ class SealedFile(ContentFile):
 
     def _opened(self, number: int, slot: memoryview, *, holes: bool) -> bytes:
         """The plain bytes in what the disk has for a chunk.  Raises Damaged."""
-        if is_empty(slot):
-            if holes and self._chunks.holes.covers(number, number + 1):
-                return b""
-            raise Damaged(f"{self.path.name}: chunk {number} was lost")
-        if self._chunks.accepts(number, nonce_of(slot)):
-            return self._sealer.open(number, slot, self.path.name)
-        if holes and self._chunks.holes.covers(number, number + 1):
-            return b""
-        raise Damaged(f"{self.path.name}: chunk {number} is not the one that was stored last")
+        if self._chunks.is_there(number, slot, self.path.name, holes=holes):
+            return self._sealer.open(number, slot)
+        return b""
 
     def _nonce(self, number: int) -> int:
         return nonce_of(redo.head_of(self._descriptor, number))

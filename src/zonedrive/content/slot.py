@@ -19,16 +19,19 @@ from contextlib import contextmanager
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from zonedrive import memory
 from zonedrive.cipher import NONCE_BYTES, TAG_BYTES
 from zonedrive.content.file import Buffer
 from zonedrive.errors import Damaged
 
 CHUNK = 64 * 1024
 _LENGTH = struct.Struct("<I")
+_WHOLE = _LENGTH.pack(CHUNK)
 SLOT_HEAD = NONCE_BYTES + _LENGTH.size
 SLOT = SLOT_HEAD + CHUNK + TAG_BYTES
 _EMPTY = bytes(SLOT_HEAD)
 _INTO = hasattr(AESGCM, "encrypt_into")  # not in older versions
+_OUT_OF = hasattr(AESGCM, "decrypt_into")  # neither
 
 
 def is_empty(slot: Buffer) -> bool:
@@ -56,25 +59,27 @@ class RunMemory:
 
     def __init__(self, chunks: int) -> None:
         self._bytes = chunks * SLOT
-        self._free: deque[bytearray] = deque(maxlen=4)
+        self._free: deque[memoryview] = deque(maxlen=4)
 
     @contextmanager
     def lend(self) -> Iterator[memoryview]:
         """Some of it, for as long as it is needed."""
         try:
-            memory = self._free.pop()
+            lent = self._free.pop()
         except IndexError:
-            memory = bytearray(self._bytes)
+            lent = memory.large(self._bytes)
         try:
-            yield memoryview(memory)
+            yield lent
         finally:
-            self._free.append(memory)
+            self._free.append(lent)
 
 
 class Sealer:
     """Makes slots and opens them, for one file."""
 
-    def __init__(self, key: AESGCM, file_id: bytes) -> None:
+    def __init__(self, key: AESGCM, file_id: bytes, name: str) -> None:
+        """`name` is for what is said of damaged slots."""
+        self.name = name
         self._key = key
         self._file_id = file_id
 
@@ -105,8 +110,49 @@ class Sealer:
                 slot[SLOT_HEAD:] = self._key.encrypt(fresh, piece, aad)
         return view
 
-    def open(self, number: int, slot: Buffer, name: str) -> bytes:
-        """The plain bytes in a slot of the file `name`.  Raises Damaged."""
+    def open_run(self, number: int, slots: memoryview, into: memoryview, nonce: int) -> int:
+        """Put the plain bytes of whole chunks from `number` on into `into`.
+
+        Their nonces are those from `nonce` on.  Stops before a slot that is not of such a chunk,
+        or fails its check; return how many chunks there were until then.
+        """
+        count = len(into) // CHUNK if _OUT_OF else 0
+        for index in range(count):
+            at = index * SLOT
+            head = (nonce + index).to_bytes(NONCE_BYTES, "big") + _WHOLE
+            if slots[at : at + SLOT_HEAD] != head:
+                return index
+            try:
+                self._key.decrypt_into(
+                    head[:NONCE_BYTES],
+                    slots[at + SLOT_HEAD : at + SLOT],
+                    self._aad(number + index, CHUNK),
+                    into[index * CHUNK : (index + 1) * CHUNK],
+                )
+            except (InvalidTag, ValueError):
+                return index
+        return count
+
+    def open_into(self, number: int, slot: memoryview, into: memoryview) -> None:
+        """Put the plain bytes of a slot into `into`, zeros behind them.
+
+        Plain bytes past the end of `into` are left out.  Raises Damaged.
+        """
+        (length,) = _LENGTH.unpack_from(slot, NONCE_BYTES)
+        if length != len(into) or not _OUT_OF:
+            plain = self.open(number, slot)[: len(into)]
+            into[: len(plain)] = plain
+            into[len(plain) :] = bytes(len(into) - len(plain))
+            return
+        try:
+            sealed = slot[SLOT_HEAD : SLOT_HEAD + length + TAG_BYTES]
+            nonce, aad = slot[:NONCE_BYTES], self._aad(number, length)
+            self._key.decrypt_into(nonce, sealed, aad, into)
+        except (InvalidTag, ValueError):  # of a slot that is cut short as well
+            raise self._damaged(number) from None
+
+    def open(self, number: int, slot: Buffer) -> bytes:
+        """The plain bytes in a slot.  Raises Damaged."""
         (length,) = _LENGTH.unpack_from(slot, NONCE_BYTES)
         if length <= CHUNK and len(slot) >= SLOT_HEAD + length + TAG_BYTES:
             nonce = bytes(slot[:NONCE_BYTES])
@@ -115,7 +161,10 @@ class Sealer:
                 return self._key.decrypt(nonce, sealed, self._aad(number, length))
             except InvalidTag:
                 pass
-        raise Damaged(f"{name}: stored bytes of chunk {number} fail their check")
+        raise self._damaged(number)
 
     def _aad(self, number: int, length: int) -> bytes:
         return b"%b%d:%d" % (self._file_id, number, length)
+
+    def _damaged(self, number: int) -> Damaged:
+        return Damaged(f"{self.name}: stored bytes of chunk {number} fail their check")

@@ -15,7 +15,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 from zonedrive.fuse.errno_table import errno_of
 from zonedrive.fuse.guard import LONG_DEADLINE, Gate, guarded
 from zonedrive.fuse.listings import Listings
-from zonedrive.fuse.verbs import Attr, Opened, Verbs
+from zonedrive.fuse.verbs import Attr, Buffer, Opened, Verbs
 
 RENAME_FLAGS = 1 | 2  # RENAME_NOREPLACE, RENAME_EXCHANGE of renameat2(2)
 BLOCK = 4096
@@ -190,8 +190,16 @@ class Operations(pyfuse3.Operations):
         opened, attr = await self._files.create(parent_inode, name, mode, flags)
         return _info(opened), encode(attr)
 
+    @guarded(None)
+    async def read(  # type: ignore[override]  # any buffer will do
+        self, fh: int, off: int, size: int
+    ) -> Buffer:
+        # The kernel has the answer before the loop goes on, so that it may be memory in use.
+        data = self._files.available(fh, off, size)
+        return await self._fetch(fh, off, size) if data is None else data
+
     @guarded()
-    async def read(self, fh: int, off: int, size: int) -> bytes:
+    async def _fetch(self, fh: int, off: int, size: int) -> Buffer:
         return await self._files.read(fh, off, size)
 
     @guarded()

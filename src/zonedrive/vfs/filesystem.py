@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 import trio
 
+from zonedrive.content.file import Buffer
 from zonedrive.errors import ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
@@ -359,7 +360,11 @@ class FileSystem:
             return await self._virtual.create(parent, name, mode, flags)
         return await self._names.create(parent, name, mode, flags)
 
-    async def read(self, handle: int, offset: int, size: int) -> bytes:
+    def available(self, handle: int, offset: int, size: int) -> Buffer | None:
+        """See `Files.available`; None for what is no file on the service."""
+        return None if handle >= VIRTUAL else self._files.available(handle, offset, size)
+
+    async def read(self, handle: int, offset: int, size: int) -> Buffer:
         """See `Files.read`."""
         if handle >= VIRTUAL:
             return await self._virtual.read(handle, offset, size)

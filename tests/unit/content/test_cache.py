@@ -35,7 +35,7 @@ async def running(
 
 async def read_all(reader: Reader, piece: int = 128 * KIB) -> bytes:
     """The whole file."""
-    return b"".join([await reader.read(at, piece) for at in range(0, reader.size, piece)])
+    return b"".join([bytes(await reader.read(at, piece)) for at in range(0, reader.size, piece)])
 
 
 async def fetched(cache: Cache, ino: int, source: Script, revision: str = "r") -> bytes:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from zonedrive.content import ContentFile, create_file, open_file
 from zonedrive.content.file import Buffer
 from zonedrive.content.header import MAX_HOLES
+from zonedrive.content.redo import place_of
 from zonedrive.content.sealed import SealedFile
-from zonedrive.content.slot import CHUNK
+from zonedrive.content.slot import CHUNK, SLOT
 from zonedrive.errors import Damaged, StoreError
 
 KEY = bytes(range(32))
@@ -85,13 +86,59 @@ def test_a_content_file_is_a_file(
             file.close()
             file = copy
         assert file.pread(place, length) == model[place : place + length]
+        into = memoryview(bytearray(b"?" * length))
+        assert into[: file.read_into(place, into)] == model[place : place + length]
         assert file.size == len(model)
     assert b"".join(file.blocks(100_000)) == model
     file.close()
     for manifest in (b"", file.manifest(), file.manifest(final=True)):
         file = open_file(file.path, key, manifest)
+        into = memoryview(bytearray(len(model) + 1))
+        assert into[: file.read_into(0, into)] == model  # with nothing of it in memory yet
         assert file.pread(0, len(model) + 1) == model
         file.close()
+
+
+def test_a_library_that_cannot_work_in_place_reads_and_writes_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian 13 has a cryptography without `encrypt_into` and `decrypt_into`."""
+    data = random.Random(1).randbytes(5 * CHUNK + 9)
+    for writer in (True, False):
+        monkeypatch.setattr("zonedrive.content.slot._INTO", writer)
+        file = create_file(tmp_path / str(writer), KEY)
+        file.pwrite(0, data)
+        file.close()
+        for reader in (True, False):
+            monkeypatch.setattr("zonedrive.content.slot._OUT_OF", reader)
+            file = open_file(file.path, KEY, file.manifest(final=True))
+            into = memoryview(bytearray(len(data)))
+            assert file.read_into(0, into) == len(data)
+            assert into == data
+            file.close()
+
+
+def test_a_former_chunk_in_the_middle_of_a_run_is_noticed(tmp_path: Path) -> None:
+    """A chunk that was written again is never read in its former state, however it is read."""
+    file = create_file(tmp_path / "file", KEY)
+    file.pwrite(0, b"a" * (5 * CHUNK))
+    file.flush()
+    former = (tmp_path / "file").read_bytes()
+    file.pwrite(2 * CHUNK, b"b" * CHUNK)
+    file.close()
+    place = place_of(2)
+    with (tmp_path / "file").open("r+b") as raw:
+        raw.seek(place)
+        raw.write(former[place : place + SLOT])
+    file = open_file(tmp_path / "file", KEY, file.manifest(final=True))
+    with pytest.raises(Damaged, match="chunk 2"):
+        file.read_into(0, memoryview(bytearray(5 * CHUNK)))
+    with pytest.raises(Damaged, match="chunk 2"):
+        file.pread(0, 5 * CHUNK)
+    into = memoryview(bytearray(2 * CHUNK))
+    assert file.read_into(3 * CHUNK, into) == 2 * CHUNK
+    assert into == b"a" * (2 * CHUNK)
+    file.close()
 
 
 def test_nothing_readable_is_on_the_disk(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Missing bytes are fetched once, as far as somebody wants them, and from one version only."""
 
 import contextlib
+import errno
 import threading
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,11 @@ import trio.testing
 from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
 from zonedrive.content import Cache, Changed, Reader
 from zonedrive.content.download import Download
-from zonedrive.content.fetch import LEAST, Engine, Fetcher, Waiter, _Pace
+from zonedrive.content.fetch import Engine, Fetcher
+from zonedrive.content.file import Buffer
+from zonedrive.content.redo import place_of
+from zonedrive.content.sealed import SealedFile
+from zonedrive.content.waiting import LEAST, Pace, Waiter
 from zonedrive.errors import BadAnswer, Interrupted, TimedOut, Unreachable
 
 
@@ -29,7 +34,7 @@ async def read_all(reader: Reader, piece: int = 128 * KIB) -> bytes:
     parts = []
     for offset in range(0, reader.size, piece):
         ready = reader.available(offset, piece)
-        parts.append(await reader.read(offset, piece) if ready is None else ready)
+        parts.append(bytes(await reader.read(offset, piece) if ready is None else ready))
     return b"".join(parts)
 
 
@@ -376,7 +381,7 @@ async def test_a_cancelled_reader_leaves_no_trace(cache: Cache) -> None:
     results: list[bytes] = []
 
     async def wait() -> None:
-        results.append(await other.read(0, 10))
+        results.append(bytes(await other.read(0, 10)))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
@@ -470,7 +475,7 @@ async def test_a_look_at_the_pace_ends_no_wait_for_a_place(
 ) -> None:
     """Who has just begun to wait for one, of a read that takes long, waits on while bytes come."""
     fetcher = Fetcher(cast(Any, None), cast(Any, None), Engine(1, stall=10.0), str)
-    pace = _Pace(25.0, 0)
+    pace = Pace(25.0, 0)
     await trio.sleep(24)
     fetcher._came, waiter = LEAST, Waiter(0, 1, None)
     async with trio.open_nursery() as nursery:
@@ -507,4 +512,100 @@ async def test_reads_in_any_order_get_their_own_bytes(cache: Cache) -> None:
         for offset in range(0, 6 * MIB, 128 * KIB):
             nursery.start_soon(one, offset)
     assert not wrong
+    reader.close()
+
+
+class SlowDisk:
+    """Writes of content files that wait until `go` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        self.reached = threading.Event()
+        write = SealedFile.pwrite
+
+        def slow(file: SealedFile, offset: int, data: Buffer) -> int:
+            self.reached.set()
+            assert self.go.wait(30)
+            return write(file, offset, data)
+
+        monkeypatch.setattr(SealedFile, "pwrite", slow)
+
+
+async def test_a_reader_does_not_wait_for_the_disk(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has come is read before it is stored; it counts as kept, and is not fetched again."""
+    disk, source = SlowDisk(monkeypatch), Script(content(MIB), piece=256 * KIB)
+    reader = cache.open(7, "r", MIB, source)
+    with trio.fail_after(5):
+        assert await reader.read(0, 4096) == source.data[:4096]
+    assert not disk.go.is_set()
+    assert reader.available(100 * KIB, 4096) == source.data[100 * KIB :][:4096]
+    assert not reader.kept
+    disk.go.set()
+    assert await read_all(reader) == source.data
+    await reader.fill()
+    assert reader.kept
+    assert source.opened == [0]
+    reader.close()
+
+
+async def test_to_fetch_all_of_a_file_is_to_have_it_on_the_disk(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    """`complete` ends after the last byte was stored, not after it came."""
+    disk, source = SlowDisk(monkeypatch), Script(content(100 * KIB))
+    ended = trio.Event()
+
+    async def complete() -> None:
+        await cache.complete(7, "r", 100 * KIB, source)
+        ended.set()
+
+    nursery.start_soon(complete)
+    with trio.fail_after(5):
+        while not disk.reached.is_set():  # noqa: ASYNC110
+            await trio.sleep(0.001)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert not ended.is_set()
+        disk.go.set()
+        await ended.wait()
+    assert cache.is_complete(7, "r")
+
+
+async def test_what_a_full_disk_refuses_is_read_from_memory(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk that was read before the disk refused it can be read afterwards, too."""
+    source = Script(content(512 * KIB))
+
+    def refuse(_file: SealedFile, _offset: int, _data: Buffer) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(SealedFile, "pwrite", refuse)
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await read_all(reader) == source.data
+    assert await read_all(reader) == source.data
+    assert source.opened == [0]
+    assert not reader.kept
+    reader.close()
+    assert not cache.is_complete(7, "r")
+
+
+async def test_a_damaged_chunk_ahead_does_not_harm_who_does_not_read_it(cache: Cache) -> None:
+    """What is read from the disk beyond what was asked for is looked at when it is asked for."""
+    source = Script(content(2 * MIB), piece=256 * KIB)
+    await cache.complete(7, "r", 2 * MIB, source)
+    reader = cache.open(7, "r", 2 * MIB, source)
+    file = reader.file()
+    assert file is not None
+    with file.path.open("r+b") as raw:
+        raw.seek(place_of(5) + 100)
+        raw.write(b"damaged")
+    file.close()
+    for at in range(0, 256 * KIB, 64 * KIB):
+        assert reader.available(at, 64 * KIB) == source.data[at : at + 64 * KIB]
+    assert reader.available(320 * KIB, 64 * KIB) is None
+    assert reader.available(384 * KIB, 64 * KIB) == source.data[384 * KIB : 448 * KIB]
+    assert await reader.read(320 * KIB, 64 * KIB) == source.data[320 * KIB : 384 * KIB]
+    assert len(source.opened) == 2
     reader.close()

@@ -40,6 +40,12 @@ def test_each_chunk_has_its_last_write(steps: list[tuple[int, int, str]]) -> Non
                 model.get(n, NONE) for n in range(-1, 500)
             ]
     assert len(writes) <= 2 * len(steps)
+    for start in range(45):
+        for stop in range(start + 1, 46):
+            nonce = writes.get_run(start, stop)
+            row = [nonce + n for n in range(stop - start)] if nonce else []
+            in_a_row = row == [writes.get(n) for n in range(start, stop)]
+            assert in_a_row or not nonce
 
 
 def test_what_is_written_in_a_row_takes_one_run() -> None:

@@ -13,7 +13,7 @@ import trio
 from cachetools import LRUCache
 
 from zonedrive.config import Settings
-from zonedrive.content.file import ContentFile
+from zonedrive.content.file import Buffer, ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.content.source import Changed
 from zonedrive.errors import StoreError, ZonedriveError
@@ -154,8 +154,11 @@ class Files:
 
     # ---- bytes ----
 
-    async def read(self, handle: int, offset: int, size: int) -> bytes:
-        """Bytes at `offset`; fewer at the end of the file."""
+    def available(self, handle: int, offset: int, size: int) -> Buffer | None:
+        """Return the bytes at `offset` that are here, fewer at the end of the file; else None.
+
+        They are valid until the loop goes on.  Raises what `read` raises.
+        """
         which = self._handles[handle]
         opened = which.file
         inode = self._core.tree.get(opened.ino)
@@ -173,12 +176,18 @@ class Files:
             return b""
         reader = self._reader(opened, inode)
         access.require_unguarded(self._core, which, reader)
-        data = reader.available(offset, size)
+        return reader.available(offset, size)
+
+    async def read(self, handle: int, offset: int, size: int) -> Buffer:
+        """Bytes at `offset`, fetched where they are not here; as `available` otherwise."""
+        data = self.available(handle, offset, size)
         if data is not None:
             return data
-        access.require_unguarded(
-            self._core, which, reader
-        )  # what is damaged is not there after all
+        which = self._handles[handle]
+        opened, inode = which.file, self._core.tree.get(which.file.ino)
+        reader = self._reader(opened, inode)
+        # What is damaged is not there after all.
+        access.require_unguarded(self._core, which, reader)
         try:
             return await reader.read(offset, size)
         except Changed as wrong:

@@ -310,9 +310,9 @@ class _Reading(ReadOnly):
         """Bytes at `offset`, fetched where they are not here."""
         data = self._reader.available(offset, size)
         if data is not None:
-            return data
+            return bytes(data)
         try:
-            return await self._reader.read(offset, size)
+            return bytes(await self._reader.read(offset, size))
         except Changed as wrong:
             raise OSError(errno.ESTALE, "not what it was, open it again") from wrong
 

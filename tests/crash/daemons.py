@@ -1,6 +1,6 @@
 """Daemons that start in a tenth of a second: forked from a process that has imported everything.
 
-What is forked runs `zonedrive.daemon`'s own main, on its own mount, and dies like any process.
+What is forked runs the daemon's own code, on its own mount, and dies like any process.
 `python -m tests.crash.daemons` is that process: a JSON object a line in, one a line out.
 """
 
@@ -51,7 +51,9 @@ class Daemons:
 
 def _serve() -> None:
     # What a daemon needs, read once for all of them.
-    from zonedrive.daemon import __main__, serve  # noqa: F401
+    from zonedrive.daemon import background
+
+    background.load()
 
     for line in sys.stdin:
         request = json.loads(line)
@@ -78,7 +80,9 @@ def _buried() -> bool:
 
 
 def _become_daemon(request: Mapping[str, Any], ready: int) -> None:
-    from zonedrive.daemon import __main__
+    from zonedrive.daemon import background
+    from zonedrive.daemon.ready import Pipe
+    from zonedrive.paths import AccountPaths
 
     code = 1
     try:
@@ -89,10 +93,8 @@ def _become_daemon(request: Mapping[str, Any], ready: int) -> None:
         os.dup2(nothing, 1)
         os.environ.clear()
         os.environ.update(request["environment"])
-        sys.argv = ["zonedrive.daemon", "--account", "default", "--ready-fd", str(ready)]
-        sys.argv += [f"--option={text}" for text in request["options"]]
-        sys.argv += ["--", request["folder"]]
-        code = __main__.main()
+        options = tuple(request["options"])
+        code = background.run(AccountPaths("default"), request["folder"], options, Pipe(ready))
     finally:
         os._exit(code)
 

@@ -4,6 +4,7 @@ Must not know how a daemon works; it is started, or asked over its socket.
 """
 
 import contextlib
+import functools
 import os
 import shlex
 from pathlib import Path
@@ -15,7 +16,7 @@ from zonedrive.cli import control, refusals, sending
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.cli.show import Progress, say
 from zonedrive.config import profile_at
-from zonedrive.daemon import last_run, logs, process, ready
+from zonedrive.daemon import background, last_run, logs, process, ready
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint, options
@@ -81,8 +82,11 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
         if given := found.settings.get("profile"):  # the daemon has another working directory
             profile = profile_at(given, Path.cwd()).replace(",", "\\,")
             texts = (*texts, f"profile={profile}")
-        ready.start(paths, Path(os.path.abspath(folder)), texts)  # noqa: PTH100 - links stay
+        where = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
+        serve_there = functools.partial(background.run, paths, os.fspath(where), texts)
+        ready.start(paths, where, serve_there)
         return
+    background.load()
     from zonedrive.daemon import serve
     from zonedrive.daemon.notify import Notifier
 

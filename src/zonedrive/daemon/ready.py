@@ -4,14 +4,18 @@ Must not know how a daemon is built.  The message is one line on a pipe: `{"ok":
 `protocol.refusal` makes of an error.  A pipe that closes without a line is a daemon that died.
 """
 
+import logging
 import os
+import resource
 import select
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from zonedrive.daemon import last_run, logs, protocol
 from zonedrive.errors import MountError
@@ -23,6 +27,8 @@ MANAGER = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
 
 END_SECONDS = 10.0
 """How long the process of a lost mount may take to be gone."""
+
+LOOK_SECONDS = 0.02
 
 START_SECONDS = 120.0
 """How long a start may take: a keyring may ask a person for its password."""
@@ -45,6 +51,12 @@ class Pipe:
         """There will be no mount."""
         self._say(protocol.refusal(error))
 
+    def close_others(self) -> None:
+        """Close every descriptor but this one and the standard streams."""
+        assert self._descriptor is not None
+        os.closerange(3, self._descriptor)
+        os.closerange(self._descriptor + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
     def _say(self, message: protocol.Message) -> None:
         if self._descriptor is None:
             return
@@ -57,55 +69,97 @@ class Pipe:
             self._descriptor = None
 
 
-def start(paths: AccountPaths, folder: Path, options: Sequence[str]) -> None:
-    """Start a daemon of its own session that mounts at `folder`; return when the mount answers.
+class Child:
+    """A process that was forked from this one."""
 
-    `options` are the texts of all `-o`.  Raises the error that the daemon ran into.
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal, or None while the process runs."""
+        if self._status is None:
+            try:
+                pid, status = os.waitpid(self._pid, os.WNOHANG)
+            except ChildProcessError:  # this process was started so that nobody is to be waited for
+                pid, status = self._pid, 0
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit status, or None if the process still runs after that time."""
+        end = time.monotonic() + seconds
+        while (status := self.poll()) is None and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
+        return status
+
+    def terminate(self) -> None:
+        """Ask the process to end, if it has not."""
+        if self.poll() is None:
+            os.kill(self._pid, signal.SIGTERM)
+
+
+def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> None:
+    """Fork a daemon that mounts at `folder` by `serve`; return when the mount answers.
+
+    The daemon has a session of its own and goes on with the modules that are imported already.
+    `serve` returns its exit status.  Raises the error that the daemon ran into.
     """
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "zonedrive.daemon", "--account", paths.account]
-    command += ["--ready-fd", str(writing), *(f"--option={text}" for text in options)]
-    command += ["--", os.fspath(folder)]
-    environment = {name: os.environ[name] for name in os.environ if name not in MANAGER}
     private_dir(paths.log.parent)
     log = os.open(paths.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        child = subprocess.Popen(  # noqa: S603
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[writing],
-            start_new_session=True,
-            cwd="/",
-            env=environment,
-        )
+        sys.stdout.flush()
+        sys.stderr.flush()  # or both would write what waits in the buffers
+        pid = os.fork()
+        if not pid:
+            _serve(serve, writing, log)
     finally:
         os.close(writing)
         os.close(log)
+    child = Child(pid)
     try:
         _wait(reading, child, paths, folder)
         _require_life(child, paths, folder)
     except BaseException:
-        if child.poll() is None:
-            child.terminate()
+        child.terminate()
         raise
     finally:
         os.close(reading)
-        child.returncode = child.returncode or 0  # it lives on: no warning that it does
 
 
-def _require_life(child: subprocess.Popen[bytes], paths: AccountPaths, folder: Path) -> None:
+def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
+    """Run `serve` in the process that was forked, apart from all that the other one has open."""
+    code = 1
+    try:
+        os.setsid()
+        os.chdir("/")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor, ours in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(descriptor, ours)
+        pipe = Pipe(writing)
+        pipe.close_others()
+        for name in MANAGER & os.environ.keys():
+            del os.environ[name]
+        code = serve(pipe)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))  # into the log
+    finally:
+        with suppress(Exception):
+            logging.shutdown()
+        # Nothing of the process that was forked is to run on: no handler of an exit, no `finally`.
+        os._exit(code)
+
+
+def _require_life(child: Child, paths: AccountPaths, folder: Path) -> None:
     """Raise MountError where the daemon has ended since, or serves no request."""
     lost = mountpoint.dead(folder)
     if not lost and child.poll() is None:
         return
-    try:
-        code = child.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise MountError(
-            f"the mount at {folder} was lost at once", remedy=f"see {paths.log}"
-        ) from None
+    code = child.wait(END_SECONDS)
+    if code is None:
+        raise MountError(f"the mount at {folder} was lost at once", remedy=f"see {paths.log}")
     died = last_run.death(paths)
     why = died.why if died is not None and died.exact else ending(code)
     raise MountError(
@@ -123,7 +177,7 @@ def ending(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-def _wait(reading: int, child: subprocess.Popen[bytes], paths: AccountPaths, folder: Path) -> None:
+def _wait(reading: int, child: Child, paths: AccountPaths, folder: Path) -> None:
     end = time.monotonic() + START_SECONDS
     line = b""
     while not line.endswith(b"\n"):
@@ -135,11 +189,13 @@ def _wait(reading: int, child: subprocess.Popen[bytes], paths: AccountPaths, fol
             )
         chunk = os.read(reading, 65536)
         if not chunk:
-            said = f"the daemon {ending(child.wait())} before it was ready"
+            code = child.wait(END_SECONDS)
+            ended = "closed its pipe" if code is None else ending(code)
+            said = f"the daemon {ended} before it was ready"
             logs.append(paths.log, f"{folder}: {said}")
             raise MountError(said, remedy=f"see {paths.log}")
         line += chunk
     message = protocol.decode(line)
     if "error" in message:
-        child.wait()
+        child.wait(END_SECONDS)
         raise protocol.raised(message)

@@ -19,7 +19,7 @@ from pathlib import Path
 import trio
 
 from zonedrive import config, harden
-from zonedrive.daemon import last_run, logs, opening, process
+from zonedrive.daemon import last_run, logs, process
 from zonedrive.daemon.build import Parts, build
 from zonedrive.daemon.bulletin import Bulletin
 from zonedrive.daemon.commands import ENDING, Commands
@@ -115,6 +115,8 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
         except Shut as shut:
             if not (start.foreground and notifier.is_heard):
                 raise
+            from zonedrive.daemon import opening
+
             lock.release()
             opening.wait(notifier, shut.line())
 

@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,30 +197,27 @@ def dead(path: Path) -> bool:
     """Whether the mount at `path` has lost its daemon.
 
     Raises MountError where it does not answer at all.  The question is statfs, which the kernel
-    never answers from its cache; it is asked by a process of its own, because a question to a
-    hung mount cannot be interrupted.
+    never answers from its cache; it is asked by a thread of its own, because a question to a hung
+    mount cannot be interrupted.  That thread does not hold up the end of the process.
     """
-    probe = subprocess.Popen(  # noqa: S603
-        ["/usr/bin/env", "stat", "-f", "-c", "%b", "--", os.fsencode(path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        failed = probe.wait(PROBE_SECONDS) != 0
-    except subprocess.TimeoutExpired as slow:
-        probe.kill()
+    answers: list[bool] = []
+
+    def ask() -> None:
+        try:
+            os.statvfs(path)
+            answers.append(False)
+        except OSError as wrong:
+            answers.append(wrong.errno in _DEAD)
+
+    probe = threading.Thread(target=ask, name="statfs", daemon=True)
+    probe.start()
+    probe.join(PROBE_SECONDS)
+    if not answers:
         raise MountError(
             f"the mount at {path} does not answer",
             remedy=f"run 'zonedrive unmount --now {quoted(path)}'",
-        ) from slow
-    if not failed:
-        return False
-    try:
-        os.statvfs(path)
-    except OSError as wrong:
-        return wrong.errno in _DEAD
-    return False
+        )
+    return answers[0]
 
 
 def detach(path: Path, *, lazy: bool) -> bool:

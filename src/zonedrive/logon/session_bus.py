@@ -26,7 +26,8 @@ from zonedrive.paths import given_runtime_dir, is_irreplaceable
 
 VARIABLE: Final = "DBUS_SESSION_BUS_ADDRESS"
 CREDENTIALS: Final = struct.Struct("=iII")  # process, user, group: unix(7), SO_PEERCRED
-PLAIN: Final = re.compile(r"[^-0-9A-Za-z_/.*\\\x80-\U0010ffff]")
+ODD: Final = re.compile(r"[\x00-)+,:-@\[\]^`{-\x7f]")
+"""The ASCII characters that an address has as `%` and their number, by the specification."""
 FOREIGN: Final = "the session bus here is another user's"
 
 
@@ -109,4 +110,4 @@ def _owner(name: str) -> int | None:
 
 def _written(name: str) -> str:
     """A name as it stands in an address."""
-    return PLAIN.sub(lambda found: f"%{ord(found[0]):02x}", name)
+    return ODD.sub(lambda found: f"%{ord(found[0]):02x}", name)

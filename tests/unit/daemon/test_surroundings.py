@@ -1,18 +1,22 @@
 """What surrounds the daemon: service manager, log, core dumps, and whoever started it."""
 
+import json
 import logging
 import os
+import signal
 import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from zonedrive.daemon import logs, ready
+from tests.harness.waiting import eventually
+from zonedrive.daemon import background, logs, ready
 from zonedrive.daemon.notify import Notifier
 from zonedrive.errors import MountError, NotLoggedOn
 from zonedrive.paths import AccountPaths
@@ -68,21 +72,35 @@ async def test_nobody_listening_is_no_error(tmp_path: Path) -> None:
     assert other.watchdog_seconds is None
 
 
-def test_a_background_daemon_does_not_speak_for_its_parent(
+def test_a_daemon_in_the_background_is_apart_from_its_starter(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Started from inside somebody's service, the daemon leaves that service's channel alone."""
-    show = tmp_path / "show"
-    show.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\n")
-    show.chmod(0o755)
-    monkeypatch.setattr("zonedrive.daemon.ready.sys.executable", str(show))
+    """Nothing that the starter has is held on to or spoken to: files, session, service manager."""
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "OTHER"):
         monkeypatch.setenv(name, "x")
-    with pytest.raises(MountError):
-        ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
-    seen = (tmp_path / "environment").read_text()
-    assert "OTHER=x" in seen
-    assert "NOTIFY_SOCKET" not in seen and "WATCHDOG" not in seen
+    seen = tmp_path / "seen"
+
+    def serve(pipe: ready.Pipe) -> int:
+        standard = [str(Path(f"/proc/self/fd/{number}").readlink()) for number in range(3)]
+        found = {
+            "environment": dict(os.environ), "folder": str(Path.cwd()), "standard": standard,
+            "session": os.getsid(0) == os.getpid(), "open": len(os.listdir("/proc/self/fd")),
+        }  # fmt: skip
+        seen.write_text(json.dumps(found))
+        return 7
+
+    account = AccountPaths("nobody-at-all")
+    with seen.with_name("of the starter").open("wb") as held:
+        os.set_inheritable(held.fileno(), True)
+        with pytest.raises(MountError, match="ended with status 7 before it was ready"):
+            ready.start(account, tmp_path, serve)
+    found = json.loads(seen.read_text())
+    assert found["environment"]["OTHER"] == "x"
+    assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} & found["environment"].keys()
+    assert found["folder"] == "/"
+    assert found["standard"] == [os.devnull, str(account.log), str(account.log)]
+    assert found["session"]
+    assert found["open"] == 5  # those three, the pipe, and the folder that is listed
 
 
 def test_secrets_are_in_no_core_and_no_debugger() -> None:
@@ -147,31 +165,61 @@ def test_under_systemd_the_journal_has_the_times(
 
 def test_whoever_starts_a_daemon_hears_why_there_is_none(tmp_path: Path) -> None:
     """The error of the process in the background is the error of the command."""
+    account = AccountPaths("nobody-at-all")
     with pytest.raises(NotLoggedOn, match="not logged on"):
-        ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
+        ready.start(account, tmp_path, partial(background.run, account, str(tmp_path), ()))
 
 
-def test_a_daemon_that_dies_without_a_word_is_said_with_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even then a person knows where to look."""
-    monkeypatch.setattr("zonedrive.daemon.ready.sys.executable", "/bin/false")
-    with pytest.raises(MountError, match="before it was ready") as silent:
-        ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
-    assert "daemon.log" in silent.value.remedy
+def test_a_daemon_that_dies_without_a_word_is_said_with_its_log(tmp_path: Path) -> None:
+    """Even then a person knows where to look; an error that nothing catches is in that log."""
+
+    def killed(pipe: ready.Pipe) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    def broken(pipe: ready.Pipe) -> int:
+        raise KeyboardInterrupt
+
+    account = AccountPaths("nobody-at-all")
+    for serve, why in ((killed, "was ended by SIGKILL"), (broken, "ended with status 1")):
+        with pytest.raises(MountError, match=f"{why} before it was ready") as silent:
+            ready.start(account, tmp_path, serve)
+        assert "daemon.log" in silent.value.remedy
+    assert "KeyboardInterrupt" in account.log.read_text()
 
 
 def test_a_daemon_that_hangs_at_its_start_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command comes back with a line, and leaves nothing behind."""
-    slow = tmp_path / "slow"
-    slow.write_text("#!/bin/sh\nexec sleep 600\n")
-    slow.chmod(0o755)
-    monkeypatch.setattr("zonedrive.daemon.ready.sys.executable", str(slow))
-    monkeypatch.setattr(ready, "START_SECONDS", 0.3)
+    number = tmp_path / "number"
+
+    def hang(pipe: ready.Pipe) -> int:
+        number.write_text(str(os.getpid()))
+        signal.pause()
+        return 0
+
+    def look(*_: object) -> tuple[list[int], list[int], list[int]]:
+        eventually(number.exists, what="the daemon runs")
+        return [], [], []
+
+    monkeypatch.setattr("zonedrive.daemon.ready.select.select", look)
     with pytest.raises(MountError, match="did not answer within"):
-        ready.start(AccountPaths("nobody-at-all"), tmp_path, [])
+        ready.start(AccountPaths("nobody-at-all"), tmp_path, hang)
+    pid = int(number.read_text())
+    eventually(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, 60, what="the daemon has ended")
+
+
+def test_a_child_that_nobody_waits_for_has_ended() -> None:
+    """Where the command was started so (SIGCHLD is ignored), the kernel tells no status."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        pid = os.fork()
+        if not pid:
+            os._exit(3)
+        assert ready.Child(pid).wait(60) == 0
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_a_starter_that_has_gone_does_not_disturb(tmp_path: Path) -> None:

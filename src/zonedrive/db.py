@@ -38,6 +38,9 @@ _NO_PLACE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IO
 _READS = ("SELECT", "WITH", "PRAGMA")
 """What statements begin with that change nothing."""
 
+LOG_PAGES = 4000
+"""Pages of the write-ahead log with which a commit waits for the disk; see `checkpoint`."""
+
 Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]
 
@@ -72,7 +75,7 @@ class Database:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
-            # Other threads only ever call `flush`, which does not use the connection.
+            # Other threads only call `flush` and `checkpoint`, which do not use the connection.
             self._connection = sqlite3.connect(
                 ":memory:" if copied else path, isolation_level=None, check_same_thread=False
             )
@@ -83,6 +86,7 @@ class Database:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = NORMAL")
                 self._connection.execute("PRAGMA foreign_keys = ON")
+                self._connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
                 self._migrate(migrations)
             except BaseException:
                 self._connection.close()
@@ -233,6 +237,25 @@ class Database:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+    @property
+    def changes(self) -> int:
+        """Rows changed since the file was opened."""
+        return self._connection.total_changes
+
+    def checkpoint(self) -> None:
+        """Move what the write-ahead log has into the file (milliseconds: call it in a thread).
+
+        A commit that finds a long log does so itself, and waits for the disk. What fails is done
+        with the next commits.
+        """
+        with suppress(sqlite3.Error), closing(self._second_connection()) as connection:
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+    def _second_connection(self) -> Connection:
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        return sqlite3.connect(uri, uri=True, isolation_level=None)
 
     def close(self) -> None:
         """Checkpoint and close."""

@@ -68,6 +68,7 @@ class Task(StrEnum):
     FREED_MEMORY = "freed memory"
     DOWNLOAD = "download"
     CACHE_REMOVAL = "cache removal"
+    DATABASE_LOG = "log of the database"
     SMALL_CONTENTS = "small files kept in the cache"
     READY_CONNECTION = "connection made ahead"
     READING_ORDER = "reading order"

@@ -20,7 +20,8 @@ KEPT = [*Task][: [*Task].index(Task.IDLE_MEMORY)]
 SMALL_STEPS = """
 def first():
     from zonedrive.content import shelf
-    from zonedrive.vfs.listings import folders
+    from zonedrive.vfs.listings import folders, merging
+    merging.ROWS = 1
     shelf._BIG = -1
     folders.LARGE = 1
 """

@@ -13,7 +13,6 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from hmac import compare_digest
 from pathlib import Path
 
@@ -116,7 +115,6 @@ _SLACK = 16 << 20  # bytes that a file system may give a file beyond what was wr
 _NAMES = Row.__struct_fields__
 HASH_BYTES = 16
 AGAIN_S = 5.0  # without a disk to have an index on, it is tried again so often
-LOG_PAGES = 16_000  # of the write-ahead log, where `checkpoint` is not called
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -153,7 +151,6 @@ class Index:
         db = Database(self.path, [_first, _checked, _bound, _small])
         try:
             db.execute("PRAGMA recursive_triggers = ON")  # so that a replaced row counts as deleted
-            db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             _shrink_from_now_on(db)
         except BaseException:
             db.close()
@@ -287,17 +284,9 @@ class Index:
         return found[0][0] if found and isinstance(found[0][0], bytes) else None
 
     def checkpoint(self) -> None:
-        """Move what was written lately from the log into the index's file; slow, for a thread.
-
-        With a connection of its own: a checkpoint waits for the disk.
-        """
-        try:
-            with closing(
-                sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=rw", uri=True)
-            ) as db:
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        except sqlite3.Error as wrong:
-            log.info("the cache index keeps its log for now (%s)", wrong)
+        """Move what was written lately from the log into the index's file; slow, for a thread."""
+        if (db := self._db) is not None:
+            db.checkpoint()
 
     def _stored(self, row: Row) -> tuple[object, ...]:
         values = [int(each) if each is True or each is False else each for each in _values(row)]

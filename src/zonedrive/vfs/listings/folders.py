@@ -120,6 +120,7 @@ class Folders:
         if not folder.listed:
             flight = self._flight(folder)
             flight.awaited = True
+            self._merging.merge_waiting()
             self._walks.used(folder, listed=False)
             await flight.landed.wait()
             if flight.error is not None:
@@ -343,7 +344,10 @@ class Folders:
             await self.following.all_missing(folder, set(listed.ids))
             if folder.parent == NOWHERE:
                 return
-        await self._merging.merge(folder, flight.asked_ns, listed)
+        await self._merging.merge(folder, flight.asked_ns, listed, urgent=flight.awaited)
+        if self._merging.needs_checkpoint and self._nursery is not None:
+            work = self._merging.checkpoint
+            self._nursery.start_soon(core.supervisor.job, Task.DATABASE_LOG, work)
         self._merged(folder.ino, flight)
         if len(listed.ids) >= LARGE and self._nursery is not None:
             self._nursery.start_soon(core.supervisor.job, Task.FREED_MEMORY, _give_back)

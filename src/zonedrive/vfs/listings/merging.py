@@ -1,7 +1,8 @@
 """Listings that arrived, on their way into the tree: small ones together, in one transaction.
 
 Must not know how a listing is fetched. To commit each small listing on its own took a fifth of the
-time of a walk through many folders.
+time of a walk through many folders. So one that no program waits for is gathered with others for a
+moment; a program that comes for one of them has all of them merged at once (`merge_waiting`).
 
 INVARIANT: a listing that cannot be merged hinders no other one: then each has its own transaction.
 """
@@ -17,6 +18,8 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.unsent import Unsent
 
 TOGETHER = 200  # entries of one transaction: a few milliseconds
+GATHER_S = 0.004
+ROWS = 1500  # changed since the last checkpoint, with which the next one is due
 
 
 class _Arrived:
@@ -28,6 +31,7 @@ class _Arrived:
         self.answer = answer
         self.error: Exception | None = None
         self.result = Merged()
+        self.done = trio.Event()
 
 
 class Merging:
@@ -38,24 +42,61 @@ class Merging:
         self._core = core
         self._tell = tell
         self._waiting: list[_Arrived] = []
+        self._gathering = False
+        self._checkpointed = core.database.changes
 
-    async def merge(self, folder: Inode, asked_ns: int, answer: Answer) -> None:
-        """Make the folder show the answer, which was asked for at that time (monotonic)."""
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Return True where so much was written that `checkpoint` should be called."""
+        return self._core.database.changes - self._checkpointed >= ROWS
+
+    async def checkpoint(self) -> None:
+        """Keep the log of the database short, so that no commit waits for the disk."""
+        self._checkpointed = self._core.database.changes
+        await trio.to_thread.run_sync(self._core.database.checkpoint)
+
+    async def merge(
+        self, folder: Inode, asked_ns: int, answer: Answer, *, urgent: bool = True
+    ) -> None:
+        """Make the folder show the answer, which was asked for at that time (monotonic).
+
+        `urgent`: a program waits for it.
+        """
         if len(answer.ids) > TOGETHER:
             await self._merge_in_steps(folder, asked_ns, answer)
             return
         arrived = _Arrived(folder, asked_ns, answer)
         self._waiting.append(arrived)
         try:
-            await trio.lowlevel.checkpoint()  # until the loop has heard of what else arrived
+            if urgent:
+                await trio.lowlevel.checkpoint()  # until the loop has heard of what else arrived
+            elif self._gathering:
+                await arrived.done.wait()
+            else:
+                await self._gather(arrived)
         except trio.Cancelled:
             if arrived in self._waiting:
                 self._waiting.remove(arrived)
             raise
-        while arrived in self._waiting:
-            self._merge_waiting()
+        if not arrived.done.is_set():
+            self.merge_waiting()
         if arrived.error is not None:
             raise arrived.error
+
+    async def _gather(self, first: _Arrived) -> None:
+        """Wait for what else arrives, for the others as well, or until somebody merges it all."""
+        self._gathering = True
+        try:
+            with trio.move_on_after(GATHER_S):
+                await first.done.wait()
+        finally:
+            self._gathering = False
+        self.merge_waiting()
+
+    def merge_waiting(self) -> None:
+        """Merge what waits, in transactions of limited size."""
+        while self._waiting:
+            self._merge_some()
 
     async def _merge_in_steps(self, folder: Inode, asked_ns: int, answer: Answer) -> None:
         merge = self._begun(folder, asked_ns, answer)
@@ -68,8 +109,8 @@ class Merging:
     def _begun(self, folder: Inode, asked_ns: int, answer: Answer) -> Merge:
         return Merge(self._core.tree, folder, asked_ns, Unsent(self._core))
 
-    def _merge_waiting(self) -> None:
-        """Merge what waits, the longest waiting first, up to the size of one transaction."""
+    def _merge_some(self) -> None:
+        """Merge what has waited longest, up to the size of one transaction."""
         batch: list[_Arrived] = []
         entries = 0
         while self._waiting and entries + len(self._waiting[0].answer.ids) <= TOGETHER:
@@ -77,18 +118,19 @@ class Merging:
             entries += len(batch[-1].answer.ids) + 1
         try:
             self._merge_all(batch)
-        except Exception as wrong:
-            if len(batch) == 1:
-                batch[0].error = wrong
-                return
+        except Exception:
             for each in batch:
                 try:
                     self._merge_all([each])
-                except Exception as its_own:
-                    each.error = its_own
+                except Exception as wrong:
+                    each.error = wrong
         for each in batch:
             if each.error is None:
-                self._tell(each.folder.ino, each.result)
+                try:
+                    self._tell(each.folder.ino, each.result)
+                except Exception as wrong:
+                    each.error = wrong
+            each.done.set()
 
     def _merge_all(self, batch: list[_Arrived]) -> None:
         with self._core.transaction():

@@ -2,10 +2,12 @@
 
 import errno
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.unit.vfs.disk import Disk
 from zonedrive.model import Attributes, Entry, Revision
@@ -53,19 +55,21 @@ class Place:
     def _ran(self, sql: str) -> None:
         self.commits += sql == "COMMIT"
 
-    async def list_all(self, count: int) -> dict[int, Exception]:
-        """All answers arrive at once; the errors by folder."""
+    async def list_all(self, count: int, *, urgent: bool = True) -> dict[int, Exception]:
+        """All answers arrive, one after the other; the errors by folder."""
         failed: dict[int, Exception] = {}
 
         async def one(folder: Inode) -> None:
             try:
-                await self.merging.merge(folder, 0, answer(folder.entry_id, count))
+                await self.merging.merge(folder, 0, answer(folder.entry_id, count), urgent=urgent)
             except Exception as wrong:
                 failed[folder.ino] = wrong
 
         async with trio.open_nursery() as nursery:
             for folder in self.folders:
                 nursery.start_soon(one, folder)
+                if not urgent:
+                    await wait_all_tasks_blocked()
         return failed
 
     def names(self, folder: Inode) -> set[str]:
@@ -89,6 +93,39 @@ async def test_small_listings_that_arrive_together_are_committed_together(place:
         assert folder.listed
         assert place.told[folder.ino].appeared == 10
     assert place.commits == 2
+
+
+async def test_listings_that_nobody_waits_for_are_gathered(
+    place: Place, mock_clock: MockClock
+) -> None:
+    """For a moment, or until a program comes for one of them."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(place.list_all, 5, urgent=False))
+        await wait_all_tasks_blocked(0.02)
+        assert not place.told
+        place.merging.merge_waiting()
+        assert len(place.told) == FOLDERS
+        assert place.commits == 1
+    place.told.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(place.list_all, 6, urgent=False))
+        await wait_all_tasks_blocked(0.02)
+        assert not place.told
+        mock_clock.jump(merging.GATHER_S)
+    assert len(place.told) == FOLDERS
+    assert place.commits == 3
+
+
+async def test_one_that_a_program_waits_for_takes_the_others_along(
+    place: Place, mock_clock: MockClock
+) -> None:
+    """It is not gathered."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(place.list_all, 5, urgent=False))
+        await wait_all_tasks_blocked(0.02)
+        await place.merging.merge(place.folders[0], 0, answer("f0", 3))
+        assert len(place.told) == FOLDERS
+        assert place.names(place.folders[0]) == {"0.txt", "1.txt", "2.txt"}
 
 
 async def test_a_large_listing_is_merged_alone(place: Place) -> None:
@@ -133,3 +170,20 @@ async def test_who_gives_up_waiting_leaves_the_others(place: Place) -> None:
     await place.merging.merge(place.folders[1], 0, answer("f1", 10))
     assert place.names(place.folders[0]) == set()
     assert len(place.names(place.folders[1])) == 10
+
+
+async def test_the_log_of_the_database_is_kept_short(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint brings what was merged into the file itself, beside the work."""
+    monkeypatch.setattr(merging, "ROWS", 250)
+    assert not place.merging.needs_checkpoint
+    assert not await place.list_all(10)
+    assert place.merging.needs_checkpoint
+    before = place.core.database.path.stat().st_size
+    with place.core.transaction():
+        place.core.tree.update(place.folders[0], listed=False)
+        await place.merging.checkpoint()
+        place.core.tree.update(place.folders[0], listed=True)
+    assert place.core.database.path.stat().st_size > before
+    assert not place.merging.needs_checkpoint

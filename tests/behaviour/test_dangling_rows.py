@@ -16,7 +16,7 @@ from tests.harness.machine import Mounted
 from tests.harness.planting import Plant
 from tests.harness.waiting import eventually
 from zonedrive.cipher import Box, Clear
-from zonedrive.content.index import Index
+from zonedrive.content.index import Index, name_in_index
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import FileStore
 from zonedrive.outbox.sealing import sealed
@@ -97,7 +97,7 @@ def test_a_dangling_row_in_each_table(mounted: Mounted, encrypted: bool) -> None
     box = former.box_of(mounted.machine.state) if encrypted else Clear()
     # Whoever adds a table plants a row in it here.
     assert tables(state) == {"inodes", "intents", "doubts", "conflicts", "pins", "manifests"}
-    assert tables(index) == {"entries", "facts"}
+    assert tables(index) == {"entries", "contents", "facts"}
     outgoing = mounted.machine.state / "outgoing"
     (waiting,) = outgoing.iterdir()
     name = re.fullmatch(r"(\d+)-(\d+)(\..*)?", waiting.name)
@@ -130,6 +130,8 @@ def test_a_dangling_row_in_each_table(mounted: Mounted, encrypted: bool) -> None
     row = cached.everything()[0]
     row.ino, row.name = GONE, f"{GONE}-0123456789ab"
     assert cached.put(row)
+    row.ino, row.name = GONE + 1, name_in_index(GONE + 1)
+    assert cached.put_contents([(row, b"small")])
     cached.close()
     Plant(mounted.machine, AT_ONCE)
     assert len(dangling(state, numbers(state))) == (7 if encrypted else 4)
@@ -147,6 +149,7 @@ def test_a_dangling_row_in_each_table(mounted: Mounted, encrypted: bool) -> None
     assert mounted.zone.read("new.txt") == b"waits\n"
     mounted.machine.done("pin", mounted.root / "docs")
     eventually(lambda: not list(index.parent.glob(f"{GONE}-*")), what="its content is gone, too")
+    eventually(lambda: not dangling(index, numbers(state)), what="so is a small one")
     assert mounted.status()["pid"] == pid
     assert "failing" not in mounted.status()
     mounted.unmount()

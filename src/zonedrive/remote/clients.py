@@ -7,9 +7,8 @@ import httpx
 
 from zonedrive import __version__
 from zonedrive.remote import response_limits
-from zonedrive.remote.transport.blocking import STALL_SECONDS, BlockingTransport
-from zonedrive.remote.transport.on_loop import LoopTransport
 from zonedrive.remote.transport.tls import Trust
+from zonedrive.remote.transport.transports import STALL_SECONDS, BlockingTransport, LoopTransport
 
 USER_AGENT = f"zonedrive/{__version__}"
 JSON = "application/json"

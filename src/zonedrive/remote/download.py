@@ -14,7 +14,7 @@ import httpx
 
 from zonedrive.errors import BadAnswer
 from zonedrive.remote.link import Link
-from zonedrive.remote.transport.blocking import BODY, Body
+from zonedrive.remote.transport.transports import BODY, Body
 
 Buffer = bytes | memoryview
 

@@ -98,6 +98,7 @@ class Connection:
     def begin(self, exchange: Exchange) -> None:
         """Send a request, as far as that goes at once."""
         self._exchange, exchange.is_ahead = exchange, self.is_ahead
+        exchange.is_first = self._received < 0
         request, easy = exchange.request, self._easy
         url = request.url
         easy.setopt(pycurl.URL, f"https://{url.netloc.decode()}{url.raw_path.decode()}")
@@ -319,9 +320,11 @@ def _headers(request: httpx.Request) -> list[bytes]:
 
 def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
     """Name the authorities to libcurl: no default of its own is left."""
-    folder = None if _GNUTLS and trust.file else trust.folder  # it would read all of them
-    yield from ((pycurl.CAINFO, trust.file), (pycurl.CAPATH, folder))
-    yield from ((pycurl.PROXY_CAINFO, trust.file), (pycurl.PROXY_CAPATH, folder))
+    file, folder = trust.file, trust.folder
+    if file and folder and trust.is_same:  # one will do, the one that is sooner read
+        file, folder = (file, None) if _GNUTLS else (None, folder)
+    yield from ((pycurl.CAINFO, file), (pycurl.CAPATH, folder))
+    yield from ((pycurl.PROXY_CAINFO, file), (pycurl.PROXY_CAPATH, folder))
 
 
 def proxy_for(url: httpx.URL) -> str:

@@ -7,7 +7,7 @@ INVARIANT: of an answer no more than `room` and one piece wait for a reader.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import httpx
@@ -36,12 +36,13 @@ _TIMEOUTS: Final[dict[str, type[httpx.TimeoutException]]] = {
 class Exchange:
     """One request, and what has come of its answer."""
 
-    def __init__(self, request: httpx.Request, *, room: int) -> None:
+    def __init__(self, request: httpx.Request, content: Iterable[bytes], *, room: int) -> None:
         """`room`: bytes of the answer that wait for the reader, before the peer has to."""
         self.request = request
         self.timeout: dict[str, float | None] = request.extensions.get("timeout", {})
         self.length = int(request.headers.get("Content-Length", "0"))
         self.unsent = self.length
+        self.is_first = True  # on its connection
         self.is_sent = False  # some of it, to the service
         self.is_held = True  # its body waits until nothing has come after its head was sent
         self.is_asked = False  # for its body
@@ -63,12 +64,8 @@ class Exchange:
         self.is_ahead: Callable[[], bool] = lambda: False  # of the request, and so none to it
         self._room = room
         self._head = 0
-        self._source: Iterator[bytes] = iter(())
+        self._source = iter(content)
         self._rest = memoryview(b"")
-
-    def supply(self, source: Iterable[bytes]) -> None:
-        """Give it the body of the request."""
-        self._source = iter(source)
 
     def due(self) -> tuple[float, type[httpx.TimeoutException]]:
         """Return when to give up, and how."""
@@ -88,8 +85,12 @@ class Exchange:
 
     @property
     def may_repeat(self) -> bool:
-        """Return True where it failed before the service can have acted on it."""
-        if isinstance(self.wrong, httpx.TimeoutException) or (self.has_head and not self.is_early):
+        """Return True where a kept connection failed before the service can have acted."""
+        if (
+            self.is_first
+            or isinstance(self.wrong, httpx.TimeoutException)
+            or (self.has_head and not self.is_early)
+        ):
             return False
         if self.wrong is None and (not self.is_early or self.status >= 300):
             return False

@@ -35,8 +35,8 @@ class Pool:
         """Return how many connections there are."""
         return len(self._idle) + len(self._lent)
 
-    def borrow(self, url: httpx.URL, *, new: bool = False) -> tuple[Connection, bool]:
-        """Return a connection to the host of `url`, and whether it was used before."""
+    def borrow(self, url: httpx.URL, *, new: bool) -> Connection:
+        """Return a connection to the host of `url`; `new`: not one that was kept."""
         found: Connection | None = None
         over = []
         with self._lock:
@@ -51,12 +51,11 @@ class Pool:
                 ):
                     over.append(found)
                     found = None
-            used = found is not None
             found = found or Connection(self._trust, url)
             self._lent.add(found)
         for each in over:
             each.close()
-        return found, used
+        return found
 
     def give_back(self, connection: Connection) -> None:
         """Take back a connection whose answer was read to the end."""

@@ -3,6 +3,7 @@
 Must not know addresses or requests.
 """
 
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ class Trust:
 
     file: str | None
     folder: str | None = None
+    is_same: bool = False  # both hold the same certificates
 
 
 def trust(ca_file: str | Path | None = None) -> Trust:
@@ -49,9 +51,9 @@ def _system() -> Trust:
     """The places that this system's OpenSSL looks at, as far as something is there."""
     paths = ssl.get_default_verify_paths()
     file = paths.cafile if paths.cafile and Path(paths.cafile).stat().st_size else None
-    folder = paths.capath if paths.capath and any(Path(paths.capath).iterdir()) else None
+    folder = paths.capath if paths.capath and any(Path(paths.capath).glob("*.0")) else None
     if not (file or folder):
         import certifi  # only here: a system with a store needs none of it
 
         file = certifi.where()
-    return Trust(file, folder)
+    return Trust(file, folder, not os.environ.get(paths.openssl_cafile_env))

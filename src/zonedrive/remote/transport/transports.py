@@ -1,0 +1,237 @@
+"""The transports that httpx sends through: one for worker threads, one for trio's loop.
+
+Must not know endpoints.
+
+INVARIANT: over `stall_seconds` of a thread's waiting for an answer that has begun, at least
+STALL_BYTES come, or it ends in a timeout.  Time between two reads (a consumer's pause) does not
+count.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, Self
+
+import httpx
+import trio
+
+from zonedrive.remote.transport.connection import CERTIFICATE, Connection
+from zonedrive.remote.transport.exchange import EARLY, NOWHERE, Exchange
+from zonedrive.remote.transport.pool import Pool
+from zonedrive.remote.transport.tls import Trust
+
+BODY: Final = "body"
+"""Extension of an answer: its Body."""
+ROOM: Final = 512 * 1024  # bytes of an answer that wait for its reader
+STALL_SECONDS: Final = 30.0
+STALL_BYTES: Final = 4096
+LINGER: Final = 0.002  # seconds that a chunk waits for more bytes
+
+
+class BlockingTransport(httpx.BaseTransport):
+    """Sends requests for worker threads.  Thread-safe."""
+
+    def __init__(self, trust: Trust, stall_seconds: float = STALL_SECONDS) -> None:
+        self.connections = Pool(trust)
+        self._stall_seconds = stall_seconds
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send, and return the answer as it begins.  Raises httpx's errors."""
+        assert isinstance(request.stream, httpx.SyncByteStream)
+        body = Body(self.connections, request, request.stream, self._stall_seconds)
+        try:
+            for seconds in body.begin():
+                body.wait(seconds)
+            return body.response()
+        except BaseException:
+            body.close()
+            raise
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.connections.hang_up()
+
+
+class LoopTransport(httpx.AsyncBaseTransport):
+    """Sends requests for tasks."""
+
+    def __init__(self, trust: Trust) -> None:
+        self.connections = Pool(trust)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send, and return the answer as it begins.  Raises httpx's errors."""
+        content = httpx.ByteStream(request.content)
+        body = Body(self.connections, request, content, float("inf"))
+        try:
+            for seconds in body.begin():
+                await body.wait_on_loop(seconds)
+            return body.response()
+        except BaseException:
+            body.close()
+            raise
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        self.connections.hang_up()
+
+
+class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A request on its way, then the body of its answer, which its reader pulls."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        request: httpx.Request,
+        content: httpx.SyncByteStream,
+        stall_seconds: float,
+    ) -> None:
+        self.exchange = Exchange(request, content, room=ROOM)
+        self._pool = pool
+        self._content = content
+        self._stall_seconds = stall_seconds
+        self._connection: Connection | None = None
+        self._rest = memoryview(b"")
+        self._waited = 0.0  # seconds since `_counted` bytes had come
+        self._counted = 0
+
+    def begin(self) -> Iterator[float]:
+        """Send the request, and give the seconds to wait each time, until the head is there.
+
+        Where a kept connection turns out to be none before the service can have acted, the request
+        is sent on a new one.
+        """
+        yield from self._head(new=False)
+        if self.exchange.may_repeat:
+            self.exchange = Exchange(self.exchange.request, self._content, room=ROOM)
+            yield from self._head(new=True)
+
+    def _head(self, *, new: bool) -> Iterator[float]:
+        exchange = self.exchange
+        self._connection = self._pool.borrow(exchange.request.url, new=new)
+        self._connection.begin(exchange)
+        yield from self._steps(lambda: exchange.has_head)
+
+    def response(self) -> httpx.Response:
+        """Return the answer that has begun.  Raises what ended the request."""
+        exchange = self.exchange
+        if not exchange.has_head:
+            raise exchange.wrong or httpx.RemoteProtocolError("there is no answer")
+        extensions = {BODY: self, EARLY: exchange.is_early, CERTIFICATE: exchange.certificate}
+        return httpx.Response(
+            exchange.status, headers=exchange.headers, stream=self, extensions=extensions
+        )
+
+    def wait(self, seconds: float) -> bool:
+        """Wait in a thread; return True where something has happened."""
+        return self._connection is not None and bool(self._connection.epoll.poll(seconds))
+
+    async def wait_on_loop(self, seconds: float) -> None:
+        """Wait on trio's loop."""
+        if self._connection is not None:
+            with trio.move_on_after(seconds):
+                await trio.lowlevel.wait_readable(self._connection.epoll.fileno())
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Give the pieces as they come."""
+        while self._more():
+            yield self.exchange.take()
+
+    def fill(self, into: memoryview) -> int:
+        """Put what comes into `into`; return how much, 0 at the end.  Raises httpx's errors.
+
+        Waits until it is full, as long as bytes keep coming.
+        """
+        exchange = self.exchange
+        count = 0
+        while count < len(into):
+            if not self._rest and exchange.parts:
+                self._rest = memoryview(exchange.take())
+            if self._rest:
+                size = min(len(into) - count, len(self._rest))
+                into[count : count + size] = self._rest[:size]
+                self._rest = self._rest[size:]
+                count += size
+                continue
+            exchange.into, exchange.filled = into[count:], 0
+            is_more = self._more(LINGER if count else None)
+            count += exchange.filled
+            exchange.into, exchange.filled = NOWHERE, 0
+            if not is_more:
+                break
+        return count
+
+    def _more(self, patience: float | None = None) -> bool:
+        """Wait for bytes, if none are there; with `patience` only so long.  False for none."""
+        exchange = self.exchange
+
+        def has_come() -> bool:
+            return bool(exchange.parts or exchange.filled)
+
+        for seconds in self._on(has_come):
+            began = time.monotonic()
+            if patience is None or seconds <= patience:
+                self.wait(seconds)
+            elif not self.wait(patience):
+                break
+            self._waited += time.monotonic() - began
+            if exchange.seen - self._counted >= STALL_BYTES:
+                self._waited, self._counted = 0.0, exchange.seen
+            elif self._waited >= self._stall_seconds:
+                exchange.wrong = httpx.ReadTimeout(f"too little came in {self._waited:.0f} s")
+                self.close()
+        if patience is None and exchange.wrong is not None and not has_come():
+            raise exchange.wrong
+        return has_come()
+
+    def __aiter__(self) -> Self:
+        """Give the pieces as they come.  No generator: one that is left in the middle complains."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next piece.  Raises httpx's errors."""
+        exchange = self.exchange
+        try:
+            for seconds in self._on(lambda: bool(exchange.parts)):
+                await self.wait_on_loop(seconds)
+        except BaseException:
+            self.close()
+            raise
+        if exchange.parts:
+            return exchange.take()
+        raise exchange.wrong or StopAsyncIteration
+
+    def abort(self) -> None:
+        """Let the reader in another thread end soon; what has come whole is not touched."""
+        if (connection := self._connection) is not None:
+            connection.abort(self.exchange)
+
+    def close(self) -> None:
+        """Close the connection, unless all has come."""
+        if self._connection is not None:
+            self._pool.discard(self._connection)
+            self._connection = None
+
+    async def aclose(self) -> None:
+        """Close the connection, unless all has come."""
+        self.close()
+
+    def _on(self, is_enough: Callable[[], bool]) -> Iterator[float]:
+        """Let the answer come further, until there `is_enough`: give the seconds to wait."""
+        self.exchange.moves()
+        if self._connection is not None and not is_enough():
+            self._connection.go_on()
+            yield from self._steps(is_enough)
+
+    def _steps(self, is_enough: Callable[[], bool]) -> Iterator[float]:
+        exchange = self.exchange
+        try:
+            while self._connection and not (exchange.is_over or is_enough()):
+                yield self._connection.seconds_left()
+                if self._connection:
+                    self._connection.step(self._connection.epoll.poll(0))
+        except httpx.TransportError as wrong:
+            exchange.wrong = wrong
+        if exchange.wrong is not None or (exchange.is_early and exchange.is_over):
+            self.close()
+        elif exchange.is_over and self._connection is not None:
+            self._pool.give_back(self._connection)
+            self._connection = None

@@ -28,6 +28,7 @@ HEADERS: Final = 200
 HEADER_BYTES: Final = 64 * 1024
 MOST_PARTS: Final = 10_000  # of a body, before they must have LEAST_PART bytes on average
 LEAST_PART: Final = 16
+PLAIN: Final = (b"", b"identity")
 EXTENSION: Final = "limits"
 """The name under which a request of a blocking client carries its Limits."""
 
@@ -96,15 +97,25 @@ class Meter:
         self._parts = self._came = 0
         self._end = None if limits.seconds is None else time.monotonic() + limits.seconds
         raw = headers.raw
-        if len(raw) > HEADERS or sum(len(name) + len(value) for name, value in raw) > HEADER_BYTES:
+        size, length, encoding, transfer = 0, b"", b"", b""
+        for name, value in raw:
+            size += len(name) + len(value)
+            match name.lower():
+                case b"content-length":
+                    length = value
+                case b"content-encoding":
+                    encoding += value.strip().lower()
+                case b"transfer-encoding":
+                    transfer += value.strip().lower()
+        if len(raw) > HEADERS or size > HEADER_BYTES:
             raise Unacceptable(f"it has over {HEADERS} headers or {HEADER_BYTES} bytes of them")
-        self.is_over = not _is_plain(headers)  # nothing (more) is to be read
+        # Nothing (more) is to be read of a body that is not as it was before it was sent.
+        self.is_over = encoding not in PLAIN or transfer not in (*PLAIN, b"chunked")
         if self._refused:
             return
         if self.is_over:
             raise Unacceptable("it comes encoded, which was not asked for")
-        length = headers.get("Content-Length", "")
-        if length.isascii() and length.isdecimal():
+        if length.isdigit():
             self._check(int(length[:20]))
 
     def accepted(self, part: bytes) -> bytes:
@@ -132,13 +143,6 @@ class Meter:
         if self._left is not None and count > self._left:
             self.is_over = True
             raise TooLong(f"it has more than {self._limits.size} bytes")
-
-
-def _is_plain(headers: httpx.Headers) -> bool:
-    """Whether the body is as it was before it was sent."""
-    return headers.get("Content-Encoding", "").strip().lower() in ("", "identity") and headers.get(
-        "Transfer-Encoding", ""
-    ).strip().lower() in ("", "identity", "chunked")
 
 
 class _SyncStream(httpx.SyncByteStream):

@@ -23,7 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 import pycurl
 
-from zonedrive.remote.transport.exchange import SENT, Exchange
+from zonedrive.remote.transport.exchange import SENT, TARGET, Exchange
 from zonedrive.remote.transport.failures import failure
 from zonedrive.remote.transport.tls import Trust
 
@@ -100,8 +100,8 @@ class Connection:
         self._exchange, exchange.is_ahead = exchange, self.is_ahead
         exchange.is_first = self._received < 0
         request, easy = exchange.request, self._easy
-        url = request.url
-        easy.setopt(pycurl.URL, f"https://{url.netloc.decode()}{url.raw_path.decode()}")
+        target: bytes = request.extensions.get(TARGET) or request.url.raw_path
+        easy.setopt(pycurl.URL, b"https://" + request.url.netloc + target)
         easy.setopt(pycurl.HTTPHEADER, _headers(request))
         easy.setopt(pycurl.HEADERFUNCTION, exchange.head)
         easy.setopt(pycurl.WRITEFUNCTION, exchange.body)

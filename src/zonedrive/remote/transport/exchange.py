@@ -15,6 +15,8 @@ import pycurl
 
 EFFECT: Final = "effect"
 """Extension of a request that must not be sent twice."""
+TARGET: Final = "target"
+"""Extension of a request: path and query as they go out, instead of those of its URL."""
 SENT: Final = "sent"
 """Extension of a request: a function to be called once some of it was sent."""
 WHOLE: Final = "whole"
@@ -86,13 +88,9 @@ class Exchange:
     @property
     def may_repeat(self) -> bool:
         """Return True where a kept connection failed before the service can have acted."""
-        if (
-            self.is_first
-            or isinstance(self.wrong, httpx.TimeoutException)
-            or (self.has_head and not self.is_early)
-        ):
+        if self.is_first or isinstance(self.wrong, httpx.TimeoutException):
             return False
-        if self.wrong is None and (not self.is_early or self.status >= 300):
+        if (self.wrong is None or self.has_head) and (not self.is_early or self.status >= 300):
             return False
         if self.length:
             return self.unsent == self.length

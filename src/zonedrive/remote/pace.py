@@ -10,10 +10,11 @@ service so gets more of them, a short one does not.
 At first their number is doubled with each round of answers, until requests wait.  A quarter of the
 answers decides, the fastest: others may have waited for a new connection.
 
-INVARIANT: between `floor` and GROWTH times as many.
+INVARIANT: between `floor` and GROWTH times as many, and more than MOST only for a larger `floor`.
 """
 
 GROWTH = 8
+MOST = 64
 SHORT_QUEUE = 3.0  # requests that may wait before no more are added
 LONG_QUEUE = 8.0  # from here on there are too many
 LEFT = 2  # places that may be free while as many are under way as are allowed
@@ -36,7 +37,7 @@ class Pace:
     @property
     def most(self) -> int:
         """What it never exceeds."""
-        return self._floor * GROWTH
+        return max(self._floor, min(self._floor * GROWTH, MOST))
 
     def answered(self, seconds: float, underway: int) -> None:
         """A request was answered in that time, with so many under way, itself included."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zonedrive.remote.pace import GROWTH, Pace
+from zonedrive.remote.pace import GROWTH, MOST, Pace
 
 
 def serve(pace: Pace, seconds: float, at_once: int, requests: int = 2000) -> None:
@@ -17,6 +17,14 @@ def test_a_long_way_gets_more_requests_at_once() -> None:
     pace = Pace(8)
     serve(pace, 0.02, at_once=1000)
     assert pace.allowed == pace.most == 8 * GROWTH
+
+
+@pytest.mark.parametrize(("floor", "most"), [(1, 8), (16, MOST), (100, 100)])
+def test_a_large_setting_is_not_multiplied(floor: int, most: int) -> None:
+    """A service is never asked for hundreds of things at once, unless somebody set that."""
+    pace = Pace(floor)
+    serve(pace, 0.02, at_once=1000, requests=5000)
+    assert pace.allowed == most
 
 
 def test_the_way_is_found_out_within_a_few_rounds() -> None:

@@ -122,6 +122,7 @@ class Siblings:
             for place, each in enumerate(trail.following):
                 if each.folder == folder:
                     each.following, trail.following = trail.following[place + 1 :], []
+                    trail.goes_over = False
                     each.window, each.goes_over = trail.window, True
                     self._trails[folder] = each
                     return each

@@ -94,3 +94,4 @@ class Trail:
         self.seen.clear()
         self.ahead.clear()
         self.following = []
+        self.goes_over = self.crossing = False

@@ -14,7 +14,7 @@ from pyfuse3 import EntryAttributes
 
 from zonedrive.fuse.verbs import Attr, Verbs
 
-ENTRIES = 50_000  # encoded at most, of all folders together: some 20 MB
+ENTRIES = 20_000  # encoded at most, of all folders together: some 8 MB
 LARGEST = 10_000  # entries of a folder that is kept
 STEP = 256  # entries that are encoded together, about as many as one answer holds
 DOTS = (b".", b"..")

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from zonedrive.tree.inode import Inode
 
-RECENT = 8192  # so many that were used last stay in memory, and up to as many again
+RECENT = 6144  # so many that were used last stay in memory, and up to as many again
 
 
 class Held:

@@ -40,7 +40,7 @@ PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fr
 SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many folders
 RESERVED = 2  # requests at once that are left to what programs wait for
 STALE_S = 1.0  # for so long the kernel may keep what is stale
-LARGE = 5000  # entries after whose listing it is worth while to give memory back
+LARGE = 5000  # listed entries, of any folders, after which freed memory is given back
 RENEWED = 0.3  # of `refresh`: with less left a listing that is used is renewed in the background
 TOPS = 64  # zones whose tops are listed ahead
 LOOK_S = 0.2  # between two looks whether one may be
@@ -78,6 +78,7 @@ class Folders:
         self._hidden: dict[int, dict[str, Entry]] = {}
         self._unsure: dict[int, int] = {}  # by ino, as last told
         self._unshown: dict[int, int] = {}  # by ino, so many entries
+        self._listed = 0  # entries since memory was given back
         self._nursery: trio.Nursery | None = None
         self._merging = Merging(core, self._tell)
         self._listing_tops = False
@@ -349,7 +350,9 @@ class Folders:
             work = self._merging.checkpoint
             self._nursery.start_soon(core.supervisor.job, Task.DATABASE_LOG, work)
         self._merged(folder.ino, flight)
-        if len(listed.ids) >= LARGE and self._nursery is not None:
+        self._listed += len(listed.ids)
+        if self._listed >= LARGE and self._nursery is not None:
+            self._listed = 0
             self._nursery.start_soon(core.supervisor.job, Task.FREED_MEMORY, _give_back)
 
     def _tell(self, folder: int, merged: Merged) -> None:

@@ -70,8 +70,8 @@ class Namespace:
         self._files = files
         self._succession = succession
         self._listings: dict[int, Listing] = {}  # by handle
-        # Names by folder, and the stamp they were taken at.
-        self._read: LRUCache[int, tuple[object, list[str]]] = LRUCache(
+        # Names by folder, the stamp they were taken at, and whether one has another spelling.
+        self._read: LRUCache[int, tuple[object, list[str], bool]] = LRUCache(
             READ, lambda kept: len(kept[1])
         )
         self._next_handle = 1
@@ -135,9 +135,8 @@ class Namespace:
         folder = self._core.tree.get(listing.folder)
         stamp = self._stamp(folder)
         if start == 0 or listing.names is None:
-            listing.names, listing.stamp = self._names(folder, stamp), stamp
-            if is_respelled("/".join(listing.names)):
-                listing.stamp = None
+            listing.names, respelled = self._names(folder, stamp)
+            listing.stamp = None if respelled else stamp
         if stamp is None or stamp != listing.stamp:
             return None
         return Listed(folder.ino, listing.names, self._folders.trusted_for(folder.ino))
@@ -165,14 +164,18 @@ class Namespace:
                     name = names[number].encode()
                     yield name, core.attr(inodes[ino], timeout), number + 1
 
-    def _names(self, folder: Inode, stamp: object) -> list[str]:
-        """What is in it now; the same object for all who read it while it stays the same."""
-        before, names = self._read.get(folder.ino, (None, []))
+    def _names(self, folder: Inode, stamp: object) -> tuple[list[str], bool]:
+        """What is in it now; the same object for all who read it while it stays the same.
+
+        And whether a name in it has another spelling.
+        """
+        before, names, respelled = self._read.get(folder.ino, (None, [], False))
         if stamp is None or before != stamp:
             names = [*DOTS, *self._present(folder)]
+            respelled = is_respelled("/".join(names))
             if len(names) <= READ:
-                self._read[folder.ino] = stamp, names
-        return names
+                self._read[folder.ino] = stamp, names, respelled
+        return names, respelled
 
     def _present(self, folder: Inode) -> Mapping[str, int]:
         return self._core.tree.children(folder.ino) if folder.parent != NOWHERE else {}

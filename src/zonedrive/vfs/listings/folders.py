@@ -78,7 +78,7 @@ class Folders:
         self._hidden: dict[int, dict[str, Entry]] = {}
         self._unsure: dict[int, int] = {}  # by ino, as last told
         self._unshown: dict[int, int] = {}  # by ino, so many entries
-        self._listed = 0  # entries since memory was given back
+        self._listed = 0  # entries so far
         self._nursery: trio.Nursery | None = None
         self._merging = Merging(core, self._tell)
         self._listing_tops = False
@@ -350,9 +350,8 @@ class Folders:
             work = self._merging.checkpoint
             self._nursery.start_soon(core.supervisor.job, Task.DATABASE_LOG, work)
         self._merged(folder.ino, flight)
-        self._listed += len(listed.ids)
-        if self._listed >= LARGE and self._nursery is not None:
-            self._listed = 0
+        before, self._listed = self._listed, self._listed + len(listed.ids)
+        if before // LARGE < self._listed // LARGE and self._nursery is not None:
             self._nursery.start_soon(core.supervisor.job, Task.FREED_MEMORY, _give_back)
 
     def _tell(self, folder: int, merged: Merged) -> None:
@@ -379,10 +378,7 @@ class Folders:
                 core.reap(inode)
 
     def _trust(self, ino: int) -> float:
-        """Seconds of age up to which a listing serves.
-
-        One that takes longer than `refresh` to come serves at least as long as it took.
-        """
+        """Return the age (s) up to which a listing serves: more for one that took long."""
         return max(self._core.settings.refresh, 2 * self._took_s.get(ino, 0.0))
 
     def _merged(self, ino: int, flight: _Flight) -> None:

@@ -5,6 +5,7 @@ page of the kernel; and as its users have it, with the settings it comes with.  
 is left of it, whatever state it is in.
 """
 
+import compileall
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from typing import Protocol
 
 import httpx
 
+import zonedrive
 from tests.benchmark import usage
 from tests.benchmark.servers import RCLONE, Disk, Servers, Shelf, Sshd, WebDav, Zone, end
 from tests.harness import world
@@ -116,6 +118,8 @@ class Zonedrive:
         self._servers = servers
         self._accounts: dict[bool, Machine] = {}
         self._shelf = Zones(servers)
+        # As in an installed package, whatever PYTHONDONTWRITEBYTECODE says here.
+        compileall.compile_dir(Path(zonedrive.__file__).parent, quiet=1)
 
     @contextmanager
     def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:

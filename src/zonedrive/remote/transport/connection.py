@@ -39,9 +39,9 @@ VANISHED: Final = (
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),  # milliseconds
 )
 UNSEEN_BYTES: Final = 1 << 20  # received without any sign of an answer
-READ_BYTES: Final = 32 * 1024  # at once; libcurl reads up to a hundred times in a row
+READ_BYTES: Final = 16 * 1024  # at once; libcurl reads up to a hundred times in a row
 SEND_BYTES: Final = 128 * 1024
-TIMERS: Final = 4  # of libcurl's that are attended to in one step
+TIMERS: Final = 4  # of libcurl's that are attended to in one step, before anything is sent
 _FOREVER: Final = 100_000  # seconds; our own timeouts are shorter
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # pycurl has no name for it
 _ESTABLISHED: Final = 1
@@ -79,6 +79,7 @@ class Connection:
         self._watched: set[int] = set()
         self._sockets: dict[int, int] = {}  # descriptor to inode
         self._received = -1  # bytes from the socket before the request was sent; -1: it is new
+        self._counted = 0
         self._is_refused = False
         self._exchange: Exchange | None = None
         self._lock = threading.Lock()  # of the next two
@@ -99,6 +100,7 @@ class Connection:
         """Send a request, as far as that goes at once."""
         self._exchange, exchange.is_ahead = exchange, self.is_ahead
         exchange.is_first = self._received < 0
+        self._counted = max(0, self._received)  # bytes that had come when the answer last went on
         request, easy = exchange.request, self._easy
         target: bytes = request.extensions.get(TARGET) or request.url.raw_path
         easy.setopt(pycurl.URL, b"https://" + request.url.netloc + target)
@@ -141,7 +143,8 @@ class Connection:
             if what & select.EPOLLOUT:
                 mask |= pycurl.CSELECT_OUT
             self._multi.socket_action(descriptor, mask)
-        self._when_due()
+        if not (events and exchange.is_sent):
+            self._when_due()
         if exchange.is_held and exchange.is_asked and not exchange.seen:
             exchange.is_held = False
             with contextlib.suppress(pycurl.error):  # it may have ended by now
@@ -164,17 +167,13 @@ class Connection:
             self._end(exchange, *(bad[0][1:] if bad else (0, "")))
         elif exchange.seen != seen:
             exchange.moves()
-            self._counted = None
+            self._counted = self._wire(reading=True)
         elif exchange.unsent == unsent and exchange.is_sent and self._is_barren():
             self._end(exchange, pycurl.E_RECV_ERROR, "what comes is no answer")
 
-    _counted: int | None = None  # bytes received when the answer last went on
-
     def _is_barren(self) -> bool:
         """Return True where much came that is neither head nor body."""
-        received = self._wire(reading=True)
-        self._counted = received if self._counted is None else self._counted
-        return received - self._counted > UNSEEN_BYTES
+        return self._wire(reading=True) - self._counted > UNSEEN_BYTES
 
     def go_on(self) -> None:
         """Let the peer send more, since the reader has made room."""
@@ -244,7 +243,8 @@ class Connection:
             self._sockets.clear()
 
     def _when_due(self) -> None:
-        for _ in range(TIMERS):  # there may be one whenever more has come
+        exchange = self._exchange
+        for _ in range(1 if exchange and exchange.is_sent else TIMERS):
             if self._alarm is None or self._alarm > time.monotonic():
                 break
             self._alarm = None

@@ -1,5 +1,7 @@
 """Real connections, with peers that misbehave: nothing here waits for ever."""
 
+import contextlib
+import os
 import socket
 import ssl
 import threading
@@ -11,6 +13,7 @@ import pytest
 import trio
 
 from tests.unit.remote.transport.conftest import Peer, Talk, request
+from tests.unit.remote.transport.test_hostile_peer import ok, whole
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.remote import Link, Service, calls, load_profile, open_service
@@ -401,3 +404,85 @@ def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_fi
     finally:
         talk.done.set()
         service.close()
+
+
+class Dying:
+    """Answers the first request of all; of each later one on that connection it takes the head."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+
+    def __call__(self, connection: socket.socket) -> None:
+        """One conversation."""
+        self.heads.append(whole(connection))
+        connection.sendall(ok([]))
+        if len(self.heads) == 1:
+            self.heads.append(whole(connection))
+
+
+async def test_a_question_to_a_connection_that_dies_is_asked_on_another(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """It does no harm to ask again, and nobody waits for that."""
+    talk = Dying()
+    service = opened(peer(talk).url, ca_file)
+    try:
+        with trio.fail_after(30):
+            assert await service.zones() == []
+            assert await service.zones() == []
+        assert len(talk.heads) == 3
+    finally:
+        await service.aclose()
+
+
+@pytest.mark.parametrize(("method", "body"), [("DELETE", None), ("POST", {"a": 1}), ("GET", None)])
+async def test_a_change_is_never_sent_twice(
+    peer: Callable[[Talk], Peer], ca_file: Path, method: str, body: object
+) -> None:
+    """Also where the connection is an old one, and dies without a word."""
+    talk = Dying()
+    service = opened(peer(talk).url, ca_file)
+    try:
+        with trio.fail_after(30):
+            assert await service.zones() == []
+            with pytest.raises(errors.ReplyLost):
+                await service._calls.change(method, "/api/zones", body=body, doing="changing")
+        assert [head.split()[0] for head in talk.heads] == [b"GET", method.encode()]
+    finally:
+        await service.aclose()
+
+
+def test_a_peer_that_vanished_is_noticed_by_the_system(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """However long an answer to an upload may take: a dead connection ends in half a minute."""
+    talk = Once()
+    place = peer(talk)
+    service = transfer(place.url, ca_file)
+    try:
+        with service.download("z", "f") as download:
+            assert b"".join(download) == b"[]"
+        (found,) = connected_to(place.port)
+        with found:
+            tcp = [
+                found.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            ]
+            assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert tcp[0] + tcp[1] * tcp[2] <= 30
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000
+    finally:
+        talk.done.set()
+        service.close()
+
+
+def connected_to(port: int) -> list[socket.socket]:
+    """This process's connections to a port of this machine."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            view = stack.enter_context(socket.socket(fileno=os.dup(int(each.name))))
+            if view.family in (socket.AF_INET, socket.AF_INET6) and view.getpeername()[1] == port:
+                found.append(view)
+                stack.pop_all()
+    return found

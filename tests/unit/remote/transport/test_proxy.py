@@ -11,6 +11,7 @@ import trio
 
 from tests.unit.remote.transport.conftest import Peer, Talk, request
 from tests.unit.remote.transport.test_hostile_peer import WithMore, entry, ok, opened, whole
+from zonedrive import errors
 
 
 class Proxy:
@@ -18,6 +19,7 @@ class Proxy:
 
     def __init__(self) -> None:
         self.made = 0
+        self.heads: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -30,7 +32,8 @@ class Proxy:
 
     def _one(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            host, _, port = request(connection).split()[1].decode().partition(":")
+            self.heads.append(request(connection))
+            host, _, port = self.heads[-1].split()[1].decode().partition(":")
             with socket.create_connection((host, int(port))) as there:
                 self.made += 1
                 connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -114,3 +117,66 @@ async def test_a_ready_made_answer_is_none_behind_a_proxy(
     finally:
         await service.aclose()
     assert proxy.made == 6
+
+
+async def test_a_proxy_learns_no_bearer(
+    peer: Callable[[Talk], Peer], ca_file: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets its own credentials, those of its address; the service gets the bearer alone."""
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, proxy.url.replace("http://", "http://user:pass@"))
+    heads: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        heads.append(whole(connection))
+        connection.sendall(ok([]))
+
+    service = opened(peer(talk), ca_file)
+    try:
+        with trio.fail_after(30):
+            assert await service.zones() == []
+    finally:
+        await service.aclose()
+    assert b"Bearer" not in proxy.heads[0]
+    assert b"Proxy-Authorization: Basic dXNlcjpwYXNz" in proxy.heads[0]
+    assert b"Bearer old" in heads[0]
+    assert b"dXNlcjpwYXNz" not in heads[0]
+
+
+async def test_a_host_without_a_proxy_is_asked_directly(
+    peer: Callable[[Talk], Peer], ca_file: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the environment says."""
+    monkeypatch.setenv("no_proxy", "elsewhere.example,localhost")
+
+    def talk(connection: socket.socket) -> None:
+        whole(connection)
+        connection.sendall(ok([]))
+
+    service = opened(peer(talk), ca_file)
+    try:
+        with trio.fail_after(30):
+            assert await service.zones() == []
+    finally:
+        await service.aclose()
+    assert proxy.made == 0
+
+
+async def test_a_proxy_that_refuses_is_named(
+    peer: Callable[..., Peer], ca_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing reached the service, so nothing is in doubt."""
+
+    def talk(connection: socket.socket) -> None:
+        request(connection)
+        connection.sendall(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")
+
+    refusing = peer(talk, plain=True)
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{refusing.port}")
+    service = opened(peer(talk), ca_file)
+    try:
+        with trio.fail_after(30), pytest.raises(errors.Unreachable, match="407"):
+            await service.upload("z", "p", "n", b"abc")
+    finally:
+        await service.aclose()

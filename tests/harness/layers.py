@@ -27,6 +27,7 @@ GROUND = frozenset(
         "salvage",
         "memory",
         "harden",
+        "turns",
         "document",
         "encoding",
         "supervisor",

@@ -27,6 +27,7 @@ from zonedrive.content.source import (
     Thrifty,
 )
 from zonedrive.errors import BadAnswer
+from zonedrive.turns import Turn
 
 LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
 TELL_S = 0.25  # seconds after which the loop hears of new bytes that nobody waits for
@@ -121,18 +122,21 @@ class Download:
         """
         with self._open() as stream:
             self._hold(stream)
+            turn = Turn()
             try:
                 if not self.stopped and trio.from_thread.run_sync(opened, self, stream):
                     if self.doubtful and isinstance(self.source, Confirming):
                         trio.from_thread.run(self.source.confirm)
-                    self._drain(stream, advanced)
+                    self._drain(stream, advanced, turn)
             finally:
+                turn.end()
                 self._hold(None)  # its connection may be another one's from here on
 
-    def _drain(self, stream: Stream, advanced: Callable[["Download"], object]) -> None:
+    def _drain(self, stream: Stream, advanced: Callable[["Download"], object], turn: Turn) -> None:
         thrifty = stream if isinstance(stream, Thrifty) else None
         self._told_s = time.monotonic()
         for data in stream:
+            turn.went(len(data))
             if self.stopped:
                 return
             end = self.position + len(data)
@@ -150,6 +154,8 @@ class Download:
                 continue  # nothing should follow; only asking lets the connection be used again
             if end > self.end:
                 self.end = self.sink.size  # the source does not know ranges
+            if self.position >= self.limit:
+                turn.end()
             if not self._wanted():
                 return
         if self.position < self.end:

@@ -19,6 +19,7 @@ from zonedrive.content.redo import place_of
 from zonedrive.content.sealed import SealedFile
 from zonedrive.content.waiting import LEAST, Pace, Waiter
 from zonedrive.errors import BadAnswer, Interrupted, TimedOut, Unreachable
+from zonedrive.turns import TURNS
 
 
 async def until(condition: object) -> None:
@@ -608,4 +609,16 @@ async def test_a_damaged_chunk_ahead_does_not_harm_who_does_not_read_it(cache: C
     assert reader.available(384 * KIB, 64 * KIB) == source.data[384 * KIB : 448 * KIB]
     assert await reader.read(320 * KIB, 64 * KIB) == source.data[320 * KIB : 384 * KIB]
     assert len(source.opened) == 2
+    reader.close()
+
+
+async def test_a_paused_download_lets_others_work(cache: Cache) -> None:
+    """Who waits for its reader has no turn."""
+    source = Script(content(64 * MIB), piece=256 * KIB)
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in range(0, 8 * MIB, 128 * KIB):
+        await reader.read(offset, 128 * KIB)
+    await until(lambda: any(each.paused for each in cache._engine.running))
+    assert source.sent > 4 * MIB
+    assert not TURNS.is_taken
     reader.close()

@@ -24,6 +24,7 @@ from zonedrive.remote.transfer import Cancelled
 from zonedrive.tree.answer import Local
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.tree.names import may_show, safe
+from zonedrive.turns import Turn
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
 from zonedrive.vfs.delivery.resolution import Resolution, Sent
@@ -56,14 +57,18 @@ class Body:
         self.sent = 0  # bytes that have passed the limit, and that the connection took
 
     def __iter__(self) -> Iterator[bytes]:
-        self.sent = 0
-        while self.sent < self._size:
-            piece = self._file.pread(self.sent, min(self._piece, self._size - self.sent))
-            if not piece:
-                raise StoreError("outgoing bytes are missing")
-            yield piece
-            self.sent += len(piece)  # who asks for the next one is through with it
-            reached(Place.BODY_BEGUN)
+        self.sent, turn = 0, Turn()
+        try:
+            while self.sent < self._size:
+                piece = self._file.pread(self.sent, min(self._piece, self._size - self.sent))
+                if not piece:
+                    raise StoreError("outgoing bytes are missing")
+                yield piece
+                self.sent += len(piece)  # who asks for the next one is through with it
+                reached(Place.BODY_BEGUN)
+                turn.went(len(piece))
+        finally:
+            turn.end()
 
 
 class Uploads:

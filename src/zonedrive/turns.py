@@ -1,0 +1,81 @@
+"""Turns of the threads that transfer bytes fast: one works at a time, the others wait.
+
+Each of them takes the interpreter's lock some thousand times a second.  The loop, which answers the
+kernel, would wait for that lock behind all of them.  Slow transfers do not take turns.
+
+INVARIANT: nobody waits longer than PATIENCE_S for a turn, whatever the one that has it is doing.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+QUANTUM: Final = 2 << 20  # bytes in one turn
+FAST: Final = 50e6  # bytes a second of a transfer that takes turns
+PATIENCE_S: Final = 0.05  # seconds that a transfer waits for its turn
+
+
+class Turns:
+    """One turn, and the queue of those who wait for it.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.waiting: deque[threading.Event] = deque()
+        self.is_taken = False
+
+    def take(self) -> bool:
+        """Wait for a turn; return False where it did not come in time."""
+        with self._lock:
+            if not self.is_taken:
+                self.is_taken = True
+                return True
+            mine = threading.Event()
+            self.waiting.append(mine)
+        if mine.wait(PATIENCE_S):
+            return True
+        with self._lock:
+            if mine.is_set():
+                return True
+            self.waiting.remove(mine)
+            return False
+
+    def pass_on(self) -> None:
+        """End a turn that was taken."""
+        with self._lock:
+            if self.waiting:
+                self.waiting.popleft().set()
+            else:
+                self.is_taken = False
+
+
+TURNS: Final = Turns()
+
+
+class Turn:
+    """The turns of one transfer.  For one thread."""
+
+    def __init__(self, turns: Turns = TURNS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._turns, self._clock = turns, clock
+        self._has_turn = False
+        self._bytes = 0
+        self._since = clock()
+
+    def went(self, count: int) -> None:
+        """Note that so many bytes went through; wait for the others where it is their turn."""
+        self._bytes += count
+        if self._bytes < QUANTUM:
+            return
+        is_fast = self._bytes > FAST * (self._clock() - self._since)
+        self._bytes = 0
+        if not (self._has_turn and is_fast and not self._turns.waiting):
+            self.end()
+            self._has_turn = is_fast and self._turns.take()
+        self._since = self._clock()
+
+    def end(self) -> None:
+        """Let others work."""
+        if self._has_turn:
+            self._has_turn = False
+            self._turns.pass_on()

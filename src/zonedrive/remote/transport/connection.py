@@ -42,6 +42,7 @@ UNSEEN_BYTES: Final = 1 << 20  # received without any sign of an answer
 READ_BYTES: Final = 16 * 1024  # at once; libcurl reads up to a hundred times in a row
 SEND_BYTES: Final = 128 * 1024
 TIMERS: Final = 4  # of libcurl's that are attended to in one step, before anything is sent
+_LONGEST: Final = 3600  # seconds of one wait
 _FOREVER: Final = 100_000  # seconds; our own timeouts are shorter
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # pycurl has no name for it
 _ESTABLISHED: Final = 1
@@ -128,6 +129,7 @@ class Connection:
         end, kind = self._exchange.due()
         if end <= now:
             raise kind("nothing, or too little, came in time")
+        end = min(end, now + _LONGEST)
         return max(0.0, min(end, end if self._alarm is None else self._alarm) - now)
 
     def step(self, events: Iterable[tuple[int, int]]) -> None:
@@ -224,6 +226,8 @@ class Connection:
         """Let it be used for another request; nobody aborts the one before any more."""
         with self._lock:
             self._exchange = None
+        for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION, pycurl.READFUNCTION):
+            self._easy.setopt(option, _nothing)  # no request is kept in memory
         self.free_since = time.monotonic()
 
     def _end(self, exchange: Exchange, code: int, text: str) -> None:
@@ -293,6 +297,10 @@ class Connection:
 
     def _set_alarm(self, milliseconds: int) -> None:
         self._alarm = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+
+
+def _nothing(_given: object) -> int:
+    return -1
 
 
 def _socket_option(descriptor: int, level: int, option: int, value: int | None = None) -> bytes:

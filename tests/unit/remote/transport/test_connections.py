@@ -1,11 +1,13 @@
 """Real connections, with peers that misbehave: nothing here waits for ever."""
 
 import contextlib
+import gc
 import os
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -13,7 +15,7 @@ import pytest
 import trio
 
 from tests.unit.remote.transport.conftest import Peer, Talk, request
-from tests.unit.remote.transport.test_hostile_peer import ok, whole
+from tests.unit.remote.transport.test_hostile_peer import entry, ok, whole
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.remote import Link, Service, calls, load_profile, open_service
@@ -450,6 +452,36 @@ async def test_a_change_is_never_sent_twice(
         assert [head.split()[0] for head in talk.heads] == [b"GET", method.encode()]
     finally:
         await service.aclose()
+
+
+class Watched:
+    """A body of an upload whose end of life can be seen."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Its only piece."""
+        yield b"abc"
+
+
+def test_a_connection_that_is_kept_keeps_no_request(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """What was uploaded over it may be a file that is to go."""
+
+    def talk(connection: socket.socket) -> None:
+        while True:
+            whole(connection)
+            connection.sendall(ok(entry("e")))
+
+    service = transfer(peer(talk).url, ca_file, stall_seconds=30)
+    body = Watched()
+    gone = weakref.ref(body)
+    assert service.upload("z", "p", "n", body, 3).id == "e"
+    del body
+    gc.collect()
+    assert gone() is None
+    assert isinstance(client := service._client, BlockingClient)
+    assert len(client.transport.connections) == 1
+    service.close()
 
 
 def test_a_peer_that_vanished_is_noticed_by_the_system(

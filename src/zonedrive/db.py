@@ -38,8 +38,12 @@ _NO_PLACE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IO
 _READS = ("SELECT", "WITH", "PRAGMA")
 """What statements begin with that change nothing."""
 
-LOG_PAGES = 4000
-"""Pages of the write-ahead log with which a commit waits for the disk; see `checkpoint`."""
+LOG_PAGES = 1000
+"""Pages of the write-ahead log with which a commit waits for the disk; see `checkpoint`.
+
+On a full disk the room that the log has taken is missing for the file itself: with a longer log a
+removal fails that would make room.
+"""
 
 Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]

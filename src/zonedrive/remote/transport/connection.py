@@ -40,7 +40,7 @@ VANISHED: Final = (
 )
 UNSEEN_BYTES: Final = 1 << 20  # received without any sign of an answer
 READ_BYTES: Final = 16 * 1024  # at once; libcurl reads up to a hundred times in a row
-SEND_BYTES: Final = 128 * 1024
+SEND_BYTES: Final = 512 * 1024
 TIMERS: Final = 4  # of libcurl's that are attended to in one step, before anything is sent
 _LONGEST: Final = 3600  # seconds of one wait
 _FOREVER: Final = 100_000  # seconds; our own timeouts are shorter

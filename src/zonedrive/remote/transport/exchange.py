@@ -118,7 +118,11 @@ class Exchange:
         except BaseException as wrong:
             self.wrong = wrong if isinstance(wrong, Exception) else httpx.WriteError("ended")
             return int(pycurl.READFUNC_ABORT)
-        part, self._rest = bytes(self._rest[:size]), self._rest[size:]
+        whole = self._rest.obj
+        if isinstance(whole, bytes) and len(self._rest) == len(whole) <= size:
+            part, self._rest = whole, self._rest[:0]
+        else:
+            part, self._rest = bytes(self._rest[:size]), self._rest[size:]
         self.moves()
         self.unsent -= len(part)
         return part

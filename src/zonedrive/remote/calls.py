@@ -193,7 +193,7 @@ class Calls:
     def drop_idle(self) -> None:
         """Close the connections that nobody uses."""
         if isinstance(self._client, LoopClient):
-            self._client.transport.connections.drop_idle()
+            self._client.transport.drop_idle()
 
     async def try_once(self, path: str, *, doing: str, bare: bool) -> None:
         """Ask once, even while offline; what comes of it goes to the link and nowhere else.

@@ -1,7 +1,7 @@
 """One connection to one origin through libcurl, and one request at a time on it.
 
-Must not know endpoints, nor how its caller waits: it says what to wait for, and goes on from there.
-Each connection has a multi handle of its own, so that this module alone decides what is sent where.
+Must not know endpoints.  Each connection has a multi handle of its own, so that this module alone
+decides what is sent where.
 
 INVARIANT: libcurl never sends a request a second time, and opens no other connection for it.
 INVARIANT: no byte that came before a request was sent is part of the answer to it.
@@ -16,68 +16,41 @@ import struct
 import termios
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 import pycurl
 
-from zonedrive.remote.transport.exchange import SENT, TARGET, Exchange
+from zonedrive.remote.transport.engine import (
+    TIMERS,
+    Engine,
+    address,
+    configure,
+    headers,
+    nothing,
+    socket_option,
+    watch_peer,
+)
+from zonedrive.remote.transport.exchange import SENT, Exchange
 from zonedrive.remote.transport.failures import failure
 from zonedrive.remote.transport.tls import Trust
 
 CERTIFICATE: Final = "certificate"
 """Extension of a request, and of its answer: the peer's certificate (PEM)."""
-# A peer that has vanished (a suspend, another network) is noticed in half a minute by the system,
-# however long the service may take for an answer.
-VANISHED: Final = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),  # seconds
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),  # seconds
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),  # milliseconds
-)
 UNSEEN_BYTES: Final = 1 << 20  # received without any sign of an answer
-READ_BYTES: Final = 16 * 1024  # at once; libcurl reads up to a hundred times in a row
-SEND_BYTES: Final = 512 * 1024
-TIMERS: Final = 4  # of libcurl's that are attended to in one step, before anything is sent
 _LONGEST: Final = 3600  # seconds of one wait
-_FOREVER: Final = 100_000  # seconds; our own timeouts are shorter
-_SUPPRESS_CONNECT_HEADERS: Final = 265  # pycurl has no name for it
 _ESTABLISHED: Final = 1
 _UPLOADED: Final[int] = getattr(pycurl, "SIZE_UPLOAD_T", pycurl.SIZE_UPLOAD)
-_GNUTLS: Final = "GnuTLS" in pycurl.version
-_FIXED: Final = (
-    (pycurl.NOSIGNAL, 1),
-    (pycurl.PROTOCOLS, pycurl.PROTO_HTTPS),
-    (pycurl.PATH_AS_IS, 1),
-    (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
-    (pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2),
-    (pycurl.SSL_VERIFYPEER, 1),
-    (pycurl.SSL_VERIFYHOST, 2),
-    (pycurl.PROXY_SSL_VERIFYPEER, 1),
-    (pycurl.PROXY_SSL_VERIFYHOST, 2),
-    (pycurl.HEADEROPT, pycurl.HEADER_SEPARATE),  # a proxy sees no bearer
-    (_SUPPRESS_CONNECT_HEADERS, 1),
-    (pycurl.NOPROXY, ""),
-    (pycurl.USERAGENT, ""),
-    (pycurl.BUFFERSIZE, READ_BYTES),
-    (pycurl.UPLOAD_BUFFERSIZE, SEND_BYTES),
-    (pycurl.CONNECTTIMEOUT, _FOREVER),
-    (pycurl.MAXAGE_CONN, _FOREVER),
-)
 
 
-class Connection:
+class Connection(Engine):
     """A connection, made with its first request.  For one thread at a time, but `abort`."""
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
+        super().__init__()
         self.origin = (url.scheme, url.netloc)
         self.free_since = 0.0
-        self.epoll = select.epoll()
-        self._alarm: float | None = None
-        self._watched: set[int] = set()
         self._sockets: dict[int, int] = {}  # descriptor to inode
         self._received = -1  # bytes from the socket before the request was sent; -1: it is new
         self._counted = 0
@@ -87,14 +60,8 @@ class Connection:
         self._aborted = self._is_closed = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.epoll.register(self._wake, select.EPOLLIN)
-        self._multi, self._easy = pycurl.CurlMulti(), pycurl.Curl()
-        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
-        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_alarm)
-        for option, value in (*_FIXED, *_trusted(trust), (pycurl.PROXY, proxy_for(url))):
-            if value is None:
-                self._easy.unsetopt(option)
-            else:
-                self._easy.setopt(option, value)
+        self._easy = pycurl.Curl()
+        configure(self._easy, trust, url)
         self._easy.setopt(pycurl.SOCKOPTFUNCTION, self._opened)
 
     def begin(self, exchange: Exchange) -> None:
@@ -103,9 +70,8 @@ class Connection:
         exchange.is_first = self._received < 0
         self._counted = max(0, self._received)  # bytes that had come when the answer last went on
         request, easy = exchange.request, self._easy
-        target: bytes = request.extensions.get(TARGET) or request.url.raw_path
-        easy.setopt(pycurl.URL, b"https://" + request.url.netloc + target)
-        easy.setopt(pycurl.HTTPHEADER, _headers(request))
+        easy.setopt(pycurl.URL, address(request))
+        easy.setopt(pycurl.HTTPHEADER, headers(request))
         easy.setopt(pycurl.HEADERFUNCTION, exchange.head)
         easy.setopt(pycurl.WRITEFUNCTION, exchange.body)
         easy.setopt(pycurl.OPT_CERTINFO, int(CERTIFICATE in request.extensions))
@@ -119,7 +85,7 @@ class Connection:
             easy.setopt(pycurl.NOBODY, int(request.method == "HEAD"))
         if request.method not in ("GET", "HEAD", "POST"):
             easy.setopt(pycurl.CUSTOMREQUEST, request.method)
-        self._multi.add_handle(easy)
+        self.multi.add_handle(easy)
         self.step(())
 
     def seconds_left(self) -> float:
@@ -130,7 +96,7 @@ class Connection:
         if end <= now:
             raise kind("nothing, or too little, came in time")
         end = min(end, now + _LONGEST)
-        return max(0.0, min(end, end if self._alarm is None else self._alarm) - now)
+        return max(0.0, min(end, end if self.alarm is None else self.alarm) - now)
 
     def step(self, events: Iterable[tuple[int, int]]) -> None:
         """Go on after what `epoll` told.  Raises httpx.ReadError after `abort`."""
@@ -140,11 +106,7 @@ class Connection:
         if exchange is None or exchange.is_over:
             return
         seen, unsent = exchange.seen, exchange.unsent
-        for descriptor, what in events:
-            mask = pycurl.CSELECT_IN if what & ~select.EPOLLOUT else 0
-            if what & select.EPOLLOUT:
-                mask |= pycurl.CSELECT_OUT
-            self._multi.socket_action(descriptor, mask)
+        self.act(events)
         if not (events and exchange.is_sent):
             self._when_due()
         if exchange.is_held and exchange.is_asked and not exchange.seen:
@@ -164,7 +126,7 @@ class Connection:
         if exchange.has_head and CERTIFICATE in exchange.request.extensions:
             chain = self._easy.getinfo(pycurl.INFO_CERTINFO)
             exchange.certificate = dict(chain[0]).get("Cert") if chain else None
-        _, good, bad = self._multi.info_read()
+        _, good, bad = self.multi.info_read()
         if good or bad:
             self._end(exchange, *(bad[0][1:] if bad else (0, "")))
         elif exchange.seen != seen:
@@ -216,10 +178,9 @@ class Connection:
 
     def _dispose(self) -> None:
         if self._exchange is not None and not self._exchange.is_over:
-            self._multi.remove_handle(self._easy)
-        self._multi.close()
+            self.multi.remove_handle(self._easy)
         self._easy.close()
-        self.epoll.close()
+        self.dispose()
         os.close(self._wake)
 
     def release(self) -> None:
@@ -227,7 +188,7 @@ class Connection:
         with self._lock:
             self._exchange = None
         for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION, pycurl.READFUNCTION):
-            self._easy.setopt(option, _nothing)  # no request is kept in memory
+            self._easy.setopt(option, nothing)  # no request is kept in memory
         self.free_since = time.monotonic()
 
     def _end(self, exchange: Exchange, code: int, text: str) -> None:
@@ -242,17 +203,13 @@ class Connection:
         if easy.getinfo(_UPLOADED) < exchange.length:
             exchange.is_early = True
         exchange.is_over = True
-        self._multi.remove_handle(easy)
+        self.multi.remove_handle(easy)
         if code:
             self._sockets.clear()
 
     def _when_due(self) -> None:
         exchange = self._exchange
-        for _ in range(1 if exchange and exchange.is_sent else TIMERS):
-            if self._alarm is None or self._alarm > time.monotonic():
-                break
-            self._alarm = None
-            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        self.act_on_timers(1 if exchange and exchange.is_sent else TIMERS)
 
     def _wire(self, *, reading: bool = False) -> int:
         """Return how many bytes were taken from the socket so far, -1 where it is unusable.
@@ -265,7 +222,7 @@ class Connection:
                     continue  # one of several attempts, or closed by libcurl
                 answer = fcntl.ioctl(descriptor, termios.FIONREAD, b"0000")
                 queued: int = struct.unpack("i", answer)[0]
-                info = _socket_option(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO)
+                info = socket_option(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO)
                 if reading or (info[0] == _ESTABLISHED and not queued):
                     return int(struct.unpack_from("Q", info, 128)[0]) - queued
         return -1
@@ -277,66 +234,4 @@ class Connection:
         if self._is_refused:
             return int(pycurl.SOCKOPT_ERROR)
         self._sockets[descriptor] = os.fstat(descriptor).st_ino
-        for level, option, value in VANISHED:
-            _socket_option(descriptor, level, option, value)
-        return int(pycurl.SOCKOPT_OK)
-
-    def _watch(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
-        if what == pycurl.POLL_REMOVE:
-            self._watched.discard(descriptor)
-            with contextlib.suppress(OSError):
-                self.epoll.unregister(descriptor)
-            return
-        events = select.EPOLLIN if what & pycurl.POLL_IN else 0
-        events |= select.EPOLLOUT if what & pycurl.POLL_OUT else 0
-        if descriptor in self._watched:
-            self.epoll.modify(descriptor, events)
-        else:
-            self._watched.add(descriptor)
-            self.epoll.register(descriptor, events)
-
-    def _set_alarm(self, milliseconds: int) -> None:
-        self._alarm = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
-
-
-def _nothing(_given: object) -> int:
-    return -1
-
-
-def _socket_option(descriptor: int, level: int, option: int, value: int | None = None) -> bytes:
-    """Set an option of a socket of libcurl's, or return its value."""
-    view = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
-    try:
-        if value is None:
-            return view.getsockopt(level, option, 136)
-        view.setsockopt(level, option, value)
-        return b""
-    finally:
-        view.detach()
-
-
-def _headers(request: httpx.Request) -> list[bytes]:
-    """Return the headers as libcurl takes them, without those that it makes itself."""
-    lines = [b"Expect:"]
-    for name, value in request.headers.raw:
-        if b"\r" in value or b"\n" in value or b"\0" in value:
-            raise httpx.LocalProtocolError("a header has a line break in it")
-        if name.lower() not in (b"connection", b"content-length", b"transfer-encoding"):
-            lines.append(name + (b": " + value if value else b";"))
-    return lines
-
-
-def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
-    """Name the authorities to libcurl: no default of its own is left."""
-    file, folder = trust.file, trust.folder
-    if file and folder and trust.is_same:  # one will do, the one that is sooner read
-        file, folder = (file, None) if _GNUTLS else (None, folder)
-    yield from ((pycurl.CAINFO, file), (pycurl.CAPATH, folder))
-    yield from ((pycurl.PROXY_CAINFO, file), (pycurl.PROXY_CAPATH, folder))
-
-
-def proxy_for(url: httpx.URL) -> str:
-    """Return the proxy that the environment names for `url`, "" for none."""
-    proxies = getproxies()
-    proxy = proxies.get("https") or proxies.get("all") or ""
-    return "" if not proxy or proxy_bypass(url.netloc.decode()) else proxy
+        return watch_peer(descriptor)

@@ -49,6 +49,7 @@ class Exchange:
         self.is_held = True  # its body waits until nothing has come after its head was sent
         self.is_asked = False  # for its body
         self.flushed = 0  # bytes of the body that have left
+        self.version = b""  # of HTTP
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.has_head = self.is_over = False
@@ -62,6 +63,7 @@ class Exchange:
         self.parts: deque[bytes] = deque()
         self.waiting = 0  # bytes in these
         self.is_paused = False
+        self.easy: pycurl.Curl | None = None  # where it shares a connection
         self.moved = time.monotonic()
         self.is_ahead: Callable[[], bool] = lambda: False  # of the request, and so none to it
         self._room = room
@@ -137,7 +139,8 @@ class Exchange:
             elif self.seen == len(line) and self.is_ahead():
                 raise httpx.RemoteProtocolError("the service answers before it is asked")
             elif line.startswith(b"HTTP/"):
-                self.status, self.headers = int(line.split(None, 2)[1]), []
+                version, status = line.split(None, 2)[:2]
+                self.version, self.status, self.headers = version, int(status), []
             elif line.strip():
                 name, colon, value = line.partition(b":")
                 if not colon or name.split() != [name]:

@@ -15,8 +15,9 @@ import httpx
 import trio
 
 from zonedrive.remote.transport.connection import CERTIFICATE, Connection
-from zonedrive.remote.transport.exchange import EARLY, NOWHERE, Exchange
+from zonedrive.remote.transport.exchange import EARLY, EFFECT, NOWHERE, Exchange
 from zonedrive.remote.transport.pool import Pool
+from zonedrive.remote.transport.streams import HTTP_2, Streams
 from zonedrive.remote.transport.tls import Trust
 
 BODY: Final = "body"
@@ -52,13 +53,24 @@ class BlockingTransport(httpx.BaseTransport):
 
 
 class LoopTransport(httpx.AsyncBaseTransport):
-    """Sends requests for tasks."""
+    """Sends requests for tasks.
+
+    What may be repeated shares a connection with others, where the service has HTTP/2.
+    """
 
     def __init__(self, trust: Trust) -> None:
         self.connections = Pool(trust)
+        self._trust = trust
+        self._streams: Streams | None = None
+        self._is_shared = HTTP_2  # as far as is known
+        self._is_closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send, and return the answer as it begins.  Raises httpx's errors."""
+        if self._is_shared and request.method == "GET" and EFFECT not in request.extensions:
+            shared = await self._on_stream(request)
+            if shared is not None:
+                return shared
         content = httpx.ByteStream(request.content)
         body = Body(self.connections, request, content, float("inf"))
         try:
@@ -69,9 +81,46 @@ class LoopTransport(httpx.AsyncBaseTransport):
             body.close()
             raise
 
+    async def _on_stream(self, request: httpx.Request) -> httpx.Response | None:
+        """Ask on a shared connection; None where the service turns out to have no HTTP/2."""
+        body = await self._asked(request)
+        # The server had ended the connection, or was about to.
+        if body.exchange.may_repeat and not self._is_closed:
+            body.streams.retire()
+            body = await self._asked(request)
+        if body.exchange.version.startswith(b"HTTP/1"):
+            self._is_shared = False
+            body.streams.retire()
+            if not body.exchange.is_over:  # only a connection of its own bounds such a body
+                await body.aclose()
+                return None
+        return body.response()
+
+    async def _asked(self, request: httpx.Request) -> "StreamBody":
+        """Ask on a shared connection; return the answer as it begins."""
+        if self._is_closed:
+            raise httpx.ConnectError("all connections are closed")
+        streams = self._streams
+        if streams is None or streams.is_retired:
+            streams = self._streams = Streams(self._trust, request.url)
+        body = StreamBody(streams, request)
+        await body.begin()
+        return body
+
+    def drop_idle(self) -> None:
+        """Close the connections that nobody uses, and use the others for nothing new."""
+        self.connections.drop_idle()
+        if self._streams is not None:
+            self._streams.retire()
+            self._streams = None
+            self._is_shared = HTTP_2  # the way to the service may be another one
+
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections, and make no more."""
+        self._is_closed = True
         self.connections.hang_up()
+        if self._streams is not None:
+            self._streams.close()
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -235,3 +284,46 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         elif exchange.is_over and self._connection is not None:
             self._pool.give_back(self._connection)
             self._connection = None
+
+
+class StreamBody(httpx.AsyncByteStream):
+    """The body of an answer that shares its connection."""
+
+    def __init__(self, streams: Streams, request: httpx.Request) -> None:
+        self.exchange = Exchange(request, (), room=ROOM)
+        self.streams = streams
+
+    async def begin(self) -> None:
+        """Send the request, and wait for the head of the answer.  Raises httpx's errors."""
+        self.streams.begin(self.exchange)
+        try:
+            while not (self.exchange.has_head or self.exchange.is_over):
+                await self.streams.wait(self.exchange)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def response(self) -> httpx.Response:
+        """Return the answer that has begun.  Raises what ended the request."""
+        exchange = self.exchange
+        if exchange.has_head:
+            return httpx.Response(exchange.status, headers=exchange.headers, stream=self)
+        raise exchange.wrong or httpx.RemoteProtocolError("the answer has no end of its head")
+
+    def __aiter__(self) -> Self:
+        """Give the pieces as they come."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next piece.  Raises httpx's errors."""
+        exchange = self.exchange
+        while not (exchange.parts or exchange.is_over):
+            exchange.moves()
+            await self.streams.wait(exchange)
+        if exchange.parts:
+            return exchange.take()
+        raise exchange.wrong or StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Give up what has not come."""
+        self.streams.leave(self.exchange)

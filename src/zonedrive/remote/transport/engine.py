@@ -1,0 +1,171 @@
+"""What all ways of sending through libcurl share: its options, its sockets and its timers.
+
+Must not know requests, nor how a caller waits: it says what to wait for, and goes on from there.
+"""
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+import pycurl
+
+from zonedrive.remote.transport.exchange import TARGET
+from zonedrive.remote.transport.tls import Trust
+
+# A peer that has vanished (a suspend, another network) is noticed in half a minute by the system,
+# however long the service may take for an answer.
+VANISHED: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),  # seconds
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),  # seconds
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),  # milliseconds
+)
+READ_BYTES: Final = 16 * 1024  # at once; libcurl reads up to a hundred times in a row
+SEND_BYTES: Final = 512 * 1024
+TIMERS: Final = 4  # of libcurl's that are attended to in one step, before anything is sent
+_FOREVER: Final = 100_000  # seconds; our own timeouts are shorter
+_SUPPRESS_CONNECT_HEADERS: Final = 265  # pycurl has no name for it
+_GNUTLS: Final = "GnuTLS" in pycurl.version
+_FIXED: Final = (
+    (pycurl.NOSIGNAL, 1),
+    (pycurl.PROTOCOLS, pycurl.PROTO_HTTPS),
+    (pycurl.PATH_AS_IS, 1),
+    (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+    (pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2),
+    (pycurl.SSL_VERIFYPEER, 1),
+    (pycurl.SSL_VERIFYHOST, 2),
+    (pycurl.PROXY_SSL_VERIFYPEER, 1),
+    (pycurl.PROXY_SSL_VERIFYHOST, 2),
+    (pycurl.HEADEROPT, pycurl.HEADER_SEPARATE),  # a proxy sees no bearer
+    (_SUPPRESS_CONNECT_HEADERS, 1),
+    (pycurl.NOPROXY, ""),
+    (pycurl.USERAGENT, ""),
+    (pycurl.BUFFERSIZE, READ_BYTES),
+    (pycurl.UPLOAD_BUFFERSIZE, SEND_BYTES),
+    (pycurl.CONNECTTIMEOUT, _FOREVER),
+    (pycurl.MAXAGE_CONN, _FOREVER),
+)
+
+
+class Engine:
+    """A multi handle of libcurl, and what it waits for."""
+
+    def __init__(self) -> None:
+        self.epoll = select.epoll()
+        self.multi = pycurl.CurlMulti()
+        self.multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        self.multi.setopt(pycurl.M_TIMERFUNCTION, self._set_alarm)
+        self.alarm: float | None = None  # when to `act` anyway, on the monotonic clock
+        self._watched: set[int] = set()
+
+    def act(self, events: Iterable[tuple[int, int]]) -> None:
+        """Let libcurl go on after what `epoll` told."""
+        for descriptor, what in events:
+            mask = pycurl.CSELECT_IN if what & ~select.EPOLLOUT else 0
+            if what & select.EPOLLOUT:
+                mask |= pycurl.CSELECT_OUT
+            self.multi.socket_action(descriptor, mask)
+
+    def act_on_timers(self, most: int) -> None:
+        """Attend to timers that have run out; there may be one whenever more has come."""
+        for _ in range(most):
+            if self.alarm is None or self.alarm > time.monotonic():
+                break
+            self.alarm = None
+            self.multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+
+    def dispose(self) -> None:
+        """Close it; nothing is on it any more."""
+        self.multi.close()
+        self.epoll.close()
+
+    # ---- called by libcurl ----
+
+    def _watch(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
+        if what == pycurl.POLL_REMOVE:
+            self._watched.discard(descriptor)
+            with contextlib.suppress(OSError):
+                self.epoll.unregister(descriptor)
+            return
+        events = select.EPOLLIN if what & pycurl.POLL_IN else 0
+        events |= select.EPOLLOUT if what & pycurl.POLL_OUT else 0
+        if descriptor in self._watched:
+            self.epoll.modify(descriptor, events)
+        else:
+            self._watched.add(descriptor)
+            self.epoll.register(descriptor, events)
+
+    def _set_alarm(self, milliseconds: int) -> None:
+        self.alarm = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+
+
+def configure(easy: pycurl.Curl, trust: Trust, url: httpx.URL) -> None:
+    """Set what is the same for all requests to an origin."""
+    for option, value in (*_FIXED, *_trusted(trust), (pycurl.PROXY, proxy_for(url))):
+        if value is None:
+            easy.unsetopt(option)
+        else:
+            easy.setopt(option, value)
+
+
+def address(request: httpx.Request) -> bytes:
+    """Return the address of a request as libcurl takes it."""
+    target: bytes = request.extensions.get(TARGET) or request.url.raw_path
+    return b"https://" + request.url.netloc + target
+
+
+def headers(request: httpx.Request) -> list[bytes]:
+    """Return the headers as libcurl takes them, without those that it makes itself."""
+    lines = [b"Expect:"]
+    for name, value in request.headers.raw:
+        if b"\r" in value or b"\n" in value or b"\0" in value:
+            raise httpx.LocalProtocolError("a header has a line break in it")
+        if name.lower() not in (b"connection", b"content-length", b"transfer-encoding"):
+            lines.append(name + (b": " + value if value else b";"))
+    return lines
+
+
+def nothing(_given: object) -> int:
+    """Refuse what libcurl gives between two requests."""
+    return -1
+
+
+def watch_peer(descriptor: int, _purpose: int = 0) -> int:
+    """Let the system notice that the peer of a socket of libcurl's has vanished."""
+    for level, option, value in VANISHED:
+        socket_option(descriptor, level, option, value)
+    return int(pycurl.SOCKOPT_OK)
+
+
+def socket_option(descriptor: int, level: int, option: int, value: int | None = None) -> bytes:
+    """Set an option of a socket of libcurl's, or return its value."""
+    view = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+    try:
+        if value is None:
+            return view.getsockopt(level, option, 136)
+        view.setsockopt(level, option, value)
+        return b""
+    finally:
+        view.detach()
+
+
+def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
+    """Name the authorities to libcurl: no default of its own is left."""
+    file, folder = trust.file, trust.folder
+    if file and folder and trust.is_same:  # one will do, the one that is sooner read
+        file, folder = (file, None) if _GNUTLS else (None, folder)
+    yield from ((pycurl.CAINFO, file), (pycurl.CAPATH, folder))
+    yield from ((pycurl.PROXY_CAINFO, file), (pycurl.PROXY_CAPATH, folder))
+
+
+def proxy_for(url: httpx.URL) -> str:
+    """Return the proxy that the environment names for `url`, "" for none."""
+    proxies = getproxies()
+    proxy = proxies.get("https") or proxies.get("all") or ""
+    return "" if not proxy or proxy_bypass(url.netloc.decode()) else proxy

@@ -1,0 +1,184 @@
+"""Many requests at once on a connection or two, where the service speaks HTTP/2.
+
+Must not know endpoints.  For trio's loop: the tasks that wait for answers drive libcurl in turn.
+
+INVARIANT: only what may be sent twice is sent this way: libcurl repeats it by itself where the
+service refuses a stream, or ends a kept connection without an answer.
+INVARIANT: while anybody waits, exactly one of those tasks waits for the sockets.
+"""
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+import httpx
+import pycurl
+import trio
+
+from zonedrive.remote.transport.engine import (
+    TIMERS,
+    Engine,
+    address,
+    configure,
+    headers,
+    nothing,
+    watch_peer,
+)
+from zonedrive.remote.transport.exchange import Exchange
+from zonedrive.remote.transport.failures import failure
+from zonedrive.remote.transport.tls import Trust
+
+HTTP_2: Final = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
+"""Whether this libcurl speaks it."""
+KEPT: Final = 32  # handles for requests to come
+
+
+class Streams(Engine):
+    """The connections to one origin that requests share."""
+
+    def __init__(self, trust: Trust, url: httpx.URL) -> None:
+        super().__init__()
+        self.origin = (url.scheme, url.netloc)
+        self._url, self._trust = url, trust
+        self._free: list[pycurl.Curl] = []
+        self._running: dict[pycurl.Curl, Exchange] = {}
+        self._waiting: dict[Exchange, trio.Event] = {}
+        self.is_used = False  # a request was answered
+        self.is_retired = self.is_closed = self._is_driven = False
+
+    def begin(self, exchange: Exchange) -> None:
+        """Send a request, as far as that goes at once."""
+        easy = self._free.pop() if self._free else self._new()
+        request = exchange.request
+        easy.setopt(pycurl.URL, address(request))
+        easy.setopt(pycurl.HTTPHEADER, headers(request))
+        easy.setopt(pycurl.HEADERFUNCTION, exchange.head)
+        easy.setopt(pycurl.WRITEFUNCTION, exchange.body)
+        easy.setopt(pycurl.NOBODY, int(request.method == "HEAD"))
+        exchange.easy, exchange.is_first = easy, not self.is_used
+        self._running[easy] = exchange
+        self.multi.add_handle(easy)
+        self._step(())
+
+    async def wait(self, exchange: Exchange) -> None:
+        """Wait until more of an answer has come.  Raises httpx.TimeoutException."""
+        seen = exchange.seen
+        if exchange.is_paused and exchange.easy is not None:
+            exchange.is_paused = False
+            exchange.easy.pause(pycurl.PAUSE_CONT)
+            self._step(())
+        try:
+            while exchange.seen == seen and not exchange.is_over:
+                end, kind = exchange.due()
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise kind("nothing came in time")
+                with trio.move_on_after(left):
+                    await self._turn(exchange)
+        finally:
+            self._hand_over()
+        exchange.moves()
+
+    def leave(self, exchange: Exchange) -> None:
+        """Give up what has not come."""
+        if exchange.easy is not None:
+            self._finish(exchange.easy)
+        if self.is_retired and not self._running:
+            self.close()
+
+    def retire(self) -> None:
+        """Close it as soon as nothing is under way."""
+        self.is_retired = True
+        if not self._running:
+            self.close()
+
+    def close(self) -> None:
+        """End everything that is under way, and all connections."""
+        if self.is_closed:
+            return
+        self.is_retired = True
+        for easy, exchange in list(self._running.items()):
+            exchange.wrong = exchange.wrong or httpx.ReadError("the transfer was ended")
+            self._finish(easy)
+        for event in self._waiting.values():
+            event.set()
+        for easy in self._free:
+            easy.close()
+        self._free.clear()
+        self.is_closed = True
+        trio.lowlevel.notify_closing(self.epoll.fileno())
+        self.dispose()
+
+    async def _turn(self, exchange: Exchange) -> None:
+        """Wait for the sockets, or for whoever does so."""
+        if self._is_driven:
+            event = self._waiting[exchange] = trio.Event()
+            try:
+                await event.wait()
+            finally:
+                self._waiting.pop(exchange, None)
+            return
+        self._is_driven = True
+        try:
+            with trio.move_on_at(self._due()), suppress(trio.ClosedResourceError):
+                await trio.lowlevel.wait_readable(self.epoll.fileno())
+        finally:
+            self._is_driven = False
+        if not self.is_closed:
+            self._step(self.epoll.poll(0))
+
+    def _due(self) -> float:
+        """Return when libcurl wants to go on anyway, on trio's clock."""
+        if self.alarm is None:
+            return float("inf")
+        return trio.current_time() + self.alarm - time.monotonic()
+
+    def _hand_over(self) -> None:
+        """Let another waiting task wait for the sockets, where this one does no more."""
+        if not self._is_driven and self._waiting:
+            next(iter(self._waiting.values())).set()
+
+    def _step(self, events: Iterable[tuple[int, int]]) -> None:
+        before = {each: each.seen for each in self._waiting}
+        self.act(events)
+        self.act_on_timers(TIMERS)
+        for easy, exchange in self._running.items():
+            if not exchange.is_sent and easy.getinfo(pycurl.REQUEST_SIZE) > 0:
+                exchange.is_sent, exchange.moved = True, time.monotonic()
+        while True:
+            left, good, bad = self.multi.info_read()
+            for easy in good:
+                self.is_used = True
+                self._finish(easy)
+            for easy, code, text in bad:
+                exchange = self._running[easy]
+                exchange.wrong = exchange.wrong or failure(
+                    code, text, easy.getinfo(pycurl.OS_ERRNO),
+                    sent=exchange.is_sent, tunnel=easy.getinfo(pycurl.HTTP_CONNECTCODE),
+                )  # fmt: skip
+                self._finish(easy)
+            if not left:
+                break
+        for exchange, seen in before.items():
+            if exchange.is_over or exchange.seen != seen:
+                self._waiting[exchange].set()
+
+    def _finish(self, easy: pycurl.Curl) -> None:
+        exchange = self._running.pop(easy)
+        exchange.easy, exchange.is_over = None, True
+        self.multi.remove_handle(easy)
+        if len(self._free) < KEPT:
+            for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION):
+                easy.setopt(option, nothing)  # no request is kept in memory
+            self._free.append(easy)
+        else:
+            easy.close()
+
+    def _new(self) -> pycurl.Curl:
+        easy = pycurl.Curl()
+        configure(easy, self._trust, self._url)
+        easy.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
+        easy.setopt(pycurl.PIPEWAIT, 1)
+        easy.setopt(pycurl.SOCKOPTFUNCTION, watch_peer)
+        return easy

@@ -1,0 +1,215 @@
+"""Requests that share a connection, against a real server that speaks HTTP/2."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import trio
+import trio.testing
+
+from tests.harness.front import Front, front
+from zonedrive.remote.transport.tls import trust
+from zonedrive.remote.transport.transports import LoopTransport
+
+PATIENCE = 60.0  # seconds
+
+LOCATIONS = """
+    location /small {{ default_type text/plain; return 200 "small answer"; }}
+    location /large {{ root {folder}; }}
+    location /slow {{ root {folder}; limit_rate 1k; }}
+    location /hidden {{ return 404 "not here"; }}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    folder = tmp_path_factory.mktemp("files")
+    folder.chmod(0o755)
+    for name in ("large", "slow"):
+        (folder / name).write_bytes(b"0123456789abcdef" * 200_000)
+    with front(locations=LOCATIONS.format(folder=folder)) as serving:
+        yield serving
+
+
+class Client:
+    """A transport, and requests on it."""
+
+    def __init__(self, server: Front) -> None:
+        self.transport = LoopTransport(trust(server.ca_file))
+        self.server = server
+
+    async def get(self, path: str, *, seconds: float = PATIENCE) -> tuple[int, bytes]:
+        """Ask for something; its status and all of its body."""
+        timeout = {"connect": seconds, "read": seconds, "write": seconds}
+        request = httpx.Request("GET", self.server.base_url + path, extensions={"timeout": timeout})
+        response = await self.transport.handle_async_request(request)
+        try:
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            return response.status_code, b"".join([part async for part in response.stream])
+        finally:
+            await response.stream.aclose()  # type: ignore[union-attr]
+
+
+async def test_a_hundred_at_once_share_a_connection(server: Front) -> None:
+    """They all get their own answers."""
+    client, before = Client(server), len(server.requests())
+    found = {}
+
+    async def ask(path: str) -> None:
+        found[path] = await client.get(path)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(ask, f"/small/{number}")
+            nursery.start_soon(ask, f"/hidden/{number}")
+    await client.transport.aclose()
+    for number in range(50):
+        assert found[f"/small/{number}"] == (200, b"small answer")
+        assert found[f"/hidden/{number}"] == (404, b"not here")
+    seen = server.requests()[before:]
+    assert {each.protocol for each in seen} == {"HTTP/2.0"}
+    assert len({each.connection for each in seen}) == 1
+
+
+async def test_a_body_in_many_pieces(server: Front) -> None:
+    """A large body comes whole, beside small ones."""
+    client = Client(server)
+    bodies = []
+
+    async def ask() -> None:
+        bodies.append(await client.get("/large"))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(ask)
+        for _ in range(10):
+            assert await client.get("/small") == (200, b"small answer")
+    await client.transport.aclose()
+    assert bodies == [(200, b"0123456789abcdef" * 200_000)] * 4
+
+
+async def test_who_is_cancelled_disturbs_nobody(server: Front) -> None:
+    """One of the waiting tasks drives the connection; when it is cancelled, another one does."""
+    client = Client(server)
+    await client.get("/small")
+    got = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            scopes = [trio.CancelScope() for _ in range(3)]
+
+            async def slowly(scope: trio.CancelScope) -> None:
+                with scope:
+                    await client.get("/slow")
+                    raise AssertionError("it cannot have come already")
+
+            async def quickly() -> None:
+                got.append(await client.get("/large"))
+
+            nursery.start_soon(slowly, scopes[0])
+            nursery.start_soon(quickly)
+            nursery.start_soon(slowly, scopes[1])
+            nursery.start_soon(quickly)
+            nursery.start_soon(slowly, scopes[2])
+            await trio.testing.wait_all_tasks_blocked()
+            for scope in scopes:
+                scope.cancel()
+    assert len(got) == 6
+    assert await client.get("/small") == (200, b"small answer")
+    await client.transport.aclose()
+
+
+async def test_a_server_that_dies_ends_every_answer_in_an_error(server: Front) -> None:
+    """Nobody waits for ever, and the next request finds the new server."""
+    client = Client(server)
+    await client.get("/small")
+    failed = []
+    began = trio.Event()
+
+    async def ask() -> None:
+        request = httpx.Request("GET", server.base_url + "/slow")
+        response = await client.transport.handle_async_request(request)
+        began.set()
+        try:
+            async for _ in response.stream:  # type: ignore[union-attr]
+                pass
+        except httpx.TransportError as wrong:
+            failed.append(wrong)
+        finally:
+            await response.stream.aclose()  # type: ignore[union-attr]
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(ask)
+            await began.wait()
+            await trio.to_thread.run_sync(server.kill)
+    assert len(failed) == 5
+    assert await client.get("/small") == (200, b"small answer")
+    await client.transport.aclose()
+
+
+async def test_an_answer_that_stalls(server: Front) -> None:
+    """It ends in a timeout, and the others go on."""
+    client = Client(server)
+    await client.get("/small")
+    body = httpx.Request(
+        "GET", server.base_url + "/slow", extensions={"timeout": {"read": 0.05, "connect": 60.0}}
+    )
+    with trio.fail_after(PATIENCE):
+        with pytest.raises(httpx.ReadTimeout):
+            response = await client.transport.handle_async_request(body)
+            async for _ in response.stream:  # type: ignore[union-attr]
+                pass
+        assert await client.get("/small") == (200, b"small answer")
+    await client.transport.aclose()
+
+
+async def test_the_end_of_the_transport_ends_what_is_under_way(server: Front) -> None:
+    """Closing it wakes whoever waits, with an error."""
+    client = Client(server)
+    await client.get("/small")
+    failed = []
+
+    async def ask() -> None:
+        with pytest.raises(httpx.ReadError) as wrong:
+            await client.get("/slow")
+        failed.append(wrong)
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            await client.transport.aclose()
+    assert len(failed) == 3
+
+
+async def test_connections_are_dropped(server: Front) -> None:
+    """After `drop_idle` a new connection is used; what is under way ends as it would have."""
+    client, before = Client(server), len(server.requests())
+    bodies = []
+
+    async def ask() -> None:
+        bodies.append(await client.get("/large"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        client.transport.drop_idle()
+        await client.get("/small")
+    client.transport.drop_idle()
+    await client.get("/small")
+    await client.transport.aclose()
+    assert bodies == [(200, b"0123456789abcdef" * 200_000)]
+    assert len({each.connection for each in server.requests()[before:]}) == 3
+
+
+async def test_a_certificate_that_nobody_vouches_for(server: Front, tmp_path: Path) -> None:
+    """It is refused, and said to be that."""
+    with front(locations=LOCATIONS.format(folder=tmp_path)) as other:
+        transport = LoopTransport(trust(other.ca_file))
+        with pytest.raises(httpx.ConnectError) as wrong:
+            await transport.handle_async_request(httpx.Request("GET", server.base_url + "/small"))
+        await transport.aclose()
+    assert "SSLCertVerificationError" in repr(wrong.value.__cause__)

@@ -104,6 +104,9 @@ KINDS: dict[object, str] = {
 }
 
 
+MOST_TRANSFERS = 8  # each has a thread and a connection; more would share the same network
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every setting with its default."""
 
@@ -113,13 +116,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     refresh: float = 10.0  # seconds a folder listing is trusted
     cache_size: int = 10 * GIB  # bytes on disk
     encrypt: bool = True  # content and names at rest
-    connections: int = 8  # to the service, at the same time
+    connections: int = 32  # to the service at the same time, at most
     upload_limit: int = 0  # bytes per second, 0: none
     download_limit: int = 0
     local_only: tuple[str, ...] = LOCAL_ONLY  # names that never leave this machine
     guard: tuple[str, ...] = GUARD  # programs whose reads cause no download
     executable: Literal["ignore", "keep"] = "ignore"  # the attribute of the service
     profile: str | None = None  # None: the one given at logon, else `published`
+
+    @property
+    def transfers(self) -> int:
+        """How many contents come, or go, at the same time, small ones aside."""
+        return min(self.connections, MOST_TRANSFERS)
 
 
 NAMES = Settings.__struct_fields__

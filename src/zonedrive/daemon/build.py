@@ -111,7 +111,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
             key,
             settings.cache_size,
             identity=database.identity,
-            connections=settings.connections,
+            connections=settings.transfers,
             supervisor=supervisor,
         ),
         service=service,

@@ -49,6 +49,8 @@ FIRST_TIMEOUT = httpx.Timeout(
 CHANGE_TIMEOUT = httpx.Timeout(connect=10.0, read=CHANGE_SECONDS, write=15.0, pool=None)
 BACKOFF = Backoff()
 _PLAIN = re.compile(r"/[\w.~!$&'()*+,;=:@%/-]*", re.ASCII)  # nothing of a path is to be escaped
+OVERLOADED = (429, 503)
+"""Statuses of a service that has too much to do."""
 
 
 class Calls:
@@ -78,7 +80,7 @@ class Calls:
         self._host = host_of(base_url)
         self._link = link
         self._pace = Pace(connections)
-        self._turns = trio.CapacityLimiter(connections)
+        self._turns = trio.CapacityLimiter(self._pace.allowed)
         self._read_seconds = read_seconds
         self._change_seconds = change_seconds
         self._body_seconds = body_seconds
@@ -253,6 +255,9 @@ class Calls:
                 self._pace.answered(answer.began - began, self.underway)
                 self._turns.total_tokens = self._pace.allowed
             return answer.body
+        if answer.status in OVERLOADED:
+            self._pace.refused()
+            self._turns.total_tokens = self._pace.allowed
         attempt.wish = retry_after(answer.headers.get("Retry-After"), time.time())
         if 300 <= answer.status < 400:
             location = answer.headers.get("Location", "")

@@ -10,11 +10,13 @@ service so gets more of them, a short one does not.
 At first their number is doubled with each round of answers, until requests wait.  A quarter of the
 answers decides, the fastest: others may have waited for a new connection.
 
-INVARIANT: between `floor` and GROWTH times as many, and more than MOST only for a larger `floor`.
+A service that becomes slower gets fewer, down to START; one that says that it has too much to do
+gets half as many.
+
+INVARIANT: at least one, and no more than `most`.
 """
 
-GROWTH = 8
-MOST = 64
+START = 8
 SHORT_QUEUE = 3.0  # requests that may wait before no more are added
 LONG_QUEUE = 8.0  # from here on there are too many
 LEFT = 2  # places that may be free while as many are under way as are allowed
@@ -25,22 +27,28 @@ SETTLING = 8  # of so many of these the shortest time follows a way that became 
 class Pace:
     """A number that follows the service."""
 
-    def __init__(self, floor: int) -> None:
-        """`floor` is what the setting `connections` allows in any case."""
-        self._floor = floor
-        self.allowed = floor
+    def __init__(self, most: int) -> None:
+        """`most`: the setting `connections`."""
+        self.most = most
+        self.allowed = min(START, most)
         self._least = float("inf")  # seconds
         self._round: list[float] = []
         self._busiest = 0  # most under way at the end of an answer of the round
         self._is_new = True  # requests never had to wait so far
+        self._spared = 0  # answers to come that say nothing more: they were asked for before
 
-    @property
-    def most(self) -> int:
-        """What it never exceeds."""
-        return max(self._floor, min(self._floor * GROWTH, MOST))
+    def refused(self) -> None:
+        """Note that the service had too much to do for a request (429, 503)."""
+        self._is_new = False
+        if not self._spared:
+            self._spared = self.allowed
+            self.allowed = max(1, self.allowed // 2)
+            self._round.clear()
+            self._busiest = 0
 
     def answered(self, seconds: float, underway: int) -> None:
         """A request was answered in that time, with so many under way, itself included."""
+        self._spared = max(0, self._spared - 1)
         if seconds < self._least:
             self._least = seconds
         elif underway <= FEW:
@@ -59,5 +67,5 @@ class Pace:
         if waiting < SHORT_QUEUE:
             more = self.allowed if self._is_new else max(1, self.allowed // 4)
             self.allowed = min(self.most, self.allowed + more)
-        elif waiting > LONG_QUEUE:
-            self.allowed = max(self._floor, self.allowed - max(1, int(waiting) // SETTLING))
+        elif waiting > LONG_QUEUE:  # so there are more than START
+            self.allowed = max(START, self.allowed - max(1, int(waiting) // SETTLING))

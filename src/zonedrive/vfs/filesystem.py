@@ -74,7 +74,7 @@ class FileSystem:
         self._dispatcher = Dispatcher(
             core.journal,
             self._delivery,
-            core.settings.connections,
+            core.settings.transfers,
             quiet=min(QUIET_S, core.settings.settle),
             supervisor=core.supervisor,
         )

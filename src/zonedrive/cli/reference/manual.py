@@ -56,8 +56,7 @@ MEANING = {
     "refresh": "Seconds for which the listing of a folder is trusted.",
     "cache_size": "Bytes of cached content on disk. 5 % of the disk stay free in any case.",
     "encrypt": "Whether content and names are encrypted on this disk.",
-    "connections": "Connections to the service at the same time. For folders and small files up to"
-    " eight times as many, and at most 64, as long as the service answers as quickly.",
+    "connections": "Connections to the service at the same time, at most; fewer while it is slow.",
     "upload_limit": "Bytes per second; 0 is no limit.",
     "download_limit": "Bytes per second; 0 is no limit.",
     "local_only": "Patterns of names that never leave this machine: what editors keep beside a "

@@ -92,7 +92,7 @@ class Keeping:
         # By ino: the revision there was no room for, and the ceiling at which there may be.
         self._hopeless: dict[int, tuple[str, int]] = {}
         self._late: set[int] = set()  # files that the service failed at
-        half = max(1, core.settings.connections // 2)
+        half = max(1, core.settings.transfers // 2)
         self._width, self._asking = trio.CapacityLimiter(half), trio.CapacityLimiter(half)
         self._rounds = Rounds(core, folders, pins, self._asking)
         pins.changed = self._reconsider

@@ -65,7 +65,7 @@ class Rounds:
         self._unhindered = AT_ONCE  # so many without a pause
         self._failures = 0  # in a row
         self._asking = asking
-        self._width = max(1, min(WIDTH, core.settings.connections // 2))
+        self._width = max(1, min(WIDTH, core.settings.transfers // 2))
 
     async def run(self) -> None:
         """Go round until cancelled."""

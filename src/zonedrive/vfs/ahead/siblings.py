@@ -281,7 +281,7 @@ class Siblings:
         if core.service.link.state != "online":
             return 0
         if core.settings.download_limit:
-            return core.settings.connections - len(self._running) - RESERVED
+            return core.settings.transfers - len(self._running) - RESERVED
         return core.service.places - max(len(self._running), core.service.underway) - RESERVED
 
     async def _fetch(self, trail: Trail, inode: Inode) -> None:

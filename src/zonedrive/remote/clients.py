@@ -15,7 +15,7 @@ JSON = "application/json"
 
 
 class LoopClient(httpx.AsyncClient):
-    """The client for small requests on trio's loop: HTTP/1.1, kept alive, no redirects."""
+    """The client for small requests on trio's loop: HTTP/2 where there is any, no redirects."""
 
     def __init__(self, trust: Trust, auth: httpx.Auth) -> None:
         self.transport = LoopTransport(trust)

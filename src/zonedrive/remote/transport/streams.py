@@ -4,7 +4,8 @@ Must not know endpoints.  For trio's loop: the tasks that wait for answers drive
 
 INVARIANT: only what may be sent twice is sent this way: libcurl repeats it by itself where the
 service refuses a stream, or ends a kept connection without an answer.
-INVARIANT: while anybody waits, exactly one of those tasks waits for the sockets.
+INVARIANT: while anybody waits, exactly one of those tasks waits for the sockets.  It is woken for
+what came for it meanwhile, and for an earlier timer of libcurl's.
 """
 
 import time
@@ -45,7 +46,8 @@ class Streams(Engine):
         self._running: dict[pycurl.Curl, Exchange] = {}
         self._waiting: dict[Exchange, trio.Event] = {}
         self.is_used = False  # a request was answered
-        self.is_retired = self.is_closed = self._is_driven = False
+        self.is_retired = self.is_closed = False
+        self._driver: tuple[Exchange, trio.CancelScope] | None = None
 
     def begin(self, exchange: Exchange) -> None:
         """Send a request, as far as that goes at once."""
@@ -112,19 +114,19 @@ class Streams(Engine):
 
     async def _turn(self, exchange: Exchange) -> None:
         """Wait for the sockets, or for whoever does so."""
-        if self._is_driven:
+        if self._driver is not None:
             event = self._waiting[exchange] = trio.Event()
             try:
                 await event.wait()
             finally:
                 self._waiting.pop(exchange, None)
             return
-        self._is_driven = True
-        try:
-            with trio.move_on_at(self._due()), suppress(trio.ClosedResourceError):
+        with trio.CancelScope(deadline=self._due()) as scope, suppress(trio.ClosedResourceError):
+            self._driver = exchange, scope
+            try:
                 await trio.lowlevel.wait_readable(self.epoll.fileno())
-        finally:
-            self._is_driven = False
+            finally:
+                self._driver = None
         if not self.is_closed:
             self._step(self.epoll.poll(0))
 
@@ -136,11 +138,13 @@ class Streams(Engine):
 
     def _hand_over(self) -> None:
         """Let another waiting task wait for the sockets, where this one does no more."""
-        if not self._is_driven and self._waiting:
+        if self._driver is None and self._waiting:
             next(iter(self._waiting.values())).set()
 
     def _step(self, events: Iterable[tuple[int, int]]) -> None:
         before = {each: each.seen for each in self._waiting}
+        if self._driver is not None:
+            before[self._driver[0]] = self._driver[0].seen
         self.act(events)
         self.act_on_timers(TIMERS)
         for easy, exchange in self._running.items():
@@ -161,8 +165,13 @@ class Streams(Engine):
             if not left:
                 break
         for exchange, seen in before.items():
-            if exchange.is_over or exchange.seen != seen:
+            if exchange in self._waiting and (exchange.is_over or exchange.seen != seen):
                 self._waiting[exchange].set()
+        if self._driver is not None:
+            driver, scope = self._driver
+            scope.deadline = min(scope.deadline, self._due())
+            if driver.is_over or driver.seen != before[driver]:
+                scope.cancel()
 
     def _finish(self, easy: pycurl.Curl) -> None:
         exchange = self._running.pop(easy)

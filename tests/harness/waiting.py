@@ -17,8 +17,8 @@ def eventually(
 ) -> Value:
     """The first true value that `look` gives within `seconds`.
 
-    A failed assertion in `look` counts as not yet.  Raises AssertionError that says what was
-    seen last.
+    A failed assertion in `look`, or a file that it does not find, counts as not yet.  Raises
+    AssertionError that says what was seen last.
     """
     end = time.monotonic() + seconds
     while True:
@@ -28,7 +28,7 @@ def eventually(
             if value:
                 return value
             last = value
-        except AssertionError as not_yet:
+        except (AssertionError, FileNotFoundError) as not_yet:
             last = not_yet
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} s: {what or look} (last seen: {last!r})")

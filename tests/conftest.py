@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
@@ -26,7 +27,7 @@ OPTIONS = ("settle=0.2",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and programs end by Ctrl-C however the tests were started.
+    """Make the marker known, programs end by Ctrl-C however the tests were started, and wait.
 
     A shell without job control has what it starts in the background ignore the signal, and
     children inherit that.
@@ -42,6 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "mount(*options, profile='sandbox'): -o options and deployment profile of `mounted`",
     )
+    # How long an example takes says something about the machine, nothing about what is tested.
+    settings.register_profile(
+        "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("patient")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,10 +18,17 @@ def key(request: pytest.FixtureRequest) -> bytes | None:
     return value
 
 
+@pytest.fixture(autouse=True)
+def _patient_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A download waits for its reader, however long a busy machine lets that one stand still."""
+    monkeypatch.setattr("zonedrive.content.download.LINGER", 1000.0)
+    monkeypatch.setattr("zonedrive.content.fetch.LINGER_WHOLE", 2000.0)
+
+
 @pytest.fixture
 async def cache(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Cache]:
     """A sealed cache with room enough."""
-    made = Cache(tmp_path / "cache", KEY, 1 << 30)
+    made = Cache(tmp_path / "cache", KEY, 1 << 30, stall=60.0)
     await nursery.start(made.run)
     yield made
     await made.aclose()

@@ -26,7 +26,7 @@ async def running(
     folder: Path, key: bytes | None = KEY, limit: int = 1 << 30, identity: str = ""
 ) -> AsyncIterator[Cache]:
     """A cache that runs."""
-    cache = Cache(folder, key, limit, identity=identity, stall=5.0)
+    cache = Cache(folder, key, limit, identity=identity, stall=60.0)
     async with trio.open_nursery() as nursery:
         await nursery.start(cache.run)
         yield cache
@@ -49,8 +49,12 @@ async def fetched(cache: Cache, ino: int, source: Script, revision: str = "r") -
 
 def taken(folder: Path) -> int:
     """Bytes that the content files take on the disk."""
-    files = [path for path in folder.iterdir() if not path.name.startswith("index.db")]
-    return sum(path.stat().st_blocks * 512 for path in files)
+    blocks = 0
+    for path in folder.iterdir():
+        if not path.name.startswith("index.db"):
+            with contextlib.suppress(FileNotFoundError):  # it was just evicted
+                blocks += path.stat().st_blocks
+    return blocks * 512
 
 
 class Offline(Script):

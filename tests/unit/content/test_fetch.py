@@ -182,11 +182,8 @@ async def test_what_is_there_is_not_fetched_again(cache: Cache) -> None:
     reader.close()
 
 
-async def test_fetching_the_rest_does_not_pause_at_what_is_there(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_fetching_the_rest_does_not_pause_at_what_is_there(cache: Cache) -> None:
     """Completing a file of which parts are there takes no longer than their download."""
-    monkeypatch.setattr("zonedrive.content.download.LINGER", 1000.0)
     source = Script(content(16 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in range(4 * MIB, 6 * MIB, 128 * KIB):
@@ -272,15 +269,17 @@ async def test_offline_is_told_to_all_and_tried_again_later(cache: Cache) -> Non
 
 async def test_a_stalled_download_ends_the_wait(tmp_path: Path, nursery: trio.Nursery) -> None:
     """A service that stops sending freezes nobody: the read fails after the deadline."""
-    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=2.0)
+    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=60.0)
     await nursery.start(cache.run)
     source = Script(content(MIB))
     source.pace = lambda offset: offset < 256 * KIB or source.go.wait(60)
     reader = cache.open(7, "r", len(source.data), source)
     await reader.read(0, 4096)
+    cache._engine.stall = 0.5
     with trio.fail_after(60), pytest.raises(TimedOut):
         await reader.read(512 * KIB, 4096)
     assert source.aborted == 1
+    cache._engine.stall = 60.0
     source.pace = lambda _offset: None
     assert await reader.read(512 * KIB, 4096) == source.data[512 * KIB :][:4096]
     reader.close()
@@ -426,7 +425,7 @@ async def test_the_end_of_the_cache_ends_the_waiting(cache: Cache) -> None:
         await until(lambda: source.open_now == 1)
         await cache.aclose()
     assert len(errors) == 1
-    assert source.open_now == 0
+    await until(lambda: source.open_now == 0)
 
 
 async def test_drips_do_not_keep_others_waiting(
@@ -455,20 +454,19 @@ async def test_drips_do_not_keep_others_waiting(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_drip_ends_the_wait(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_a_drip_ends_the_wait(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then keeps nobody waiting for ever."""
-    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=0.8)
-    await nursery.start(cache.run)
     source, over = Script(content(MIB), piece=1), threading.Event()
     source.pace = lambda _offset: over.wait(0.05)
     reader = cache.open(7, "r", MIB, source)
-    with trio.fail_after(60), pytest.raises(TimedOut, match="fewer than 4096 bytes"):
-        await reader.read(0, 10_000)
+    with monkeypatch.context() as patch:
+        patch.setattr("zonedrive.content.fetch.SLOW", 0.02)  # long before no byte at all came
+        with trio.fail_after(60), pytest.raises(TimedOut, match="fewer than 4096 bytes"):
+            await reader.read(0, 10_000)
     over.set()
     source.piece = 64 * KIB
     assert await reader.read(0, 10_000) == source.data[:10_000]
     reader.close()
-    await cache.aclose()
 
 
 async def test_a_look_at_the_pace_ends_no_wait_for_a_place(
@@ -526,7 +524,7 @@ class SlowDisk:
 
         def slow(file: SealedFile, offset: int, data: Buffer) -> int:
             self.reached.set()
-            assert self.go.wait(30)
+            assert self.go.wait(90)
             return write(file, offset, data)
 
         monkeypatch.setattr(SealedFile, "pwrite", slow)
@@ -538,7 +536,7 @@ async def test_a_reader_does_not_wait_for_the_disk(
     """What has come is read before it is stored; it counts as kept, and is not fetched again."""
     disk, source = SlowDisk(monkeypatch), Script(content(MIB), piece=256 * KIB)
     reader = cache.open(7, "r", MIB, source)
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         assert await reader.read(0, 4096) == source.data[:4096]
     assert not disk.go.is_set()
     assert reader.available(100 * KIB, 4096) == source.data[100 * KIB :][:4096]
@@ -563,7 +561,7 @@ async def test_to_fetch_all_of_a_file_is_to_have_it_on_the_disk(
         ended.set()
 
     nursery.start_soon(complete)
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         while not disk.reached.is_set():  # noqa: ASYNC110
             await trio.sleep(0.001)
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -620,5 +618,5 @@ async def test_a_paused_download_lets_others_work(cache: Cache) -> None:
         await reader.read(offset, 128 * KIB)
     await until(lambda: any(each.paused for each in cache._engine.running))
     assert source.sent > 4 * MIB
-    assert not TURNS.is_taken
+    await until(lambda: not TURNS.is_taken)  # that of an earlier test may just be ending
     reader.close()

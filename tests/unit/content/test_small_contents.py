@@ -26,7 +26,7 @@ def small(number: int, size: int = 4 * KIB) -> bytes:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for what a background task does."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while not condition():  # noqa: ASYNC110
             await trio.sleep(0.005)
 

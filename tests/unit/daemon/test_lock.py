@@ -65,7 +65,7 @@ def test_one_that_is_leaving_is_waited_for(tmp_path: Path) -> None:
     with _hold(path, "/nowhere/mounted") as first:
         end = threading.Thread(target=lambda: first.communicate(timeout=60))
         lock = Lock(path, "default")
-        taking = threading.Thread(target=lambda: lock.take(tmp_path))
+        taking = threading.Thread(target=lambda: lock.take(tmp_path, patience=60))
         taking.start()
         end.start()
         taking.join(60)

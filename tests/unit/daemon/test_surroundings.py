@@ -200,7 +200,7 @@ def test_a_daemon_that_hangs_at_its_start_is_ended(
         return 0
 
     def look(*_: object) -> tuple[list[int], list[int], list[int]]:
-        eventually(number.exists, what="the daemon runs")
+        eventually(number.read_text, what="the daemon runs")
         return [], [], []
 
     monkeypatch.setattr("zonedrive.daemon.ready.select.select", look)

@@ -6,11 +6,13 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import pytest
 import trustme
 
 Talk = Callable[[socket.socket], None]
+Value = TypeVar("Value")
 
 
 class Peer:
@@ -47,7 +49,14 @@ class Peer:
     def close(self) -> None:
         """Accept no more."""
         self.done.set()
-        self._listener.close()
+        end_listening(self._listener)
+
+
+def end_listening(listener: socket.socket) -> None:
+    """Close a socket that a thread accepts from; closing alone would leave the thread to wait."""
+    with contextlib.suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +73,19 @@ def ca_file(authority: trustme.CA, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def peer(authority: trustme.CA) -> Iterator[Callable[[Talk], Peer]]:
+def context(authority: trustme.CA) -> ssl.SSLContext:
+    """What the peer shows itself with."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(made)
+    return made
+
+
+@pytest.fixture
+def peer(context: ssl.SSLContext) -> Iterator[Callable[[Talk], Peer]]:
     """Starts one."""
     peers: list[Peer] = []
 
     def start(talk: Talk, *, plain: bool = False) -> Peer:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("localhost").configure_cert(context)
         peers.append(Peer(None if plain else context, talk))
         return peers[-1]
 
@@ -79,7 +94,42 @@ def peer(authority: trustme.CA) -> Iterator[Callable[[Talk], Peer]]:
         each.close()
 
 
-def received(connection: socket.socket) -> bytes:
+class Receiving(Protocol):
+    """Where bytes come from."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Some of them, none at the end."""
+
+
+class Records:
+    """The server's side of TLS on a socket: several records leave in one packet."""
+
+    def __init__(self, context: ssl.SSLContext, connection: socket.socket) -> None:
+        self._connection = connection
+        self._come, self._going = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._come, self._going, server_side=True)
+        self._until(self._tls.do_handshake)
+
+    def recv(self, size: int, /) -> bytes:
+        """Some bytes."""
+        return self._until(lambda: self._tls.read(size))
+
+    def sendall(self, *parts: bytes) -> None:
+        """Send each part as a record of its own, all at once."""
+        for part in parts:
+            self._tls.write(part)
+        self._connection.sendall(self._going.read())
+
+    def _until(self, step: Callable[[], Value]) -> Value:
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                self._connection.sendall(self._going.read())
+                self._come.write(received(self._connection))
+
+
+def received(connection: Receiving) -> bytes:
     """Some bytes; ends the conversation where the client has."""
     found = connection.recv(65536)
     if not found:
@@ -87,7 +137,7 @@ def received(connection: socket.socket) -> bytes:
     return found
 
 
-def request(connection: socket.socket) -> bytes:
+def request(connection: Receiving) -> bytes:
     """The head of the request that comes."""
     head = b""
     while b"\r\n\r\n" not in head:

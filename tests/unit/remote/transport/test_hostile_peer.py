@@ -16,7 +16,7 @@ import httpx
 import pytest
 import trio
 
-from tests.unit.remote.transport.conftest import Peer, Talk, received, request
+from tests.unit.remote.transport.conftest import Peer, Receiving, Records, received, request
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.remote import Link, Service, glance, load_profile, open_service
@@ -29,9 +29,9 @@ from zonedrive.remote.trial import Trial
 MIB = 1 << 20
 ENOUGH = 8 * MIB  # that a peer can send of what is not read, into buffers of the system
 SHORT = 0.5  # seconds
-LONG = 20.0  # seconds; the attack goes on for longer
+LONG = 60.0  # seconds; the attack goes on for longer
 
-Start = Callable[[Talk], Peer]
+Start = Callable[..., Peer]
 
 
 class Bearer(httpx.Auth):
@@ -50,7 +50,7 @@ class Place:
         self.base_url, self.ca_file = base_url, str(ca_file)
 
 
-def whole(connection: socket.socket) -> bytes:
+def whole(connection: Receiving) -> bytes:
     """A request that comes, with its body."""
     head, _, body = request(connection).partition(b"\r\n\r\n")
     _, _, length = head.lower().partition(b"content-length: ")
@@ -98,26 +98,27 @@ def transfer(
 class WithMore:
     """Answers each request on a connection, and adds another answer to each.
 
-    `apart`: in a record of TLS of its own, which comes in the same packet.
+    `apart`: in a record of TLS of its own, which comes in the same packet.  For a peer that leaves
+    TLS to it.
     """
 
-    def __init__(self, answer: Callable[[str], bytes], *, apart: bool) -> None:
-        self._answer, self._apart = answer, apart
+    def __init__(
+        self, answer: Callable[[str], bytes], context: ssl.SSLContext, *, apart: bool
+    ) -> None:
+        self._answer, self._context, self._apart = answer, context, apart
         self.asked = 0
 
     def __call__(self, connection: socket.socket) -> None:
         """One conversation."""
+        records = Records(self._context, connection)
         while True:
-            whole(connection)
+            whole(records)
             self.asked += 1
             mine, ready = self._answer(f"answer {self.asked}"), self._answer("ready-made")
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
             if self._apart:
-                connection.sendall(mine)
-                connection.sendall(ready)
+                records.sendall(mine, ready)
             else:
-                connection.sendall(mine + ready)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+                records.sendall(mine + ready)
 
     def since(self, asked: int) -> list[str]:
         """What was answered after so many requests: who was asked twice counts in any order."""
@@ -126,11 +127,11 @@ class WithMore:
 
 @pytest.mark.parametrize("apart", [False, True])
 async def test_a_ready_made_answer_is_not_the_next_small_upload(
-    peer: Start, ca_file: Path, apart: bool
+    peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
     """Each upload is one that the service has seen; the connection is closed in between."""
-    talk = WithMore(lambda name: ok(entry(name)), apart=apart)
-    service = opened(peer(talk), ca_file)
+    talk = WithMore(lambda name: ok(entry(name)), context, apart=apart)
+    service = opened(peer(talk, plain=True), ca_file)
     try:
         with trio.fail_after(LONG):
             for number in (1, 2, 3):
@@ -142,14 +143,16 @@ async def test_a_ready_made_answer_is_not_the_next_small_upload(
 
 @pytest.mark.parametrize("apart", [False, True])
 async def test_a_ready_made_answer_is_not_the_next_listing(
-    peer: Start, ca_file: Path, apart: bool
+    peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
     """Nor that to a change.
 
     A question may be asked a second time, on another connection, where the answer was ready first.
     """
-    talk = WithMore(lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), apart=apart)
-    service = opened(peer(talk), ca_file)
+    talk = WithMore(
+        lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), context, apart=apart
+    )
+    service = opened(peer(talk, plain=True), ca_file)
     try:
         with trio.fail_after(LONG):
             for number in (1, 2, 3):
@@ -163,11 +166,11 @@ async def test_a_ready_made_answer_is_not_the_next_listing(
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_ready_made_answer_is_not_the_next_large_upload(
-    peer: Start, ca_file: Path, apart: bool
+    peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
     """As for small ones."""
-    talk = WithMore(lambda name: ok(entry(name)), apart=apart)
-    service = transfer(peer(talk), ca_file, seconds=LONG)
+    talk = WithMore(lambda name: ok(entry(name)), context, apart=apart)
+    service = transfer(peer(talk, plain=True), ca_file, seconds=LONG)
     for number in (1, 2, 3):
         found = service.upload("z", "p", "n", [b"abc"], 3)
         assert (found.id, talk.asked) == (f"answer {number}", number)
@@ -176,11 +179,11 @@ def test_a_ready_made_answer_is_not_the_next_large_upload(
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_ready_made_answer_is_not_the_next_content(
-    peer: Start, ca_file: Path, apart: bool
+    peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
     """Bytes of one file never are those of another."""
-    talk = WithMore(ok, apart=apart)
-    service = transfer(peer(talk), ca_file, seconds=LONG)
+    talk = WithMore(ok, context, apart=apart)
+    service = transfer(peer(talk, plain=True), ca_file, seconds=LONG)
     for number in (1, 2, 3):
         before = talk.asked
         with service.download("z", "f") as download:
@@ -200,7 +203,7 @@ class Early:
         """One conversation."""
         request(connection)
         connection.sendall(self.answer)
-        self.over.wait(LONG)
+        self.over.wait(2 * LONG)
 
 
 EARLY = {
@@ -272,7 +275,7 @@ class Slow:
 
 SLOW = {
     "head": (b"HTTP/1.1 200 OK\r\nX-", b"x"),
-    "informational": (b"", b"HTTP/1.1 102 Processing\r\nX: " + b"x" * 2000 + b"\r\n\r\n"),
+    "informational": (b"", b"HTTP/1.1 102 Processing\r\nX: " + b"x" * 200 + b"\r\n\r\n"),
     "headers": (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
 }
 SLOW_BODY = {
@@ -530,7 +533,7 @@ async def test_no_cookie_is_kept_or_sent(peer: Start, ca_file: Path) -> None:
             await trio.to_thread.run_sync(threads)
     finally:
         await service.aclose()
-    assert len(heads) == 10
+    assert len(heads) >= 10  # a question may be asked twice
     assert not any(b"cookie:" in head.lower() for head in heads)
     assert all(b"accept-encoding: identity" in head.lower() for head in heads)
 

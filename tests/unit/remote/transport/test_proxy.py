@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.unit.remote.transport.conftest import Peer, Talk, request
+from tests.unit.remote.transport.conftest import Peer, Talk, end_listening, request
 from tests.unit.remote.transport.test_hostile_peer import WithMore, entry, ok, opened, whole
 from zonedrive import errors
 
@@ -32,8 +33,9 @@ class Proxy:
 
     def _one(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            self.heads.append(request(connection))
-            host, _, port = self.heads[-1].split()[1].decode().partition(":")
+            head = request(connection)
+            self.heads.append(head)
+            host, _, port = head.split()[1].decode().partition(":")
             with socket.create_connection((host, int(port))) as there:
                 self.made += 1
                 connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -42,7 +44,7 @@ class Proxy:
 
     def close(self) -> None:
         """Accept no more."""
-        self._listener.close()
+        end_listening(self._listener)
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
@@ -97,11 +99,11 @@ async def test_a_connection_through_a_proxy_is_kept(
 
 
 async def test_a_ready_made_answer_is_none_behind_a_proxy(
-    peer: Callable[[Talk], Peer], ca_file: Path, proxy: Proxy
+    peer: Callable[..., Peer], ca_file: Path, context: ssl.SSLContext, proxy: Proxy
 ) -> None:
     """Neither for uploads on the loop nor for those in threads."""
-    talk = WithMore(lambda name: ok(entry(name)), apart=False)
-    service = opened(peer(talk), ca_file)
+    talk = WithMore(lambda name: ok(entry(name)), context, apart=False)
+    service = opened(peer(talk, plain=True), ca_file)
 
     def threads() -> None:
         for number in (4, 5, 6):

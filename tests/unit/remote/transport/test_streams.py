@@ -1,6 +1,7 @@
 """Requests that share a connection, against a real server that speaks HTTP/2."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -8,7 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from tests.harness.front import Front, front
+from tests.harness.front import Front, Request, front
+from tests.harness.waiting import eventually
 from zonedrive.remote.transport.tls import trust
 from zonedrive.remote.transport.transports import LoopTransport
 
@@ -22,14 +24,36 @@ LOCATIONS = """
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    folder = tmp_path_factory.mktemp("files")
+@contextmanager
+def serving(folder: Path) -> Iterator[Front]:
+    """A server with some files."""
     folder.chmod(0o755)
     for name in ("large", "slow"):
         (folder / name).write_bytes(b"0123456789abcdef" * 200_000)
-    with front(locations=LOCATIONS.format(folder=folder)) as serving:
-        yield serving
+    with front(locations=LOCATIONS.format(folder=folder)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """One for all tests."""
+    with serving(tmp_path_factory.mktemp("files")) as found:
+        yield found
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Front]:
+    """One for a test that counts: an earlier one's requests may be logged late."""
+    with serving(tmp_path) as found:
+        yield found
+
+
+def logged(server: Front, count: int) -> list[Request]:
+    """So many requests, which a server logs after it has answered them."""
+    eventually(lambda: len(server.requests()) >= count)
+    found = server.requests()
+    assert len(found) == count
+    return found
 
 
 class Client:
@@ -51,9 +75,9 @@ class Client:
             await response.stream.aclose()  # type: ignore[union-attr]
 
 
-async def test_a_hundred_at_once_share_a_connection(server: Front) -> None:
+async def test_a_hundred_at_once_share_a_connection(own: Front) -> None:
     """They all get their own answers."""
-    client, before = Client(server), len(server.requests())
+    client = Client(own)
     found = {}
 
     async def ask(path: str) -> None:
@@ -67,7 +91,7 @@ async def test_a_hundred_at_once_share_a_connection(server: Front) -> None:
     for number in range(50):
         assert found[f"/small/{number}"] == (200, b"small answer")
         assert found[f"/hidden/{number}"] == (404, b"not here")
-    seen = server.requests()[before:]
+    seen = logged(own, 100)
     assert {each.protocol for each in seen} == {"HTTP/2.0"}
     assert len({each.connection for each in seen}) == 1
 
@@ -124,12 +148,15 @@ async def test_a_server_that_dies_ends_every_answer_in_an_error(server: Front) -
     client = Client(server)
     await client.get("/small")
     failed = []
-    began = trio.Event()
+    begun, all_begun = 0, trio.Event()
 
     async def ask() -> None:
+        nonlocal begun
         request = httpx.Request("GET", server.base_url + "/slow")
         response = await client.transport.handle_async_request(request)
-        began.set()
+        begun += 1
+        if begun == 5:
+            all_begun.set()
         try:
             async for _ in response.stream:  # type: ignore[union-attr]
                 pass
@@ -142,7 +169,7 @@ async def test_a_server_that_dies_ends_every_answer_in_an_error(server: Front) -
         async with trio.open_nursery() as nursery:
             for _ in range(5):
                 nursery.start_soon(ask)
-            await began.wait()
+            await all_begun.wait()
             await trio.to_thread.run_sync(server.kill)
     assert len(failed) == 5
     assert await client.get("/small") == (200, b"small answer")
@@ -185,9 +212,9 @@ async def test_the_end_of_the_transport_ends_what_is_under_way(server: Front) ->
     assert len(failed) == 3
 
 
-async def test_connections_are_dropped(server: Front) -> None:
+async def test_connections_are_dropped(own: Front) -> None:
     """After `drop_idle` a new connection is used; what is under way ends as it would have."""
-    client, before = Client(server), len(server.requests())
+    client = Client(own)
     bodies = []
 
     async def ask() -> None:
@@ -202,7 +229,7 @@ async def test_connections_are_dropped(server: Front) -> None:
     await client.get("/small")
     await client.transport.aclose()
     assert bodies == [(200, b"0123456789abcdef" * 200_000)]
-    assert len({each.connection for each in server.requests()[before:]}) == 3
+    assert len({each.connection for each in logged(own, 3)}) == 3
 
 
 async def test_a_certificate_that_nobody_vouches_for(server: Front, tmp_path: Path) -> None:

@@ -46,13 +46,16 @@ class Merge:
 
         A folder that is removed meanwhile is left alone.
         """
-        known = self._tree.numbers_in(self._folder.ino)
+        tree, folder = self._tree, self._folder
+        known = tree.numbers_in(folder.ino)
         for stranger in answer.strangers:
             self._hide(stranger)
-        changed: list[int] = []
-        elsewhere: list[int] = []
-        fresh: list[int] = []
+        changed, elsewhere, fresh = list[int](), list[int](), list[int]()
         ids = answer.ids
+        if not known and len(ids) <= STEP:  # most folders of a walk
+            tree.note_empty(folder.ino)
+            numbers = sorted(range(len(ids)), key=ids.__getitem__)
+            return self._step(answer, numbers, (), last=True, empty=True)
         ordered: list[list[int]] = []
         for start in range(0, len(ids), SORTED):
             part = range(start, min(start + SORTED, len(ids)))
@@ -68,13 +71,13 @@ class Merge:
         left = [ino for ino in known if ino not in self._seen and answer.complete]
         yield from self._sweep.empty(left)
         if len(fresh) > STEP or len(fresh) > len(self._seen):
-            yield from self._tree.loading(self._folder.ino)
+            yield from tree.loading(folder.ino)
         if len(changed) + len(elsewhere) + len(fresh) + len(left) <= STEP:
             everything = sorted(changed + elsewhere + fresh, key=answer.ids.__getitem__)
             self._step(answer, everything, left, last=True)
             return
         if elsewhere:  # before what they were in is swept away
-            folders = set(self._tree.folders_in(self._folder.ino))
+            folders = set(tree.folders_in(folder.ino))
             self._step(answer, elsewhere, [ino for ino in left if ino in folders])
             yield
         renamed: list[int] = []
@@ -125,18 +128,19 @@ class Merge:
         later: list[int] | None = None,
         *,
         last: bool = False,
+        empty: bool = False,
     ) -> None:
         """Merge some entries, and sweep away some of those the service does not name.
 
         Names are given back before they are given out.  With `later`, entries with another name
-        are only put there.
+        are only put there.  `empty`: nothing is in the folder.
         """
         tree, folder = self._tree, self._folder
         if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
             return
         with tree.transaction():
             self._sweep.begin()
-            met, fresh = self._look(answer, numbers)
+            met, fresh = self._look(answer, numbers, empty=empty)
             renamed = list(self._renamed(met))
             if later is None:
                 renames = [(inode, entry.name, entry.id) for _, inode, entry in renamed]
@@ -159,7 +163,7 @@ class Merge:
                 tree.update(folder, listed=True)
 
     def _look(
-        self, answer: Answer, numbers: Sequence[int]
+        self, answer: Answer, numbers: Sequence[int], *, empty: bool
     ) -> tuple[list["_Met"], list[tuple[int, Entry]]]:
         """What there is an inode of, and what there is none of."""
         tree, folder = self._tree, self._folder
@@ -169,7 +173,8 @@ class Merge:
             return met, fresh
         rows = tree.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         inodes = {inode.ino: inode for inode in tree.get_all(row[0] for row in rows.values())}
-        ours = {child.remote_name or child.name for child in tree.new_in(folder.ino)}
+        new = () if empty else tree.new_in(folder.ino)
+        ours = {child.remote_name or child.name for child in new}
         in_doubt = self._ours.in_doubt(folder.remote_id or "")
         for number in numbers:
             entry = answer.entry(number)
@@ -206,8 +211,7 @@ class Merge:
 
     def _add(self, answer: Answer, fresh: list[tuple[int, Entry]]) -> None:
         tree, folder = self._tree, self._folder
-        added: dict[str, dict[str, Any]] = {}
-        names = _Names(tree, folder.ino)
+        added, names = dict[str, dict[str, Any]](), _Names(tree, folder.ino)
         for number, entry in fresh:
             name = local_name(entry.name, entry.id, names)
             names.given.add(name)

@@ -40,6 +40,7 @@ _PLACE = (
     " seen = ? WHERE ino = ?"
 )
 _SEALED = "UPDATE inodes SET revision = '', listed = ?, sealed = ?, seen = ? WHERE ino = ?"
+_UNSEALED = "UPDATE inodes SET listed = ?, seen = ? WHERE ino = ?"
 INDEXED = frozenset(("kind", "zone", "remote_id", "generation"))
 """Fields, beside the place, that indexes are made of: to write these costs a page for each."""
 
@@ -134,6 +135,10 @@ class InodeStore:
         """The same, where the inode has its place still and stays on this machine or does not."""
         row = (inode.listed, self._sealed(inode), inode.seen, inode.ino)
         self._database.execute(_SEALED, row)
+
+    def write_unsealed(self, inode: Inode) -> None:
+        """Update in the row only what is not encrypted and in no index."""
+        self._database.execute(_UNSEALED, (inode.listed, inode.seen, inode.ino))
 
     def write_new(self, inodes: Iterable[Inode]) -> None:
         """Insert rows."""
@@ -296,7 +301,8 @@ class InodeStore:
 
     def _sealed(self, inode: Inode) -> bytes:
         flags = inode.attributes
-        sealed = _Sealed(
+        # A tuple is encoded as `_Sealed` is, and made in a fraction of the time.
+        sealed = (
             inode.name,
             inode.remote_parent,
             inode.remote_name,

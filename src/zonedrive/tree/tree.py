@@ -25,6 +25,7 @@ _PLACE_SAID = ("zone", "remote_id", "remote_parent", "remote_name")
 SAID = frozenset((*_PLACE_SAID, "revision", "modified_by", "type", "sync", "attributes"))
 """Fields that say what the service said: once one is changed, `Inode.seen` is over."""
 _PLACE = frozenset(("parent", "name", "local"))
+_UNSEALED = frozenset(("listed", "seen"))
 
 
 class Tree(TreeReader):
@@ -56,8 +57,7 @@ class Tree(TreeReader):
             self._link(inode)
         self._keep(inode)
         if inode.is_folder:
-            self._dirents.begin(inode.ino, [])
-            self._dirents.finish(inode.ino)
+            self.note_empty(inode.ino)
             self._forget_names(inode.ino, only_back=True)
         return inode
 
@@ -95,6 +95,12 @@ class Tree(TreeReader):
             self._dirents.link(parent, inode.name, inode.ino)
             self._held.put(inode)
         self._store.write_new(inodes)
+
+    def note_empty(self, parent: int) -> None:
+        """Keep in memory that no name is in a folder, which the caller has found."""
+        if self._dirents.get(parent) is None:
+            self._dirents.begin(parent, [])
+            self._dirents.finish(parent)
 
     def update(self, inode: Inode, **changes: object) -> None:
         """Set fields (not the place: that is `move` and `unlink`)."""
@@ -233,6 +239,8 @@ class Tree(TreeReader):
             self._store.write(inode)
         elif not _PLACE.isdisjoint(changes):
             self._store.write_place(inode)
+        elif changes and _UNSEALED.issuperset(changes) and inode.ino not in self._drafts.behind:
+            self._store.write_unsealed(inode)
         else:
             self._store.write_sealed(inode)
         if self._drafts.behind.pop(inode.ino, None) is not None:

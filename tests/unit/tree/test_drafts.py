@@ -97,6 +97,26 @@ def test_the_first_bytes_bring_all_that_was_set_before(disk: Disk) -> None:
     assert disk.found().get(inode.ino).mode == 0o600
 
 
+def test_a_listing_of_the_folder_keeps_the_times_that_a_new_file_gave_it(disk: Disk) -> None:
+    """With the row of the folder its times are written, whatever the change was."""
+    disk.draft()
+    with disk.tree.transaction():
+        disk.tree.update(disk.folder, listed=True)
+    found = disk.found().get(disk.folder.ino)
+    assert (found.listed, found.mtime_ns) == (True, 5)
+
+
+def test_a_listing_changes_nothing_else_of_the_row(disk: Disk) -> None:
+    """Another daemon finds that the listing is known, and all else as it was."""
+    tree, folder = disk.tree, disk.folder
+    with tree.transaction():
+        tree.update(folder, mtime_ns=7, mode=0o750)
+    before = msgspec.structs.asdict(disk.found().get(folder.ino))
+    with tree.transaction():
+        tree.update(folder, listed=True)
+    assert msgspec.structs.asdict(disk.found().get(folder.ino)) == before | {"listed": True}
+
+
 def test_a_close_that_fails_leaves_the_file_as_it_was(disk: Disk) -> None:
     """On a full disk the name stays for programs that have it open; a later close may succeed."""
     tree, inode = disk.tree, disk.draft()

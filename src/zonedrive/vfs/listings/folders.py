@@ -62,7 +62,7 @@ class _Flight:
         self.aged_from_ns = _since_boot_ns()
         self.landed = trio.Event()
         self.error: Exception | None = None
-        self.awaited = False  # by a program that has nothing else to go by
+        self.awaited = False  # by a program
 
 
 class Folders:
@@ -119,9 +119,7 @@ class Folders:
                 self._flight(folder)
             return
         if not folder.listed:
-            flight = self._flight(folder)
-            flight.awaited = True
-            self._merging.merge_waiting()
+            flight = self._awaited(folder)
             self._walks.used(folder, listed=False)
             await flight.landed.wait()
             if flight.error is not None:
@@ -129,7 +127,7 @@ class Folders:
             return
         if core.service.link.state != "online":
             return
-        flight = self._flight(folder)
+        flight = self._awaited(folder)
         self._walks.used(folder, listed=True)
         patience = 0.0 if time.monotonic() < self._sluggish_until else PATIENCE_S
         with trio.move_on_after(patience) as waiting:
@@ -152,8 +150,7 @@ class Folders:
             return folder.parent != NOWHERE and not folder.is_new
         if self._spare() <= 0:
             return False
-        flight = self._flight(folder)
-        await flight.landed.wait()
+        await (flight := self._flight(folder)).landed.wait()
         return flight.error is None
 
     def _holds_ours(self, folder: Inode) -> bool:
@@ -169,7 +166,7 @@ class Folders:
         while folder.parent != NOWHERE and not folder.is_new:
             if folder.listed and self._asked_ns.get(folder.ino, -1) >= newer_than_ns:
                 return
-            flight = self._flight(folder)
+            flight = self._awaited(folder)
             await flight.landed.wait()
             if isinstance(flight.error, NotFound) and folder.ino != ROOT:
                 await self.refresh(self._core.tree.get(folder.parent), flight.asked_ns)
@@ -224,9 +221,15 @@ class Folders:
             if self._nursery is None:
                 raise AssertionError("the vfs is not running")
             flight = self._flights[folder.ino] = _Flight()
-            self._nursery.start_soon(
-                self._core.supervisor.job, Task.LISTING, self._fetch, folder, flight
-            )
+            job = self._core.supervisor.job
+            self._nursery.start_soon(job, Task.LISTING, self._fetch, folder, flight)
+        return flight
+
+    def _awaited(self, folder: Inode) -> _Flight:
+        """Return the folder's listing under way, which is merged as soon as it arrives."""
+        flight = self._flight(folder)
+        flight.awaited = True
+        self._merging.merge_waiting()
         return flight
 
     async def _fetch(self, folder: Inode, flight: _Flight) -> None:
@@ -262,7 +265,8 @@ class Folders:
         service = self._core.service
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
-        return service.places - max(len(self._flights), service.underway) - RESERVED
+        asked = len(self._flights) - self._merging.waiting
+        return service.places - max(asked, service.underway) - RESERVED
 
     async def _list_tops(self) -> None:
         """List the top of every zone that never was, one after the other, for whoever sees them.
@@ -281,8 +285,7 @@ class Folders:
                         return
                     await trio.sleep(LOOK_S)
                 if zone.parent != NOWHERE and not zone.listed:
-                    flight = self._flight(zone)
-                    await flight.landed.wait()
+                    await (flight := self._flight(zone)).landed.wait()
                     if not flight.awaited:
                         self.forget(zone.ino)
                     if isinstance(flight.error, Forbidden | NotFound):
@@ -312,9 +315,8 @@ class Folders:
                 nursery.cancel_scope.cancel()
         if wrong is not None:
             raise wrong
-        merged = Merge(core.tree, root, flight.asked_ns, Unsent(core)).zones(
-            listed.zones, unsure=listed.unsure, complete=listed.complete
-        )
+        merge = Merge(core.tree, root, flight.asked_ns, Unsent(core))
+        merged = merge.zones(listed.zones, unsure=listed.unsure, complete=listed.complete)
         self._merged(ROOT, flight)
         core.announce(merged)
 

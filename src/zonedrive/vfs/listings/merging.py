@@ -1,8 +1,10 @@
 """Listings that arrived, on their way into the tree: small ones together, in one transaction.
 
-Must not know how a listing is fetched. To commit each small listing on its own took a fifth of the
-time of a walk through many folders. So one that no program waits for is gathered with others for a
-moment; a program that comes for one of them has all of them merged at once (`merge_waiting`).
+Must not know how a listing is fetched. A commit writes each page of the indexes that it touches:
+to commit each small listing on its own took a fifth of the time of a walk through many folders.
+So a listing that no program waits for is gathered with others, until they fill a transaction or
+GATHER_S is over. A program that comes for one of them has all of them merged at once
+(`merge_waiting`).
 
 INVARIANT: a listing that cannot be merged hinders no other one: then each has its own transaction.
 """
@@ -18,7 +20,7 @@ from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.unsent import Unsent
 
 TOGETHER = 200  # entries of one transaction: a few milliseconds
-GATHER_S = 0.004
+GATHER_S = 0.02
 ROWS = 1500  # changed since the last checkpoint, with which the next one is due
 
 
@@ -42,8 +44,12 @@ class Merging:
         self._core = core
         self._tell = tell
         self._waiting: list[_Arrived] = []
-        self._gathering = False
         self._checkpointed = core.database.changes
+
+    @property
+    def waiting(self) -> int:
+        """The number of listings that have arrived and are not merged yet."""
+        return len(self._waiting)
 
     @property
     def needs_checkpoint(self) -> bool:
@@ -65,33 +71,32 @@ class Merging:
         if len(answer.ids) > TOGETHER:
             await self._merge_in_steps(folder, asked_ns, answer)
             return
+        if not self._has_room(answer):
+            self.merge_waiting()
         arrived = _Arrived(folder, asked_ns, answer)
         self._waiting.append(arrived)
         try:
             if urgent:
                 await trio.lowlevel.checkpoint()  # until the loop has heard of what else arrived
-            elif self._gathering:
-                await arrived.done.wait()
+            elif arrived is self._waiting[0]:
+                with trio.move_on_after(GATHER_S):
+                    await arrived.done.wait()
             else:
-                await self._gather(arrived)
+                await arrived.done.wait()
         except trio.Cancelled:
             if arrived in self._waiting:
                 self._waiting.remove(arrived)
+                self.merge_waiting()  # others may have relied on this one
             raise
         if not arrived.done.is_set():
             self.merge_waiting()
         if arrived.error is not None:
             raise arrived.error
 
-    async def _gather(self, first: _Arrived) -> None:
-        """Wait for what else arrives, for the others as well, or until somebody merges it all."""
-        self._gathering = True
-        try:
-            with trio.move_on_after(GATHER_S):
-                await first.done.wait()
-        finally:
-            self._gathering = False
-        self.merge_waiting()
+    def _has_room(self, answer: Answer) -> bool:
+        """Return True if the answer still fits in one transaction with those that wait."""
+        entries = sum(len(each.answer.ids) + 1 for each in self._waiting)
+        return entries + len(answer.ids) <= TOGETHER
 
     def merge_waiting(self) -> None:
         """Merge what waits, in transactions of limited size."""

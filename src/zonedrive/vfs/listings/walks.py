@@ -77,6 +77,7 @@ class Walk:
         self._levels: dict[int, _Level] = {}
         self._queue: list[tuple[Key, int]] = []  # (of the next subfolder, the level's folder)
         self._coming: dict[int, Key] = {}  # to be looked into once they are listed
+        self._bare: set[int] = set()  # of those ahead, the listed ones that hold no folder
         self._open(top, ())
 
     def knows(self, folder: Inode) -> bool:
@@ -107,13 +108,18 @@ class Walk:
         else:
             self.window = 0  # it knows where to go; perhaps a walk begins there
         self.deep = self.deep or entered
-        passed = [ino for ino, other in self.ahead.items() if other < key]
+        passed: list[int] = []
+        if self.ahead and min(self.ahead.values()) < key:
+            passed = [ino for ino, other in self.ahead.items() if other < key]
+            self._bare.difference_update(passed)
         if any(len(self.ahead.pop(ino)) > len(key) for ino in passed):
             self.deep = False
         if passed:
             self.window = max(FEW, self.window // 4)
         self._position = key
-        if self.deep:
+        is_bare = listed and folder.ino in self._bare
+        self._bare.discard(folder.ino)
+        if self.deep and not is_bare:
             self._coming[folder.ino] = key
             if listed:
                 self.landed(folder.ino)
@@ -152,6 +158,8 @@ class Walk:
                 self._forget_passed()
             self._levels[ino] = level = _Level(key, inos)
             self._go_on(ino, level, 0)
+        elif ino in self.ahead:
+            self._bare.add(ino)
 
     def _go_on(self, ino: int, level: _Level, place: int) -> None:
         level.next = place

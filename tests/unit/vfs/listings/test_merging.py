@@ -108,12 +108,46 @@ async def test_listings_that_nobody_waits_for_are_gathered(
         assert place.commits == 1
     place.told.clear()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(place.list_all, 6, urgent=False))
+        nursery.start_soon(partial(place.list_all, 4, urgent=False))
         await wait_all_tasks_blocked(0.02)
         assert not place.told
+        assert place.merging.waiting == FOLDERS
         mock_clock.jump(merging.GATHER_S)
     assert len(place.told) == FOLDERS
-    assert place.commits == 3
+    assert place.merging.waiting == 0
+    assert place.commits == 2
+
+
+async def test_as_many_as_fill_a_transaction_are_not_gathered_any_longer(
+    place: Place, mock_clock: MockClock
+) -> None:
+    """The next one has them merged at once, and is gathered itself."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(place.list_all, TOGETHER // FOLDERS, urgent=False))
+        await wait_all_tasks_blocked(0.02)
+        assert FOLDERS // 2 < len(place.told) < FOLDERS
+        assert place.merging.waiting == FOLDERS - len(place.told)
+        assert place.commits == 1
+        mock_clock.jump(merging.GATHER_S)
+    assert len(place.told) == FOLDERS
+    assert place.commits == 2
+
+
+async def test_who_gives_up_gathering_has_the_others_merged(
+    place: Place, mock_clock: MockClock
+) -> None:
+    """They do not wait for ever."""
+    merge = partial(place.merging.merge, urgent=False)
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as first:
+                first.start_soon(merge, place.folders[0], 0, answer("f0", 1))
+                await wait_all_tasks_blocked()
+                nursery.start_soon(merge, place.folders[1], 0, answer("f1", 1))
+                await wait_all_tasks_blocked()
+                scope.cancel()
+    assert place.names(place.folders[0]) == set()
+    assert place.names(place.folders[1]) == {"0.txt"}
 
 
 async def test_one_that_a_program_waits_for_takes_the_others_along(

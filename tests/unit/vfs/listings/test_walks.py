@@ -100,6 +100,26 @@ def test_the_second_sibling_begins_a_walk(world: World) -> None:
     assert world.names == [f"f0000{number}" for number in (4, 5, 6, 7, 8)]
 
 
+def test_a_folder_listed_ahead_is_looked_into_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it is listed; not another time when the program comes to it."""
+    looked: list[int] = []
+    folders_in = world.tree.folders_in
+
+    def note(parent: int) -> list[int]:
+        looked.append(parent)
+        return folders_in(parent)
+
+    monkeypatch.setattr(world.tree, "folders_in", note)
+    folders = world.make(world.zone, *names("f", 20))
+    (inside,) = world.make(folders[0], "inside")
+    for folder in (world.zone, folders[0], inside, *folders[1:]):
+        world.visit(folder)
+    assert len(world.names) == 19
+    assert all(looked.count(folder.ino) == 1 for folder in folders[3:])
+
+
 def test_two_siblings_long_after_each_other_are_no_walk(world: World) -> None:
     """A person who looks into one folder and later into another one."""
     folders = world.make(world.zone, *names("f", 10))

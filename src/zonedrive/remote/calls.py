@@ -51,6 +51,7 @@ BACKOFF = Backoff()
 _PLAIN = re.compile(r"/[\w.~!$&'()*+,;=:@%/-]*", re.ASCII)  # nothing of a path is to be escaped
 OVERLOADED = (429, 503)
 """Statuses of a service that has too much to do."""
+_NO_HEADERS = httpx.Headers()
 
 
 class Calls:
@@ -76,7 +77,7 @@ class Calls:
         self._client = client
         self._base_url = base_url
         self._origin = httpx.URL(base_url)
-        self._headers = dict(client.headers)
+        self._headers = httpx.Headers({"Host": self._origin.netloc.decode(), **client.headers})
         self._host = host_of(base_url)
         self._link = link
         self._pace = Pace(connections)
@@ -211,10 +212,13 @@ class Calls:
 
     async def _once(self, attempt: "_Attempt", end: float) -> bytes:
         """One request.  The link hears of its end, unless it never got a turn."""
-        with trio.CancelScope(deadline=end) as waiting:
-            await self._turns.acquire()
-        if waiting.cancelled_caught:
-            raise TimedOut(f"{attempt.doing}: too many requests are underway")
+        try:
+            self._turns.acquire_nowait()
+        except trio.WouldBlock:
+            with trio.CancelScope(deadline=end) as waiting:
+                await self._turns.acquire()
+            if waiting.cancelled_caught:
+                raise TimedOut(f"{attempt.doing}: too many requests are underway") from None
         try:
             return await self._told(attempt, end)
         finally:
@@ -253,11 +257,11 @@ class Calls:
         if 200 <= answer.status < 300:
             if attempt.paced:
                 self._pace.answered(answer.began - began, self.underway)
-                self._turns.total_tokens = self._pace.allowed
+                self._follow_pace()
             return answer.body
         if answer.status in OVERLOADED:
             self._pace.refused()
-            self._turns.total_tokens = self._pace.allowed
+            self._follow_pace()
         attempt.wish = retry_after(answer.headers.get("Retry-After"), time.time())
         if 300 <= answer.status < 400:
             location = answer.headers.get("Location", "")
@@ -267,10 +271,15 @@ class Calls:
             raise answers.lost(error)
         raise error
 
+    def _follow_pace(self) -> None:
+        if self._turns.total_tokens != self._pace.allowed:
+            self._turns.total_tokens = self._pace.allowed
+
     async def _received(
         self, attempt: "_Attempt", answer: "_Answer", scope: trio.CancelScope
     ) -> None:
         """Send, and fill `answer` as it comes; from the headers on its own deadline holds."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         request = self._request(attempt)
         response = await self._sent(request, None if attempt.bare else self._client.auth)
         try:
@@ -298,13 +307,19 @@ class Calls:
                 headers=attempt.headers,
                 extensions=extensions,
             )
-        return httpx.Request(
+        content = attempt.content or b""
+        request = httpx.Request(
             attempt.method,
             self._origin,
-            content=attempt.content,
-            headers=self._headers | attempt.headers,
+            headers=self._headers,
+            stream=httpx.ByteStream(content),
             extensions=extensions | {TARGET: attempt.path.encode()},
         )
+        for name, value in attempt.headers.items():
+            request.headers[name] = value
+        if content:
+            request.headers["Content-Length"] = str(len(content))
+        return request
 
     async def _sent(self, request: httpx.Request, auth: httpx.Auth | None) -> httpx.Response:
         """The answer to a request with its logon, its body still to be read.
@@ -349,7 +364,7 @@ class _Answer:
     def __init__(self) -> None:
         self.status = 0
         self.began = 0.0  # when it began to come, on trio's clock
-        self.headers = httpx.Headers()
+        self.headers = _NO_HEADERS
         self.body = b""
 
 

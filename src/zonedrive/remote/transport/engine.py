@@ -3,7 +3,6 @@
 Must not know requests, nor how a caller waits: it says what to wait for, and goes on from there.
 """
 
-import contextlib
 import select
 import socket
 import time
@@ -29,6 +28,12 @@ VANISHED: Final = (
 READ_BYTES: Final = 16 * 1024  # at once; libcurl reads up to a hundred times in a row
 SEND_BYTES: Final = 512 * 1024
 TIMERS: Final = 4  # of libcurl's that are attended to in one step, before anything is sent
+_EVENTS: Final = {
+    pycurl.POLL_REMOVE: 0,
+    pycurl.POLL_IN: select.EPOLLIN,
+    pycurl.POLL_OUT: select.EPOLLOUT,
+    pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
+}
 _FOREVER: Final = 100_000  # seconds; our own timeouts are shorter
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # pycurl has no name for it
 _GNUTLS: Final = "GnuTLS" in pycurl.version
@@ -62,7 +67,7 @@ class Engine:
         self.multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self.multi.setopt(pycurl.M_TIMERFUNCTION, self._set_alarm)
         self.alarm: float | None = None  # when to `act` anyway, on the monotonic clock
-        self._watched: set[int] = set()
+        self._watched: dict[int, int] = {}
 
     def act(self, events: Iterable[tuple[int, int]]) -> None:
         """Let libcurl go on after what `epoll` told."""
@@ -88,18 +93,22 @@ class Engine:
     # ---- called by libcurl ----
 
     def _watch(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
-        if what == pycurl.POLL_REMOVE:
-            self._watched.discard(descriptor)
-            with contextlib.suppress(OSError):
-                self.epoll.unregister(descriptor)
+        events = _EVENTS[what]
+        before = self._watched.get(descriptor, 0)
+        if events == before:
             return
-        events = select.EPOLLIN if what & pycurl.POLL_IN else 0
-        events |= select.EPOLLOUT if what & pycurl.POLL_OUT else 0
-        if descriptor in self._watched:
-            self.epoll.modify(descriptor, events)
-        else:
-            self._watched.add(descriptor)
-            self.epoll.register(descriptor, events)
+        self._watched[descriptor] = events
+        try:
+            if not events:
+                del self._watched[descriptor]
+                self.epoll.unregister(descriptor)
+            elif before:
+                self.epoll.modify(descriptor, events)
+            else:
+                self.epoll.register(descriptor, events)
+        except OSError:
+            if events:
+                raise
 
     def _set_alarm(self, milliseconds: int) -> None:
         self.alarm = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
@@ -118,17 +127,6 @@ def address(request: httpx.Request) -> bytes:
     """Return the address of a request as libcurl takes it."""
     target: bytes = request.extensions.get(TARGET) or request.url.raw_path
     return b"https://" + request.url.netloc + target
-
-
-def headers(request: httpx.Request) -> list[bytes]:
-    """Return the headers as libcurl takes them, without those that it makes itself."""
-    lines = [b"Expect:"]
-    for name, value in request.headers.raw:
-        if b"\r" in value or b"\n" in value or b"\0" in value:
-            raise httpx.LocalProtocolError("a header has a line break in it")
-        if name.lower() not in (b"connection", b"content-length", b"transfer-encoding"):
-            lines.append(name + (b": " + value if value else b";"))
-    return lines
 
 
 def nothing(_given: object) -> int:

@@ -42,7 +42,7 @@ class Exchange:
         """`room`: bytes of the answer that wait for the reader, before the peer has to."""
         self.request = request
         self.timeout: dict[str, float | None] = request.extensions.get("timeout", {})
-        self.length = int(request.headers.get("Content-Length", "0"))
+        self.lines, self.length = _lines(request)  # headers as libcurl takes them
         self.unsent = self.length
         self.is_first = True  # on its connection
         self.is_sent = False  # some of it, to the service
@@ -67,7 +67,9 @@ class Exchange:
         self.moved = time.monotonic()
         self.is_ahead: Callable[[], bool] = lambda: False  # of the request, and so none to it
         self._room = room
-        self._head = 0
+        self._head: list[bytes] = []  # lines of the head that is coming
+        self._head_bytes = 0
+        self._is_ascii = True
         self._source = iter(content)
         self._rest = memoryview(b"")
 
@@ -104,6 +106,19 @@ class Exchange:
         self.waiting -= len(part)
         return part
 
+    def response(
+        self, stream: httpx.SyncByteStream | httpx.AsyncByteStream, extensions: dict[str, object]
+    ) -> httpx.Response:
+        """Return the answer that has begun.  Raises what ended the request."""
+        if not self.has_head:
+            raise self.wrong or httpx.RemoteProtocolError("there is no answer")
+        found = httpx.Response(
+            self.status, headers=self.headers, stream=stream, extensions=extensions
+        )
+        if self._is_ascii:  # httpx would look through all of them to find out
+            found.headers.encoding = "ascii"
+        return found
+
     # ---- called by libcurl; an exception would be printed, and lost ----
 
     def give(self, size: int) -> bytes | int:
@@ -131,32 +146,41 @@ class Exchange:
 
     def head(self, line: bytes) -> int | None:
         """Take a line of a head, or a trailer."""
-        self.seen += len(line)
-        self._head += len(line)
+        size = len(line)
+        self.seen += size
+        self._head_bytes += size
         try:
-            if self.has_head:
-                pass  # a trailer
-            elif self.seen == len(line) and self.is_ahead():
-                raise httpx.RemoteProtocolError("the service answers before it is asked")
-            elif line.startswith(b"HTTP/"):
-                version, status = line.split(None, 2)[:2]
-                self.version, self.status, self.headers = version, int(status), []
-            elif line.strip():
-                name, colon, value = line.partition(b":")
-                if not colon or name.split() != [name]:
-                    raise httpx.RemoteProtocolError("a line of the head is no header")
-                self.headers.append((name, value.strip()))
-            elif self.status >= 200:
-                self.has_head = True
-                self.is_early = self.unsent > 0
-                if self.is_early and self.status < 300:
-                    return -1
-            if self._head > HEAD_BYTES:
+            if self._head_bytes > HEAD_BYTES:
                 raise httpx.RemoteProtocolError(f"the head has over {HEAD_BYTES} bytes")
-        except (ValueError, IndexError, OSError, httpx.HTTPError) as wrong:
+            if self.seen == size and self.is_ahead():
+                raise httpx.RemoteProtocolError("the service answers before it is asked")
+            if not self.has_head:  # else it is a trailer
+                self._head.append(line)
+                if line.isspace():
+                    return self._head_ended()
+        except (OSError, httpx.HTTPError) as wrong:
             self.wrong = wrong
             return -1
         return None
+
+    def _head_ended(self) -> int | None:
+        version, _, rest = self._head[0].partition(b" ")
+        if not (version.startswith(b"HTTP/") and rest[:3].isdigit()):
+            raise httpx.RemoteProtocolError("the answer has no status")
+        self.version, self.status = version, int(rest[:3])
+        for line in self._head[1:-1]:
+            name, colon, value = line.partition(b":")
+            if not colon or name.split() != [name]:
+                raise httpx.RemoteProtocolError("a line of the head is no header")
+            self.headers.append((name, value.strip()))
+        self._is_ascii = b"".join(self._head).isascii()
+        self._head.clear()
+        if self.status < 200:
+            self.headers.clear()
+            return None
+        self.has_head = True
+        self.is_early = self.unsent > 0
+        return -1 if self.is_early and self.status < 300 else None
 
     def body(self, part: bytes) -> int | None:
         """Take a piece of the body."""
@@ -179,3 +203,19 @@ class Exchange:
                 self.wrong = httpx.RemoteProtocolError("the answer comes in too small parts")
                 return -1
         return None
+
+
+def _lines(request: httpx.Request) -> tuple[list[bytes], int]:
+    """Return the headers without those that libcurl makes itself, and the length of the body."""
+    lines, length = [b"Expect:"], 0
+    for name, value in request.headers.raw:
+        if b"\r" in value or b"\n" in value or b"\0" in value:
+            raise httpx.LocalProtocolError("a header has a line break in it")
+        match name.lower():
+            case b"content-length":
+                length = int(value)
+            case b"connection" | b"transfer-encoding":
+                pass
+            case _:
+                lines.append(name + (b": " + value if value else b";"))
+    return lines, length

@@ -22,7 +22,6 @@ from zonedrive.remote.transport.engine import (
     Engine,
     address,
     configure,
-    headers,
     nothing,
     watch_peer,
 )
@@ -54,7 +53,7 @@ class Streams(Engine):
         easy = self._free.pop() if self._free else self._new()
         request = exchange.request
         easy.setopt(pycurl.URL, address(request))
-        easy.setopt(pycurl.HTTPHEADER, headers(request))
+        easy.setopt(pycurl.HTTPHEADER, exchange.lines)
         easy.setopt(pycurl.HEADERFUNCTION, exchange.head)
         easy.setopt(pycurl.WRITEFUNCTION, exchange.body)
         easy.setopt(pycurl.NOBODY, int(request.method == "HEAD"))

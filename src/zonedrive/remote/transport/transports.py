@@ -71,8 +71,8 @@ class LoopTransport(httpx.AsyncBaseTransport):
             shared = await self._on_stream(request)
             if shared is not None:
                 return shared
-        content = httpx.ByteStream(request.content)
-        body = Body(self.connections, request, content, float("inf"))
+        assert isinstance(request.stream, httpx.SyncByteStream)
+        body = Body(self.connections, request, request.stream, float("inf"))
         try:
             for seconds in body.begin():
                 await body.wait_on_loop(seconds)
@@ -162,12 +162,8 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
     def response(self) -> httpx.Response:
         """Return the answer that has begun.  Raises what ended the request."""
         exchange = self.exchange
-        if not exchange.has_head:
-            raise exchange.wrong or httpx.RemoteProtocolError("there is no answer")
         extensions = {BODY: self, EARLY: exchange.is_early, CERTIFICATE: exchange.certificate}
-        return httpx.Response(
-            exchange.status, headers=exchange.headers, stream=self, extensions=extensions
-        )
+        return exchange.response(self, extensions)
 
     def wait(self, seconds: float) -> bool:
         """Wait in a thread; return True where something has happened."""
@@ -305,10 +301,7 @@ class StreamBody(httpx.AsyncByteStream):
 
     def response(self) -> httpx.Response:
         """Return the answer that has begun.  Raises what ended the request."""
-        exchange = self.exchange
-        if exchange.has_head:
-            return httpx.Response(exchange.status, headers=exchange.headers, stream=self)
-        raise exchange.wrong or httpx.RemoteProtocolError("the answer has no end of its head")
+        return self.exchange.response(self, {})
 
     def __aiter__(self) -> Self:
         """Give the pieces as they come."""

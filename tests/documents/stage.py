@@ -28,7 +28,7 @@ from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine
 from zonedrive.sandbox import seed
 
-SECONDS = 60.0
+SECONDS = 150.0
 """Deadline of a script; nothing here waits for a time to pass."""
 
 SERVICE = "https://service.example"
@@ -54,7 +54,7 @@ MAY_RUN = re.compile(
 )
 # What is told of a folder of a zone is run there.
 IN_A_ZONE = re.compile(r"cp \.versions/.*")
-REPEAT_SECONDS = 2.0  # without a word, after which a person presses Ctrl-C again
+REPEAT_SECONDS = 20.0  # without a word, after which a person presses Ctrl-C again
 
 
 @dataclass(frozen=True)

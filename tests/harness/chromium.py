@@ -19,7 +19,7 @@ import httpx
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_SECONDS, eventually
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 START_SECONDS = 60.0
@@ -141,7 +141,7 @@ class Chromium:
         """The visible text of the page."""
         return str(self._ask("GET", f"/element/{self._find('body')}/text"))
 
-    def until(self, words: str, seconds: float = 20) -> str:
+    def until(self, words: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Wait for a page that shows this; its text."""
 
         def shown() -> str:

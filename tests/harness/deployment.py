@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -41,6 +41,7 @@ class Deployment:
         self._fresh = [f"Zone {number:02}" for number in range(zones, 0, -1)]
         self._people: dict[str, Person] = {}
         self._port = 0
+        self._kept: socket.socket | None = None
         self.start(seconds)
 
     def start(self, seconds: float = START_SECONDS) -> None:
@@ -62,6 +63,7 @@ class Deployment:
             return json.loads(ready.read_bytes()) if ready.exists() else None
 
         said = eventually(answers, seconds, what="the sandbox answers")
+        self._give_port()
         assert said is not None
         self.base_url: str = said["base_url"]
         self.ca_file = Path(said["ca_file"])
@@ -72,12 +74,26 @@ class Deployment:
         """End it; what it keeps stays."""
         self.process.send_signal(number)
         self.process.wait(60)
+        self._keep_port()
+
+    def _keep_port(self) -> None:
+        """Let no other program of this machine have the port before the next start."""
+        self._kept = socket.socket()
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            self._kept.bind(("127.0.0.1", self._port))
+
+    def _give_port(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
     def close(self) -> None:
         """End it for good."""
         self.forget_people()
         if self.process.poll() is None:
             self.stop()
+        self._give_port()
 
     def forget_people(self) -> None:
         """Log everybody on anew when they are next asked for."""

@@ -3,6 +3,7 @@
 Knows nothing of zonedrive's client, and of the sandbox only what is published and its paths.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -128,6 +129,7 @@ class Service:
         self._filled_from_file = world_text is not None
         if world_text is not None:
             self._world.write_text(world_text)
+        self._kept: socket.socket | None = None
         self._clients: list[httpx.Client] = []
         self._regulars: dict[str, Person] = {}
         self.start()
@@ -151,6 +153,7 @@ class Service:
             return self._ready.exists()
 
         eventually(answers, "the sandbox answers")
+        self._give_port()
         self.ready: dict[str, Any] = json.loads(self._ready.read_bytes())
         self.base_url: str = self.ready["base_url"]
         self.host, self.port = "127.0.0.1", int(self.base_url.rpartition(":")[2])
@@ -159,7 +162,21 @@ class Service:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """End it by a signal; returns the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(DEADLINE_SECONDS)
+        code = self.process.wait(DEADLINE_SECONDS)
+        self._keep_port()
+        return code
+
+    def _keep_port(self) -> None:
+        """Let no other program of this machine have the port before the next start."""
+        self._kept = socket.socket()
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            self._kept.bind((self.host, self.port))
+
+    def _give_port(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
     def close(self) -> None:
         """End it for good."""
@@ -167,6 +184,7 @@ class Service:
             client.close()
         if self.process.poll() is None:
             self.stop()
+        self._give_port()
 
     def log(self) -> str:
         """What it wrote to its standard streams."""

@@ -18,7 +18,16 @@ import httpx
 import pytest
 
 from tests.sandbox import fuzzing
-from tests.sandbox.running import PASSWORDS, Person, Service, logon, receive_all, refusal, world
+from tests.sandbox.running import (
+    PASSWORDS,
+    Person,
+    Service,
+    eventually,
+    logon,
+    receive_all,
+    refusal,
+    world,
+)
 from zonedrive.sandbox.app import GUARDED
 from zonedrive.sandbox.errors import NAMES
 
@@ -134,13 +143,14 @@ def check(wire: fuzzing.Wire, status: int, kind: str, body: bytes) -> None:
 
 def sound(service: Service) -> None:
     """The database has no damage, and each version its content, neither more nor less."""
+    incoming = service.data / "incoming"
+    eventually(lambda: not list(incoming.iterdir()), "what was broken off is removed")
     with closing(sqlite3.connect(service.data / "sandbox.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
         versions = dict(database.execute("SELECT id, size FROM versions").fetchall())
     there = {path.name: path.stat().st_size for path in (service.data / "content").glob("*/*")}
     assert there == versions
-    assert list((service.data / "incoming").iterdir()) == []
     assert "Traceback" not in service.log(), service.log()
 
 

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from zonedrive.sandbox.errors import error_body
 
-FLUSH_SECONDS = 2.0
+FLUSH_SECONDS = 20.0
 LARGEST_HEAD = 64 * 1024
 
 

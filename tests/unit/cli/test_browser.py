@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import re
+import subprocess
 import termios
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.harness.waiting import eventually
 from zonedrive.cli import browser, start_page
 from zonedrive.cli.browser import Seat, browser_commands
 from zonedrive.logon.wire import Offer
@@ -60,7 +62,18 @@ async def test_the_first_browser_that_starts_is_taken(
     home = tmp_path / "my-home"
     home.mkdir(0o700)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(browser, "LOOK_SECONDS", 2.0)
+    said = tmp_path / "said"
+
+    class Looked(subprocess.Popen[bytes]):
+        """The time for a look is over when a program that stays has certainly begun."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is None or "fails" in str(self.args):
+                return super().wait()
+            eventually(lambda: "--at=" in said.read_text())
+            return super().wait(0.01)
+
+    monkeypatch.setattr(subprocess, "Popen", Looked)
     fails, stays = program(tmp_path, "fails", "exit 3"), program(tmp_path, "stays", "exec sleep 30")
     monkeypatch.setenv("BROWSER", f"{fails} -a:{stays} --at=%s:{program(tmp_path, 'last')}")
     seat = Seat(None, here=True, seconds=1, username=str)
@@ -71,9 +84,8 @@ async def test_the_first_browser_that_starts_is_taken(
         pages.extend(page.read_text() for page in home.glob("zonedrive-sign-on-*/sign-on.html"))
 
     await seat.show("corp\x1b[2J", "http://127.0.0.1:1/x?a&b", led)
-    said = (tmp_path / "said").read_text()
     address = rf"file://{home}/zonedrive-sign-on-\w+/sign-on\.html"
-    assert re.fullmatch(rf"-a\|{address}\|--at={address}\|", said)
+    assert re.fullmatch(rf"-a\|{address}\|--at={address}\|", said.read_text())
     assert len(pages) == 1
     assert 'content="0;url=http://127.0.0.1:1/x?a&amp;b"' in pages[0]
     assert list(home.iterdir()) == []

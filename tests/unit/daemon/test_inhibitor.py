@@ -87,7 +87,8 @@ def said(logind: Logind, words: str) -> bool:
 
 @pytest.fixture
 def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
-    """The machine's bus; waits are short."""
+    """The machine's bus; waits are short, but for those that end with an answer."""
+    monkeypatch.setattr(inhibitor, "SECONDS", 60.0)
     monkeypatch.setattr(inhibitor, "CALM_SECONDS", 0.01)
     monkeypatch.setattr(inhibitor, "REWORD_SECONDS", 0.01)
     running = Bus(tmp_path)
@@ -226,6 +227,7 @@ async def test_a_bus_that_comes_later_is_found(
     """Without one all is quiet; when it is restarted, the locks are taken anew."""
     for name in ("CALM_SECONDS", "RETRY_SECONDS"):
         monkeypatch.setattr(inhibitor, name, 0.01)
+    monkeypatch.setattr(inhibitor, "SECONDS", 60.0)
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/session-bus")
     async with watching() as watched:
         watched.outbox.become(files=1, bytes=1)

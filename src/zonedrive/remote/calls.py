@@ -49,9 +49,7 @@ FIRST_TIMEOUT = httpx.Timeout(
 CHANGE_TIMEOUT = httpx.Timeout(connect=10.0, read=CHANGE_SECONDS, write=15.0, pool=None)
 BACKOFF = Backoff()
 _PLAIN = re.compile(r"/[\w.~!$&'()*+,;=:@%/-]*", re.ASCII)  # nothing of a path is to be escaped
-OVERLOADED = (429, 503)
-"""Statuses of a service that has too much to do."""
-_NO_HEADERS = httpx.Headers()
+OVERLOADED = (429, 503)  # statuses of a service that has too much to do
 
 
 class Calls:
@@ -222,6 +220,8 @@ class Calls:
         try:
             return await self._told(attempt, end)
         finally:
+            if self._turns.total_tokens != self._pace.allowed:
+                self._turns.total_tokens = self._pace.allowed
             self._turns.release()
 
     async def _told(self, attempt: "_Attempt", end: float) -> bytes:
@@ -257,11 +257,9 @@ class Calls:
         if 200 <= answer.status < 300:
             if attempt.paced:
                 self._pace.answered(answer.began - began, self.underway)
-                self._follow_pace()
             return answer.body
         if answer.status in OVERLOADED:
             self._pace.refused()
-            self._follow_pace()
         attempt.wish = retry_after(answer.headers.get("Retry-After"), time.time())
         if 300 <= answer.status < 400:
             location = answer.headers.get("Location", "")
@@ -270,10 +268,6 @@ class Calls:
         if attempt.effect and answer.status in answers.LOST:
             raise answers.lost(error)
         raise error
-
-    def _follow_pace(self) -> None:
-        if self._turns.total_tokens != self._pace.allowed:
-            self._turns.total_tokens = self._pace.allowed
 
     async def _received(
         self, attempt: "_Attempt", answer: "_Answer", scope: trio.CancelScope
@@ -307,18 +301,17 @@ class Calls:
                 headers=attempt.headers,
                 extensions=extensions,
             )
-        content = attempt.content or b""
         request = httpx.Request(
             attempt.method,
             self._origin,
             headers=self._headers,
-            stream=httpx.ByteStream(content),
+            stream=httpx.ByteStream(attempt.content or b""),
             extensions=extensions | {TARGET: attempt.path.encode()},
         )
         for name, value in attempt.headers.items():
             request.headers[name] = value
-        if content:
-            request.headers["Content-Length"] = str(len(content))
+        if attempt.content:
+            request.headers["Content-Length"] = str(len(attempt.content))
         return request
 
     async def _sent(self, request: httpx.Request, auth: httpx.Auth | None) -> httpx.Response:
@@ -361,10 +354,11 @@ async def _body(response: httpx.Response) -> bytes:
 class _Answer:
     """What has come of an answer so far; status 0 is nothing."""
 
+    headers = httpx.Headers()
+
     def __init__(self) -> None:
         self.status = 0
         self.began = 0.0  # when it began to come, on trio's clock
-        self.headers = _NO_HEADERS
         self.body = b""
 
 

@@ -4,7 +4,7 @@ Must not know who fulfils them: the tests of this package serve a file system in
 Names are bytes, times are nanoseconds, sizes are bytes, inode 1 is the root.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -82,7 +82,7 @@ class Verbs(Protocol):
 
     async def lookup(self, parent: int, name: bytes, /) -> Attr: ...
     def forget(self, ino: int, count: int, /) -> None: ...
-    def remember(self, inos: Collection[int], /) -> None: ...
+    def remember(self, inos: Sequence[int], /) -> None: ...
     async def getattr(self, ino: int, /) -> Attr: ...
     async def setattr(
         self,

@@ -8,7 +8,7 @@ INVARIANT: the names in a folder are unique, and every inode but the root has at
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from zonedrive.cipher import Box
@@ -171,7 +171,7 @@ class Tree(TreeReader):
         """The kernel holds the inode once more."""
         self._lookups.add(ino, count)
 
-    def remember_all(self, inos: Iterable[int]) -> None:
+    def remember_all(self, inos: Sequence[int]) -> None:
         """The kernel holds each of them once more."""
         self._lookups.add_all(inos)
 

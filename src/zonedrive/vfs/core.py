@@ -220,7 +220,8 @@ class Core:
 
     def attr(self, inode: Inode, timeout: float) -> Attr:
         """The stat fields, those of bytes that are just being written included."""
-        self.supersede(inode)
+        if inode.ino in self.opened:
+            self.supersede(inode)
         attr = attr_of(inode, self.owner, self.rules, timeout, timeout)
         attr.ino = self.kernel.number(inode.ino)
         opened = self.opened.get(inode.ino)

@@ -5,7 +5,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -166,12 +166,14 @@ class FileSystem:
             if inode is not None:
                 self._core.reap(inode)
 
-    def remember(self, inos: Collection[int]) -> None:
+    def remember(self, inos: Sequence[int]) -> None:
         """The kernel took entries of a listing: it holds each inode once more."""
-        if next(iter(inos), ROOT) >= VIRTUAL:
+        if inos and inos[0] >= VIRTUAL:
             self._virtual.remember(inos)
+        elif self._core.kernel.renewals:
+            self._core.tree.remember_all([ino_of(number) for number in inos])
         else:
-            self._core.tree.remember_all(map(ino_of, inos))
+            self._core.tree.remember_all(inos)
 
     async def opendir(self, ino: int) -> int:
         """See `Namespace.opendir`."""

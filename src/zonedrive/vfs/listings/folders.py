@@ -348,7 +348,7 @@ class Folders:
             if folder.parent == NOWHERE:
                 return
         await self._merging.merge(folder, flight.asked_ns, listed, urgent=flight.awaited)
-        if self._merging.needs_checkpoint and self._nursery is not None:
+        if self._nursery is not None and self._merging.claim_checkpoint():
             work = self._merging.checkpoint
             self._nursery.start_soon(core.supervisor.job, Task.DATABASE_LOG, work)
         self._merged(folder.ino, flight)

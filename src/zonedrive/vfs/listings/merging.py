@@ -51,14 +51,16 @@ class Merging:
         """The number of listings that have arrived and are not merged yet."""
         return len(self._waiting)
 
-    @property
-    def needs_checkpoint(self) -> bool:
-        """Return True where so much was written that `checkpoint` should be called."""
-        return self._core.database.changes - self._checkpointed >= ROWS
+    def claim_checkpoint(self) -> bool:
+        """Return True, to one caller, where so much was written that `checkpoint` is due."""
+        changes = self._core.database.changes
+        if changes - self._checkpointed < ROWS:
+            return False
+        self._checkpointed = changes
+        return True
 
     async def checkpoint(self) -> None:
         """Keep the log of the database short, so that no commit waits for the disk."""
-        self._checkpointed = self._core.database.changes
         await trio.to_thread.run_sync(self._core.database.checkpoint)
 
     async def merge(

@@ -211,13 +211,13 @@ async def test_the_log_of_the_database_is_kept_short(
 ) -> None:
     """A checkpoint brings what was merged into the file itself, beside the work."""
     monkeypatch.setattr(merging, "ROWS", 250)
-    assert not place.merging.needs_checkpoint
+    assert not place.merging.claim_checkpoint()
     assert not await place.list_all(10)
-    assert place.merging.needs_checkpoint
+    assert place.merging.claim_checkpoint()
+    assert not place.merging.claim_checkpoint()
     before = place.core.database.path.stat().st_size
     with place.core.transaction():
         place.core.tree.update(place.folders[0], listed=False)
         await place.merging.checkpoint()
         place.core.tree.update(place.folders[0], listed=True)
     assert place.core.database.path.stat().st_size > before
-    assert not place.merging.needs_checkpoint

@@ -56,7 +56,7 @@ class Place(StrEnum):
     DOUBT_FOUND = "doubt-found"  # the same, at a later start: it was found by looking
     ARRIVAL_INSIDE = "arrival-inside"  # the same; the answer is written, not committed
     ARRIVED = "arrived"  # the answer; intent and doubt are over; the bytes are unnamed
-    CACHED = "cached"  # the same; the bytes are in the cache
+    CACHED = "cached"  # the same; the bytes are in the cache, small ones in its memory
     # Names on their way
     IDENTITY_INSIDE = "identity-inside"  # the removed file and the new one, each with its intent
     IDENTITY_ADOPTED = "identity-adopted"  # the new file is the old one's next version

@@ -69,10 +69,10 @@ def keep(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
 
 def mend(descriptor: int, sealer: Sealer, size: int) -> None:
     """Finish the write that a killed process may have left half done; `size` is the content's."""
+    if is_empty(os.pread(descriptor, SLOT_HEAD, _JOURNAL + _NUMBER.size)):
+        return
     journal = os.pread(descriptor, _NUMBER.size + SLOT, _JOURNAL)
     slot = journal[_NUMBER.size :]
-    if is_empty(slot):
-        return
     (number,) = _NUMBER.unpack_from(journal)
     there = b""
     if number * CHUNK < size:

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 # to what is.
 BIG = 4 << 20
 SMALL = 256 << 10
+TINY = 128 << 10  # sent without a thread: handing over costs more than sending
 FIRST_RETRY_S = 1.0
 AT_ONCE = 1  # tries again without a pause, after what an attempt stood on has changed
 CHANGED_RETRY_S = 0.5  # from then on, at first
@@ -74,15 +75,18 @@ class Dispatcher:
         places: int,
         quiet: float = 0.0,
         supervisor: Supervisor | None = None,
+        most: int = 0,
     ) -> None:
         """At most `places` steps run at the same time, and as many more that are small.
 
-        After a local change nothing new is sent for `quiet` seconds.
+        With a larger `most`, tiny ones run up to that number of steps in all.  After a local change
+        nothing new is sent for `quiet` seconds.
         """
         self._supervisor = supervisor or Supervisor()
         self._journal = journal
         self._carrier = carrier
         self._places = places
+        self._in_all = max(2 * places, most)
         self._quiet = quiet
         self._planner = Planner(journal, carrier)
         self._running: dict[int, Step] = {}
@@ -255,10 +259,14 @@ class Dispatcher:
 
     def _most(self) -> int:
         """How many steps may run now."""
-        return FOR_OVERDUE if self._unquiet() else 2 * self._places
+        return FOR_OVERDUE if self._unquiet() else self._in_all
 
     def _has_place(self, size: int, running: list[int]) -> bool:
         """Whether so long an upload may start beside those under way."""
+        if size <= TINY:
+            return True
+        if sum(each > TINY for each in running) >= 2 * self._places:
+            return False
         if size <= SMALL:
             return True
         if size > BIG and sum(each > BIG for each in running) >= max(1, self._places // 2):

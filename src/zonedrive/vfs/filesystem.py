@@ -77,6 +77,7 @@ class FileSystem:
             core.settings.transfers,
             quiet=min(QUIET_S, core.settings.settle),
             supervisor=core.supervisor,
+            most=core.settings.connections,
         )
         core.in_flight = lambda ino: ino in self._dispatcher.running
         core.landed = self._landed

@@ -14,7 +14,7 @@ from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.errors import Changed, Forbidden, Unavailable
 from zonedrive.outbox.conflicts import add_told
-from zonedrive.outbox.dispatch import BIG, SMALL, Dispatcher
+from zonedrive.outbox.dispatch import BIG, SMALL, TINY, Dispatcher
 from zonedrive.outbox.fold import Place, Step, Subject
 from zonedrive.outbox.journal import Journal, add_parked, create_tables
 from zonedrive.outbox.planning import Chains
@@ -83,9 +83,9 @@ def write(journal: Journal, *inos: int, size: int = 1) -> None:
 
 @asynccontextmanager
 async def running(
-    carrier: Carrier, places: int = 4, quiet: float = 0.0
+    carrier: Carrier, places: int = 4, quiet: float = 0.0, most: int = 0
 ) -> AsyncIterator[Dispatcher]:
-    dispatcher = Dispatcher(carrier.journal, carrier, places, quiet)
+    dispatcher = Dispatcher(carrier.journal, carrier, places, quiet, most=most)
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(dispatcher.run)
@@ -215,6 +215,24 @@ async def test_files_of_middle_size_leave_places_to_small_ones(journal: Journal)
         for gate in carrier.gates.values():
             gate.set()
         await dispatcher.wait_until(lambda: not len(journal))
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(TINY, 20), (SMALL, 8), (BIG, 4), (BIG + 1, 2)])
+async def test_only_tiny_files_use_every_connection(
+    journal: Journal, size: int, at_once: int
+) -> None:
+    """With many connections more tiny files run at once, and no more of the others."""
+    carrier = Carrier(journal)
+    for ino in range(1, 41):
+        carrier.gates[ino] = trio.Event()
+    write(journal, *range(1, 41), size=size)
+    async with running(carrier, places=4, most=20) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(carrier.under_way) == at_once
+        for gate in carrier.gates.values():
+            gate.set()
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.most == at_once
 
 
 async def test_nothing_is_tried_while_the_service_is_away(journal: Journal) -> None:

@@ -41,6 +41,7 @@ class Sent(msgspec.Struct, frozen=True):
 
     taken: int  # bytes on the disk
     manifest: bytes  # see `ContentFile.manifest`
+    content: bytes | None  # where it is in memory
 
 
 class Resolution:
@@ -371,14 +372,20 @@ class Resolution:
                 opened.close_local()
             if core.doubts.keeps(inode.ino, doubt.generation):
                 return  # sent twice: they stay until it is known what came of the other one
-            with suppress(Damaged):  # it is fetched again when somebody reads it
-                manifest = known.manifest if known else core.spool.manifest(*which)
-                await core.cache.take(
-                    core.spool.path(*which),
-                    inode.ino,
-                    entry.revision,
-                    doubt.size,
-                    manifest,
-                    known.taken if known else None,
-                )
+            if opened is not None or known is None or not self._put(inode, entry, known):
+                with suppress(Damaged):  # it is fetched again when somebody reads it
+                    manifest = known.manifest if known else core.spool.manifest(*which)
+                    await core.cache.take(
+                        core.spool.path(*which),
+                        inode.ino,
+                        entry.revision,
+                        doubt.size,
+                        manifest,
+                        known.taken if known else None,
+                    )
             core.spool.delete(*which)
+
+    def _put(self, inode: Inode, entry: Entry, known: Sent) -> bool:
+        """Keep a small content among the others that are small; False for any other."""
+        content = known.content
+        return content is not None and self._core.cache.put(inode.ino, entry.revision, content)

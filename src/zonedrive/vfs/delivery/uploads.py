@@ -17,6 +17,7 @@ from zonedrive.content.file import ContentFile
 from zonedrive.errors import AmbiguousName, Changed, Damaged, NotFound, StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
+from zonedrive.outbox.dispatch import TINY
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent
 from zonedrive.outbox.verdict import Verdict, on_new_name, on_version
@@ -34,7 +35,6 @@ from zonedrive.vfs.listings.folders import Folders
 
 log = logging.getLogger(__name__)
 
-SMALL = 128 << 10  # bytes that are sent without a thread: handing over costs more than sending
 # The age at which a listing no longer tells which names are free, in seconds, and in times of what
 # it takes: so long somebody else's new file of the same name can stay unseen.  (The service keeps
 # every version, and between looking and sending there is such a time in any case.)
@@ -58,15 +58,16 @@ class Body:
 
     def __iter__(self) -> Iterator[bytes]:
         self.sent, turn = 0, Turn()
+        memory = memoryview(bytearray(min(self._piece, self._size)))
         try:
             while self.sent < self._size:
-                piece = self._file.pread(self.sent, min(self._piece, self._size - self.sent))
-                if not piece:
+                count = self._file.read_into(self.sent, memory[: self._size - self.sent])
+                if not count:
                     raise StoreError("outgoing bytes are missing")
-                yield piece
-                self.sent += len(piece)  # who asks for the next one is through with it
+                yield bytes(memory[:count])
+                self.sent += count  # who asks for the next one is through with it
                 reached(Place.BODY_BEGUN)
-                turn.went(len(piece))
+                turn.went(count)
         finally:
             turn.end()
 
@@ -198,17 +199,18 @@ class Uploads:
             reached(Place.DOUBT_NOTED)
             try:
                 with resolution.asking(doubt):
-                    entry = await self._transfer(intent, inode, doubt, file)
+                    entry, content = await self._transfer(intent, inode, doubt, file)
             except Cancelled:
                 return
             reached(Place.REPLY_CAME)
             # Where it cannot be noted, the doubt stays.
-            known = Sent(file.allocated, file.manifest(final=True))
+            known = Sent(file.allocated, file.manifest(final=True), content)
             await resolution.arrived(doubt, entry, known if file.size == intent.size else None)
 
     async def _transfer(
         self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile
-    ) -> Entry:
+    ) -> tuple[Entry, bytes | None]:
+        """Send the bytes; return the entry they became, and the bytes where they are in memory."""
         core = self._core
         body = Body(file, intent.size, core.settings.upload_limit)
 
@@ -220,16 +222,17 @@ class Uploads:
             )
 
         try:
-            if intent.size <= SMALL and not core.settings.upload_limit:
-                return await core.service.upload(
-                    inode.zone, doubt.folder, doubt.name, b"".join(body)
-                )
+            if intent.size <= TINY and not core.settings.upload_limit:
+                content = b"".join(body)
+                entry = await core.service.upload(inode.zone, doubt.folder, doubt.name, content)
+                return entry, content
             self._bodies[inode.ino] = body
-            return await trio.to_thread.run_sync(
+            entry = await trio.to_thread.run_sync(
                 lambda: core.service.transfer.upload(
                     inode.zone, doubt.folder, doubt.name, body, intent.size, cancelled=cancelled
                 )
             )
+            return entry, None
         except Damaged as wrong:  # found on the way: the service got no whole body
             raise _damaged(wrong) from wrong
         finally:

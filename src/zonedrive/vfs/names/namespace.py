@@ -283,8 +283,9 @@ class Namespace:
         Where it is too late the file is the service's, and what follows is refused.
         """
         core = self._core
-        able = core.service.can(operation, folder=inode.is_folder)
-        if not inode.is_new or able or not core.in_flight(inode.ino):
+        if not inode.is_new or not core.in_flight(inode.ino):
+            return
+        if core.service.can(operation, folder=inode.is_folder):
             return
         core.called_back.add(inode.ino)
         try:

@@ -11,6 +11,7 @@ from tests.behaviour.test_full_disk import small_disk
 from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+from zonedrive.content.small_contents import LARGEST
 
 MIB = 1 << 20
 BIG = world.SEED["big.bin"]
@@ -34,6 +35,21 @@ def fetched(mounted: Mounted) -> int:
     """Requests for content so far."""
     requests = mounted.deployment.stats()["requests"]
     return sum(count for route, count in requests.items() if route.endswith("/content"))
+
+
+def test_what_was_sent_is_read_from_here(mounted: Mounted) -> None:
+    """After an upload no byte of it is fetched again; only what is not small has a file."""
+    sent = {f"{size}.bin": os.urandom(size) for size in (1, 4096, LARGEST, LARGEST + 1, 200_000)}
+    (mounted.root / "sent").mkdir()
+    for name, data in sent.items():
+        (mounted.root / "sent" / name).write_bytes(data)
+    mounted.sync()
+    before = fetched(mounted)
+    for _ in range(2):
+        assert {path.name: path.read_bytes() for path in (mounted.root / "sent").iterdir()} == sent
+        assert len(content_files(mounted)) == 2
+        mounted.restart()
+    assert fetched(mounted) == before
 
 
 @pytest.mark.parametrize("at", [0.001, 0.4, 0.999])

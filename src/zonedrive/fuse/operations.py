@@ -214,7 +214,7 @@ class Operations(pyfuse3.Operations):
     async def fsync(self, fh: int, datasync: bool) -> None:
         await self._files.fsync(fh)
 
-    @guarded()
+    @guarded(None)
     async def release(self, fh: int) -> None:
         await self._files.release(fh)
 

@@ -22,12 +22,19 @@ from hypothesis import HealthCheck, settings
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 
+# How long an example takes says something about the machine, nothing about what is tested.  Each
+# run tries the same ones; `--hypothesis-profile=search` looks for others, in a long run.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", PATIENT, derandomize=True)
+settings.register_profile("search", PATIENT, max_examples=5000)
+settings.load_profile("same")
+
 # Quick uploads; everything else as a user has it.
 OPTIONS = ("settle=0.2",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, programs end by Ctrl-C however the tests were started, and wait.
+    """Make the marker known, and programs end by Ctrl-C however the tests were started.
 
     A shell without job control has what it starts in the background ignore the signal, and
     children inherit that.
@@ -43,11 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "mount(*options, profile='sandbox'): -o options and deployment profile of `mounted`",
     )
-    # How long an example takes says something about the machine, nothing about what is tested.
-    settings.register_profile(
-        "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
-    settings.load_profile("patient")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jeepney import DBusAddress, MessageType, new_method_call
-from jeepney.io.blocking import DBusConnection, open_dbus_connection
+from jeepney.io.blocking import DBusConnection
 
+from tests.harness.bus import connected
 from tests.harness.waiting import eventually
 
 A11Y = "org.a11y.atspi."
@@ -128,6 +129,6 @@ class Item:
 def accessibility(environment: Mapping[str, str]) -> str:
     """The address of the bus on which the programs of a session tell what they show."""
     service = DBusAddress("/org/a11y/bus", bus_name="org.a11y.Bus", interface="org.a11y.Bus")
-    with open_dbus_connection(environment["DBUS_SESSION_BUS_ADDRESS"]) as connection:
+    with connected(environment["DBUS_SESSION_BUS_ADDRESS"]) as connection:
         answer = connection.send_and_get_reply(new_method_call(service, "GetAddress"), timeout=60)
     return str(answer.body[0])

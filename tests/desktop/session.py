@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from jeepney.io.blocking import open_dbus_connection
-
 from tests.desktop.looking import DESKTOP, Item, accessibility
+from tests.harness.bus import connected
 
 
 class Session:
@@ -41,7 +40,7 @@ class Session:
             "dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address={}"
         )
         # Before any program, for one that finds no such interface does without.
-        self._interface = open_dbus_connection(accessibility(self.environment))
+        self._interface = connected(accessibility(self.environment))
         self.screen = Item(self._interface, DESKTOP)
 
     def _start(self, *command: str) -> str:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from jeepney import DBusAddress, MessageType, new_method_call
-from jeepney.io.blocking import open_dbus_connection
 
 from tests.desktop.looking import Item
 from tests.desktop.session import Session
 from tests.desktop.thunar import Thunar
 from tests.harness import world
+from tests.harness.bus import connected
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
@@ -40,7 +40,7 @@ def bubble(session: Session) -> Item:
         bus_name="org.freedesktop.Notifications",
         interface="org.freedesktop.Notifications",
     )
-    with open_dbus_connection(session.environment["DBUS_SESSION_BUS_ADDRESS"]) as connection:
+    with connected(session.environment["DBUS_SESSION_BUS_ADDRESS"]) as connection:
         call = new_method_call(address, "Notify", "susssasa{sv}i", tuple(words))
 
         def taken() -> bool:

@@ -24,7 +24,7 @@ from jeepney import (
 )
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_SECONDS, eventually
 
 RING_PASSWORD = "the ring's own"
 BUS = DBusAddress(
@@ -41,6 +41,11 @@ CONFIGURATION = """<busconfig>
 </policy>
 </busconfig>
 """
+
+
+def connected(address: str, *, fds: bool = False) -> DBusConnection:
+    """A connection to a bus, which the library gives a second to let somebody in."""
+    return open_dbus_connection(address, enable_fds=fds, auth_timeout=PATIENCE_SECONDS)
 
 
 class Bus:
@@ -63,13 +68,13 @@ class Bus:
 
     def _answers(self) -> bool:
         with suppress(OSError):
-            open_dbus_connection(self.address).close()
+            connected(self.address).close()
             return True
         return False
 
     def has(self, name: str) -> bool:
         """Whether somebody owns a name."""
-        with open_dbus_connection(self.address) as connection:
+        with connected(self.address) as connection:
             call = new_method_call(BUS, "NameHasOwner", "s", (name,))
             return bool(connection.send_and_get_reply(call).body[0])
 
@@ -111,18 +116,18 @@ class Ring:
 
     def lock(self) -> None:
         """As a person does when leaving the desk; nobody is there to answer a prompt."""
-        with open_dbus_connection(self._bus.address) as connection:
+        with connected(self._bus.address) as connection:
             secretstorage.get_default_collection(connection).lock()
 
     def names(self) -> set[str]:
         """Under which names something of zonedrive is kept."""
-        with open_dbus_connection(self._bus.address) as connection:
+        with connected(self._bus.address) as connection:
             found = secretstorage.get_default_collection(connection).get_all_items()
             return {item.get_attributes()["username"] for item in found}
 
     def text(self, name: str) -> str:
         """What is kept under a name."""
-        with open_dbus_connection(self._bus.address) as connection:
+        with connected(self._bus.address) as connection:
             items = secretstorage.get_default_collection(connection).search_items(
                 {"service": "zonedrive", "username": name}
             )
@@ -135,7 +140,7 @@ class Owner:
     NAME = ""
 
     def __init__(self, bus: Bus) -> None:
-        self._connection = open_dbus_connection(bus.address, enable_fds=True)
+        self._connection = connected(bus.address, fds=True)
         call = new_method_call(BUS, "RequestName", "su", (self.NAME, 0))
         assert self._connection.send_and_get_reply(call).body == (1,)
         self._sending = threading.Lock()

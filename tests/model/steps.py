@@ -192,6 +192,7 @@ def run(machine: type[Steps], mounted: Mounted, examples: int, steps: int) -> No
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
+            derandomize=False,  # others each time
             deadline=None,
             database=None,
             # Shrinking would mean hundreds of runs against a real service.

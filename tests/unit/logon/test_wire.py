@@ -1,5 +1,6 @@
 """The JSON of the access endpoints."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,4 +52,6 @@ def test_no_member_breaks_the_reader(members: dict[str, object]) -> None:
     except BadAnswer:
         return
     assert found.life_ns >= 0
-    assert found.session == "" or found.session not in repr(found) or len(found.session) < 8
+    if len(found.session) >= 8:
+        shown = msgspec.structs.replace(found, pending="")  # where the same text may stand
+        assert found.session not in repr(shown)

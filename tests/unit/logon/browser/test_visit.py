@@ -29,7 +29,7 @@ class Seat:
     """Somebody who pastes the address that the browser ended at, with `answer` in it."""
 
     def __init__(self, wish: Offer | None = None, answer: str = f"token={SECRET}") -> None:
-        self.wish, self.seconds, self.here = wish, 5.0, False
+        self.wish, self.seconds, self.here = wish, 60.0, False
         self.can_confirm, self.confirms = True, True
         self.asked: list[tuple[str, str]] = []
         self.answers = [answer] if answer else []
@@ -244,7 +244,7 @@ async def test_each_failure_is_one_line(
 ) -> None:
     """It names cause and remedy, shows nothing of what is secret, and is not tried again."""
     seat = Seat(change.pop("wish", CORP), str(change.pop("answer", f"token={SECRET}")))  # type: ignore[arg-type]
-    seat.seconds = float(str(change.pop("seconds", 5)))
+    seat.seconds = float(str(change.pop("seconds", 60)))
     seat.can_confirm = False
     prepared(desk, seat, change.pop("uri", AT))
     if "logon" in change:

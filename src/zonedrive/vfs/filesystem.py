@@ -77,7 +77,8 @@ class FileSystem:
             core.settings.transfers,
             quiet=min(QUIET_S, core.settings.settle),
             supervisor=core.supervisor,
-            most=core.settings.connections,
+            # With a limit, tiny files have threads as well, of which there are only so many.
+            most=0 if core.settings.upload_limit else core.settings.connections,
         )
         core.in_flight = lambda ino: ino in self._dispatcher.running
         core.landed = self._landed

@@ -18,6 +18,8 @@ class Comparison:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        # Not those of all others, who would wait for the service as well.
+        self._threads = trio.CapacityLimiter(core.settings.transfers)
 
     async def is_what_was_sent(
         self, doubt: Doubt, file_id: str, version: str | None = None
@@ -52,4 +54,4 @@ class Comparison:
                 offset += len(piece)
             return offset == file.size
 
-        return await trio.to_thread.run_sync(compare)
+        return await trio.to_thread.run_sync(compare, limiter=self._threads)

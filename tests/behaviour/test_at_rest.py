@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import world
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Machine, Mounted, files_below
 from tests.harness.waiting import eventually
 
 SECRETS = {
@@ -39,7 +39,7 @@ def work(mounted: Mounted) -> None:
     (root / "board papers/first draft.txt").write_bytes(b"we buy nothing\n")
     (root / "board papers/first draft.txt").rename(plan)
     mounted.sync()
-    with plan.open("r+b") as file:
+    with plan.open("r+b", buffering=0) as file:
         file.write(b"we buy them all\n")
         mounted.zone.write("board papers/merger plan.txt", b"bob was faster\n")
     mounted.deployment.person("carol").zone(root.name).write("by carol.txt", b"hello")
@@ -53,19 +53,19 @@ def work(mounted: Mounted) -> None:
     eventually(lambda: mounted.status()["outbox"]["failed"] == 1)
 
 
-def files(machine: Machine) -> Iterator[Path]:
+def files(machine: Machine) -> Iterator[tuple[Path, bytes]]:
     """Everything that zonedrive keeps, but the logon itself."""
     for folder in machine.folders.values():
-        for path in folder.rglob("*"):
-            if path.is_file() and not path.name.startswith(("account.", "secrets.")):
-                yield path
+        for path, data in files_below(folder):
+            if not path.name.startswith(("account.", "secrets.")):
+                yield path, data
 
 
 def told(machine: Machine) -> list[str]:
     """What can be read in the raw bytes, or the names, of files."""
     found = []
-    for path in files(machine):
-        data = path.read_bytes() + str(path.relative_to(machine.folder)).encode()
+    for path, content in files(machine):
+        data = content + str(path.relative_to(machine.folder)).encode()
         found += [f"{path.name}: {what}" for what, text in SECRETS.items() if text in data]
     return found
 

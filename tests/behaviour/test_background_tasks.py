@@ -30,8 +30,9 @@ def first():
 def conflict(mounted: Mounted, name: str) -> str:
     """Make a conflict copy of a file that a coworker has saved meanwhile; the name of the copy."""
     before = set(os.listdir(mounted.root))
-    mounted.zone.write(name, b"by bob\n")
-    (mounted.root / name).write_bytes(b"mine\n")
+    with (mounted.root / name).open("wb", buffering=0) as file:
+        mounted.zone.write(name, b"by bob\n")
+        file.write(b"mine\n")
     mounted.sync()
     (copy,) = set(os.listdir(mounted.root)) - before
     return copy

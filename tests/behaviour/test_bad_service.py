@@ -24,6 +24,9 @@ READ_ERRNO = {
     503: {errno.EREMOTEIO, errno.ENETUNREACH},
 }
 
+# With so few connections nothing is listed or fetched before it is asked for.
+NOTHING_AHEAD = pytest.mark.mount("connections=2")
+
 WARNED = r"refused|logon|log on|not reached|cannot be reached|in between|deleted on the service"
 
 
@@ -40,6 +43,7 @@ def refusal(mounted: Mounted, relative: str) -> int | None:
     return None
 
 
+@NOTHING_AHEAD
 def test_a_refused_download_is_an_error_and_passes(mounted: Mounted) -> None:
     """What cannot be read says so with a fitting errno, and can be read once it is granted."""
     mounted.allow(WARNED)
@@ -54,6 +58,7 @@ def test_a_refused_download_is_an_error_and_passes(mounted: Mounted) -> None:
         assert (mounted.root / name).read_bytes() == b"theirs\n"
 
 
+@NOTHING_AHEAD
 def test_a_refused_listing_is_an_error_and_passes(mounted: Mounted) -> None:
     """A folder that cannot be listed is never shown as an empty one."""
     mounted.allow(WARNED)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.harness import world
 from tests.harness.deployment import Deployment
-from tests.harness.machine import Machine
+from tests.harness.machine import Machine, has_ended
 from tests.harness.surroundings import NAMELESS, Person
 from tests.harness.waiting import eventually
 
@@ -322,7 +322,7 @@ def waiting(person: Person, deployment: Deployment, *, killed: bool = False) -> 
         state = person.machine.state
         pid = json.loads((state / "daemon.lock").read_bytes())["pid"]
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists())
+        eventually(lambda: has_ended(pid))
     subprocess.run(["fusermount3", "-uz", folder], check=True)
     (state / "tree.db-shm").unlink()
     assert (state / "tree.db-wal").stat().st_size  # what was written last is in there alone

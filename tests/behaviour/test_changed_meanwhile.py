@@ -57,7 +57,7 @@ def test_an_edited_file_that_a_coworker_moves_and_whose_name_another_file_gets(
     assert here.read_bytes() == b"# Report\n\nAll is well.\nand more\n"
 
 
-@pytest.mark.mount(PATIENT)
+@pytest.mark.mount(PATIENT, "settle=600")
 @pytest.mark.parametrize("profile_content", [b"Bob's longer report of the year\n", b"Bob\n"])
 def test_a_file_that_was_never_read_here_is_moved_aside_after_a_coworkers_save(
     mounted: Mounted, profile_content: bytes

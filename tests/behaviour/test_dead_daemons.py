@@ -5,12 +5,11 @@ import json
 import os
 import signal
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness.machine import Mounted
+from tests.harness.machine import Mounted, has_ended
 from tests.harness.planting import Plant
 from tests.harness.waiting import eventually
 
@@ -106,7 +105,7 @@ def test_a_crash_is_not_told_as_a_kill(mounted: Mounted, number: signal.Signals,
     mounted.allow("Fatal Python error")
     pid = mounted.pid
     os.kill(pid, number)
-    eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists(), what="the daemon is dead")
+    eventually(lambda: has_ended(pid), what="the daemon is dead")
     assert f"it crashed ({name}); the log has the stack" in top(mounted)
     assert "most recent call first" in mounted.log()
     mounted.mount()
@@ -124,7 +123,7 @@ def test_a_daemon_that_fails_says_why(mounted: Mounted) -> None:
     assert (mounted.root / "notes.txt").read_bytes()
     pid = mounted.pid
     (mounted.machine.folder / "site" / "break").touch()
-    eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists(), what="the daemon is dead")
+    eventually(lambda: has_ended(pid), what="the daemon is dead")
     with pytest.raises(OSError, match=r".") as dead:
         os.listdir(mounted.root)
     assert dead.value.errno == errno.ENOTCONN
@@ -160,7 +159,7 @@ def test_an_orderly_end_is_no_death(mounted: Mounted, number: signal.Signals | N
         mounted.unmount()
     else:
         os.kill(pid, number)
-        eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists(), what="the daemon has ended")
+        eventually(lambda: has_ended(pid), what="the daemon has ended")
     assert forgotten(mounted)
     assert not (mounted.machine.state / "daemon.run").exists()
 

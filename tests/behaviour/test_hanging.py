@@ -7,11 +7,12 @@ import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.harness.deployment import COMMAND
 from tests.harness.machine import Machine, Mounted
-from tests.harness.terminal import Terminal
+from tests.harness.terminal import CONTROLS, Terminal
 from tests.harness.waiting import eventually
 
 HUNG = "the daemon of account default does not answer"
@@ -48,22 +49,30 @@ def test_each_command_ends_and_says_what_helps(mounted: Mounted) -> None:
     assert mounted.zone.read("kept.txt") == b"saved\n"
 
 
+def view(watching: Terminal, wanted: Callable[[str], bool]) -> str:
+    """The first view that is such, as far as it is shown."""
+    while True:
+        for each in watching.shown.split("\x1b[H")[1:]:
+            if wanted(text := CONTROLS.sub("", each)):
+                return text
+        assert watching.until_more(), watching.shown
+
+
 def test_who_watches_sees_first_that_nothing_is_known(mounted: Mounted) -> None:
     """And since when; when the daemon goes on, so does the view."""
     watching = Terminal(mounted.machine, "status", "--watch", size=(100, 30))
     watching.until("everything is on the service")
     os.kill(mounted.pid, signal.SIGSTOP)
     try:
-        watching.until("it is not known what is on the service")
-        watching.until("\x1b[H")
-        lines = watching.text().rpartition("since ")[2]
+        hung = view(watching, lambda text: "before that:" in text)
+        lines = hung.rpartition("since ")[2]
         assert re.match(r"[-0-9]+ [:0-9]+ it is not known what is on the service", lines)
         assert "unmount --now" in lines.partition("before that:")[0].replace("\n", "")
     finally:
         os.kill(mounted.pid, signal.SIGCONT)
     watching.shown = ""
-    watching.until("everything is on the service")
-    assert "not known" not in watching.text()
+    known = "everything is on the service"
+    view(watching, lambda text: known in text and "not known" not in text)
     assert watching.interrupt() == 130
     assert watching.is_as_before()
 
@@ -119,7 +128,7 @@ def test_an_unmount_that_waits_notices_that_nobody_sends(mounted: Mounted) -> No
 
 def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> None:
     """It is not mounted any more, says the status; `unmount` ends it, and the next mount works."""
-    apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 60"]
+    apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 300"]
     with subprocess.Popen(apart, stdout=subprocess.PIPE) as container:
         assert container.stdout is not None and container.stdout.readline()
         subprocess.run(["fusermount3", "-u", mounted.path], check=True)

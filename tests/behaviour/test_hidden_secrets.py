@@ -16,7 +16,7 @@ import pytest
 
 from tests.harness import world
 from tests.harness.deployment import Deployment
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Machine, Mounted, files_below
 from tests.harness.waiting import eventually
 from zonedrive import harden
 
@@ -95,10 +95,8 @@ def test_no_trace_of_a_password_is_left(renewed: Mounted) -> None:
     log = renewed.log()
     assert PASSWORD not in log
     assert bearer["secret"] not in log
-    for path in machine.folder.rglob("*"):
-        if path.is_relative_to(renewed.path) or not path.is_file():
-            continue
-        assert (PASSWORD.encode() in path.read_bytes()) == (path.name == "password.json"), path
+    for path, data in files_below(machine.folder, without=renewed.path):
+        assert (PASSWORD.encode() in data) == (path.name == "password.json"), path
         if path.name in ("password.json", "secrets.json"):
             assert path.stat().st_mode & 0o777 == 0o600
 

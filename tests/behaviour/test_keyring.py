@@ -11,7 +11,7 @@ import pytest
 from tests.harness import world
 from tests.harness.bus import Bus, Ring
 from tests.harness.deployment import COMMAND, Deployment
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Machine, Mounted, files_below
 
 EVERY = {"default/bearer", "default/key"}
 
@@ -50,9 +50,8 @@ def test_a_keyring_holds_all_secrets(desk: Mounted, ring: Ring) -> None:
     desk.sync()
     assert ring.names() == EVERY
     token = json.loads(ring.text("default/bearer"))["secret"].encode()
-    for path in desk.machine.folder.rglob("*"):
-        if path.is_file() and not path.is_relative_to(desk.path):
-            assert token not in path.read_bytes(), path
+    for path, data in files_below(desk.machine.folder, without=desk.path):
+        assert token not in data, path
     desk.machine.done("logoff")
     assert ring.names() == set()
     assert not desk.machine.state.exists()

@@ -161,6 +161,7 @@ def works(deployment: Deployment, bearer: str) -> bool:
         f"{deployment.base_url}/api/zones",
         headers={"Authorization": f"Bearer {bearer}"},
         verify=trust,
+        timeout=60,
     )
     assert answer.status_code in (200, 401)
     return answer.status_code == 200

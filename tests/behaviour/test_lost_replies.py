@@ -5,7 +5,7 @@ In every case the service ends up with what is in the folder here, once, and not
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -43,6 +43,13 @@ def lost_upload(mounted: Mounted, name: str, content: bytes) -> Iterator[None]:
     mounted.sync()
 
 
+def is_away(mounted: Mounted) -> bool:
+    """Whether the daemon knows that the service is away, asked for what only the service has."""
+    with suppress(OSError):
+        os.listdir(mounted.root / "docs")
+    return bool(mounted.status()["state"] == "offline")
+
+
 def both(mounted: Mounted) -> dict[str, bytes | None]:
     """The service's tree, which is the one here."""
     there = mounted.zone.tree()
@@ -54,7 +61,7 @@ def both(mounted: Mounted) -> dict[str, bytes | None]:
     assert mounted.status()["outbox"] == {
         "pending": 0, "uploading": 0, "failed": 0, "conflicts": 0, "bytes": 0
     }  # fmt: skip
-    assert not os.listdir(mounted.machine.state / "outgoing")
+    eventually(lambda: not os.listdir(mounted.machine.state / "outgoing"), what="no bytes are left")
     return there
 
 
@@ -217,7 +224,7 @@ def test_a_rename_without_an_answer_that_is_taken_back(mounted: Mounted) -> None
     moved = {"method": "PUT", "path": "^/api/sandbox/"}
     with unanswered(mounted, lambda: mounted.zone.find("final.txt"), **moved):
         (mounted.root / "notes.txt").rename(mounted.root / "final.txt")
-    eventually(lambda: mounted.status()["state"] == "offline", what="the move is over")
+    eventually(lambda: is_away(mounted), what="the move is over")
     (mounted.root / "final.txt").rename(mounted.root / "on-the-way.txt")
     (mounted.root / "on-the-way.txt").rename(mounted.root / "notes.txt")
     mounted.deployment.heal()
@@ -232,7 +239,7 @@ def test_a_name_that_a_rename_without_an_answer_took(mounted: Mounted, killed: b
     moved = {"method": "PUT", "path": "^/api/sandbox/"}
     with unanswered(mounted, lambda: mounted.zone.find("final.txt"), **moved):
         (mounted.root / "notes.txt").rename(mounted.root / "final.txt")
-    eventually(lambda: mounted.status()["state"] == "offline", what="the move is over")
+    eventually(lambda: is_away(mounted), what="the move is over")
     (mounted.root / "final.txt").rename(mounted.root / "on-the-way.txt")
     (mounted.root / "empty").rename(mounted.root / "final.txt")
     (mounted.root / "on-the-way.txt").rename(mounted.root / "empty")
@@ -267,5 +274,7 @@ def test_a_coworkers_version_on_top_of_one_that_arrived_unnoticed(mounted: Mount
         mounted.deployment.heal()
         with mounted.deployment.faulty(status=503, method="GET", path="^/api/zones/.*/files/"):
             mounted.zone.write("notes.txt", b"by bob, later\n")
+    path = mounted.root / "notes.txt"
+    eventually(lambda: path.read_bytes() == b"by bob, later\n", what="it shows")
     assert both(mounted)["notes.txt"] == b"by bob, later\n"
     assert len(mounted.zone.versions("notes.txt")) == 3

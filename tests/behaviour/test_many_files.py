@@ -31,6 +31,7 @@ def fill(folder: Path) -> dict[str, bytes]:
     return files
 
 
+@pytest.mark.mount("settle=600")
 def test_new_files_cost_one_request_each(mounted: Mounted) -> None:
     """Whether their names are free is asked once for many; every one is sent once."""
     before = requests(mounted)

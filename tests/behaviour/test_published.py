@@ -42,6 +42,7 @@ def rename_over(path: Path) -> None:
     new.replace(path)
 
 
+@pytest.mark.mount("settle=600", profile="published")
 @pytest.mark.parametrize("save", [rewrite, rename_over], ids=lambda way: way.__name__)
 def test_editing_works(mounted: Mounted, save: Callable[[Path], None]) -> None:
     """Writing in place, and a new file renamed over an old one, make its next version."""
@@ -54,7 +55,7 @@ def test_editing_works(mounted: Mounted, save: Callable[[Path], None]) -> None:
     assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
 
 
-@pytest.mark.mount("settle=30", profile="published")
+@pytest.mark.mount("settle=600", profile="published")
 def test_a_file_that_is_not_uploaded_yet_is_free(mounted: Mounted) -> None:
     """What only this machine knows can be renamed, removed and moved."""
     root = mounted.root

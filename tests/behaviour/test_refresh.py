@@ -198,10 +198,11 @@ def test_two_people_rename_to_one_name(mounted: Mounted) -> None:
     """Alice and Bob give different files the same new name: both files are there, and told."""
     mounted.allow("in between")
     mine = (mounted.root / "notes.txt").read_bytes()
-    with mounted.deployment.faulty(status=503, method="PUT"):
+    hers = f"/entries/{mounted.zone.entry_id('notes.txt')}$"
+    with mounted.deployment.faulty(status=503, method="PUT", path=hers):
         (mounted.root / "notes.txt").rename(mounted.root / "final")
         mounted.zone.write("bobs.txt", b"by bob\n")
-    mounted.zone.move("bobs.txt", "final")
+        mounted.zone.move("bobs.txt", "final")
     mounted.sync()
     found = {name: mounted.zone.read(name) for name in mounted.zone.listing() if "final" in name}
     assert sorted(found.values()) == sorted([mine, b"by bob\n"])
@@ -211,7 +212,7 @@ def test_two_people_rename_to_one_name(mounted: Mounted) -> None:
     )
 
 
-@QUICK
+@pytest.mark.mount("refresh=600")
 def test_a_listing_is_never_asked_for_twice_at_once(mounted: Mounted) -> None:
     """Twenty programs in one folder of a slow service cost one listing."""
     before = listings(mounted)
@@ -245,7 +246,7 @@ def test_deleted_there_and_edited_here_is_said_truly(mounted: Mounted) -> None:
 def on_the_service(mounted: Mounted, change: str, value: object) -> None:
     """What an administrator changes about the test's zone."""
     path = mounted.deployment.folder / "data/sandbox.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+    with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as database:
         done = database.execute(
             f"UPDATE zones SET {change} = ? WHERE id = ?", (value, mounted.zone.id)
         )
@@ -284,8 +285,13 @@ def test_unsent_work_in_a_zone_that_is_closed_is_kept(mounted: Mounted) -> None:
         file.write(b"mine\n")
         on_the_service(mounted, "accessible", 0)  # not before: then the folder may be gone
     assert mounted.machine.run("sync", "--timeout", "10").returncode == 1
-    (upload,) = mounted.status()["uploads"]
-    assert (upload["path"], bool(upload["error"])) == (f"{mounted.root.name}/docs/mine.txt", True)
+
+    def told() -> bool:
+        (upload,) = mounted.status()["uploads"]
+        assert upload["path"] == f"{mounted.root.name}/docs/mine.txt"
+        return bool(upload["error"])
+
+    eventually(told)
     assert (mounted.root / "docs/mine.txt").read_bytes() == b"mine\n"
     on_the_service(mounted, "accessible", 1)
     mounted.sync()

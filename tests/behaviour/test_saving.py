@@ -14,6 +14,9 @@ from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 from tests.posix import calls
 
+SLOWLY = pytest.mark.mount("settle=600")
+"""However long a program takes for its steps, nothing is sent between them."""
+
 NEW = b"first line\nsecond line, mended\nthird line\n"
 
 
@@ -68,6 +71,7 @@ WAYS: list[Callable[[Path], None]] = [
 ]  # fmt: skip
 
 
+@SLOWLY
 @pytest.mark.parametrize("save", WAYS, ids=lambda way: way.__name__)
 def test_one_save_makes_one_version(mounted: Mounted, save: Callable[[Path], None]) -> None:
     """The service sees one new version of the same file, and no stray entries."""
@@ -86,6 +90,7 @@ def test_one_save_makes_one_version(mounted: Mounted, save: Callable[[Path], Non
     assert path.read_bytes() == saved
 
 
+@SLOWLY
 def test_vim_makes_one_version(mounted: Mounted) -> None:
     """A save in vim, with its swap, probe and backup files, is one version of the same file."""
     vim = shutil.which("vim") or shutil.which("vim.tiny") or shutil.which("vi")
@@ -120,9 +125,9 @@ def test_an_empty_file_is_on_the_service(mounted: Mounted) -> None:
     assert mounted.zone.read("flag") == b""
 
 
+@SLOWLY
 def test_saves_in_quick_succession_settle(mounted: Mounted) -> None:
     """Many saves within the settle time are one version, the last one."""
-    mounted.restart("settle=2")
     path = mounted.root / "notes.txt"
     for number in range(10):
         path.write_text(f"draft {number}\n")
@@ -295,6 +300,7 @@ def test_a_folder_renamed_while_it_is_made(mounted: Mounted) -> None:
     assert mounted.zone.read("final/x") == b"x\n"
 
 
+@SLOWLY
 @pytest.mark.parametrize("way", ["removed", "aside", "exchanged"])
 def test_a_temporary_file_that_was_already_sent_takes_the_place_of_one_moved_away(
     mounted: Mounted, way: str

@@ -220,6 +220,7 @@ def test_sync_says_that_the_service_gave_no_answer(mounted: Mounted, size: int) 
     assert mounted.zone.read("new.bin") == b"x" * size
 
 
+@pytest.mark.mount("refresh=600")
 def test_what_waits_is_told_by_its_place_and_kind(mounted: Mounted) -> None:
     """A conflict copy that waits is one, and what was removed here has the path it had."""
     mounted.allow("in between")

@@ -33,21 +33,21 @@ def screen(bus: Bus) -> Iterator[Screen]:
     running.close()
 
 
+@pytest.mark.mount("settle=600")
 def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: Screen) -> None:
     """Many in one notification, with the command; taken away when they have arrived."""
     mounted.allow("refused", "in between")
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         for number in range(20):
             (mounted.root / f"{number}.txt").write_bytes(b"x")
+        assert mounted.machine.run("sync", "--timeout", "60").returncode == 1
         eventually(lambda: screen.shown, what="it is told")
     title, text = screen.shown[0]
     assert title.endswith("20 files could not be uploaded")
     assert "run: zonedrive status" in text
     mounted.sync()
     eventually(lambda: not screen.open, what="it is taken away")
-    mounted.zone.write("notes.txt", b"by bob\n")
-    (mounted.root / "notes.txt").write_bytes(b"mine\n")
-    mounted.sync()
+    clash(mounted, "notes.txt")
     eventually(lambda: len(screen.shown) == 2, what="the conflict is told")
     title, text = screen.shown[1]
     assert "conflict" in title
@@ -88,7 +88,7 @@ def test_a_conflict_that_nobody_was_there_to_hear_of_is_told_at_the_next_start(
 def clash(mounted: Mounted, name: str) -> None:
     """Bob and Alice change a file at the same time."""
     assert (mounted.root / name).read_bytes()
-    with (mounted.root / name).open("ab") as file:
+    with (mounted.root / name).open("ab", buffering=0) as file:
         file.write(b"mine\n")
         mounted.zone.write(name, b"by bob\n")
     mounted.sync()

@@ -36,7 +36,8 @@ def status(deployment: Deployment, token: str, path: str) -> int:
     """What the service answers to somebody with that token."""
     trust = ssl.create_default_context(cafile=deployment.ca_file)
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.get(deployment.base_url + path, headers=headers, verify=trust).status_code
+    url = deployment.base_url + path
+    return httpx.get(url, headers=headers, verify=trust, timeout=60).status_code
 
 
 def test_a_new_token_is_the_only_thing_printed(shell: Machine, deployment: Deployment) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.harness.deployment import Deployment
 from tests.harness.front import Front, front
 from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
 from tests.harness.world import SEED
 
 FOLDERS = 60
@@ -88,10 +89,14 @@ def test_big_files_take_connections_of_their_own(
         mounted.sync()
         assert mounted.zone.read("out.bin") == data
         came = [each for each in server.requests() if each.path.endswith("/content")]
-        went = [
-            each for each in server.requests() if each.method == "POST" and "/files/" in each.path
-        ]
-        assert came and went
+        went = eventually(
+            lambda: [
+                each
+                for each in server.requests()  # which are noted once they have been answered
+                if each.method == "POST" and "/files/" in each.path
+            ]
+        )
+        assert came
         assert {each.protocol for each in [*came, *went]} == {"HTTP/1.1"}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.crash.daemons import Daemons
 from tests.harness.deployment import Deployment
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Machine, Mounted, has_ended
 from tests.harness.waiting import eventually
 from zonedrive.daemon import protocol
 from zonedrive.failpoint import VARIABLE
@@ -65,6 +65,13 @@ class Mortal(Mounted):
         answer = self.ask("sync", seconds + 10, paths=[], timeout=seconds)
         assert answer.get("exit") == 0, answer
 
+    def end(self) -> None:
+        """Unmount in order; return when the daemon has closed its files."""
+        pid = self.pid
+        self._unwatch()
+        self.ask("unmount", timeout=5, now=False)
+        eventually(lambda: has_ended(pid), what="the daemon has ended")
+
     def died_at(self, place: str) -> bool:
         """Whether the daemon is dead, by its own hand and at that place."""
         try:
@@ -93,7 +100,7 @@ def mortal(
     account: Machine,
     deployment: Deployment,
     zone: str,
-    options: Sequence[str] = ("settle=0",),
+    options: Sequence[str] = ("settle=0", "refresh=600"),
 ) -> Iterator[Mortal]:
     """A machine of its own, logged on as `account` is; nothing is mounted yet."""
     folder = Path(tempfile.mkdtemp(prefix="zdm"))

@@ -117,6 +117,8 @@ def unlink_waiting(desk: Desk) -> None:
 def replace(desk: Desk) -> None:
     """A file deleted and written again, as some programs save."""
     before = desk.ledger.now["a.txt"]
+    # Not between the two, however long they take.
+    desk.mount.deployment.fault(status=503, method="DELETE")
     desk.unlink("a.txt")
     with desk.ledger.change({**desk.ledger.now, "a.txt": File(NEW, before.id, 2)}):
         (desk.path / "a.txt").write_bytes(NEW)

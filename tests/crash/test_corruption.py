@@ -181,7 +181,7 @@ def test_a_damaged_cache_is_fetched_again(dying: Mortal, how: str) -> None:
     dying.allow("cache")
     dying.mount()
     assert desk.here() == {**SEED, "big.bin": NEW}
-    dying.ask("unmount", timeout=5, now=False)
+    dying.end()
     folder = dying.machine.cache / "content"
     biggest = max(folder.glob("*-*"), key=lambda path: path.stat().st_size)
     index = folder / "index.db"

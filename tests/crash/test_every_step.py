@@ -11,6 +11,7 @@ import zonedrive
 from tests.crash.desk import Desk
 from tests.crash.mounts import Mortal
 from tests.crash.scenarios import SCENARIOS, SEED, Scenario
+from tests.harness.waiting import eventually
 from zonedrive.failpoint import Place
 
 
@@ -39,7 +40,7 @@ def test_a_death_at_this_place_loses_nothing(dying: Mortal, place: Place) -> Non
     desk.check_lost()
     dying.sync()
     desk.check_there()
-    assert dying.spool() == []
+    eventually(lambda: not dying.spool(), what="no bytes are left")
     assert dying.status()["outbox"]["pending"] == 0
     assert dying.complaints() == []
 

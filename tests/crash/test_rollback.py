@@ -11,7 +11,6 @@ import pytest
 
 from tests.crash import former
 from tests.crash.mounts import Mortal
-from tests.harness.waiting import eventually
 from zonedrive.content.redo import place_of
 from zonedrive.content.slot import CHUNK, SLOT
 
@@ -78,12 +77,6 @@ def keep(folder: Path, aside: Path) -> Path:
     return aside
 
 
-def end(dying: Mortal) -> None:
-    """Unmount in order."""
-    dying.ask("unmount", timeout=5, now=False)
-    eventually(lambda: not dying.is_mounted(), what="the daemon has ended")
-
-
 def work_in(dying: Mortal, name: str) -> Path:
     """A folder for one test, mounted."""
     dying.zone.make_folder(f"rollback {name}")
@@ -123,7 +116,7 @@ def test_former_cached_bytes_are_never_read(dying: Mortal, tmp_path: Path) -> No
     put_back()
     assert [read(path) for path in attacks] == [LATER] * len(attacks)
     put_back()
-    end(dying)
+    dying.end()
     put_back()
     dying.mount()
     assert [read(path) for path in attacks] == [LATER] * len(attacks)
@@ -139,13 +132,13 @@ def test_a_former_cache_is_of_no_use(dying: Mortal, tmp_path: Path) -> None:
     path = work_in(dying, "former cache") / "file.bin"
     inodes = with_two_versions(dying, [path], tmp_path / "former")
     content = dying.machine.cache / "content"
-    end(dying)
+    dying.end()
     present = keep(content, tmp_path / "present")
     shutil.rmtree(content)
     shutil.copytree(tmp_path / "former", content)
     dying.mount()
     assert read(path) == LATER
-    end(dying)
+    dying.end()
     shutil.rmtree(content)
     shutil.copytree(present, content)
     forge(content, tmp_path / "former", inodes[path])
@@ -182,7 +175,7 @@ def test_former_outgoing_bytes_are_never_sent(dying: Mortal, tmp_path: Path, run
         edit(path, LAST)
     inodes = {path: path.stat().st_ino for path in attacks}
     if not running:
-        end(dying)
+        dying.end()
     for path, attack in attacks.items():
         attack(*(newest(place, inodes[path]) for place in (former_bytes, outgoing)))
     dying.deployment.heal()
@@ -212,7 +205,7 @@ def test_foreign_outgoing_bytes_are_never_sent(dying: Mortal) -> None:
     paths = [folder / name for name in ("a", "b", "c")]
     for path, data in zip(paths, (FORMER, LATER, LAST), strict=True):
         path.write_bytes(data)
-    end(dying)
+    dying.end()
     one, two, three = sorted(outgoing.iterdir(), key=lambda each: int(each.name.split("-")[0]))
     shutil.copyfile(one, two)
     three.unlink()

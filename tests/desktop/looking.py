@@ -18,8 +18,8 @@ NEWER = {"button": "push button", "status bar": "statusbar"}  # names of roles, 
 DESKTOP = ("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root")
 
 
-class Gone(Exception):
-    """It is not on the screen any more."""
+class Gone(AssertionError):
+    """It is not on the screen any more; who waits for something looks again."""
 
 
 class Item:

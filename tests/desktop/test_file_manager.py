@@ -1,6 +1,7 @@
 """A real file manager on a real mount, used as a person does: keys, rows, dialogs."""
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_a_notification_is_no_dialog(mounted: Mounted, bubble: Item, thunar: Thu
 def test_browsing_opening_renaming(mounted: Mounted, thunar: Thunar) -> None:
     """Zones and folders look as they are, with the room there is; a rename keeps the id."""
     thunar.until(*TOP)
-    assert "Free space: " in thunar.status() and " GiB" in thunar.status()
+    eventually(lambda: re.search(r"Free space: .* GiB", thunar.status()), what="the room there is")
     assert "Zones" in thunar.side_bar()  # to be left with a click
     thunar.enter("docs")
     thunar.until("2026", "Grüße aus Köln.txt", "report.md")
@@ -92,7 +93,7 @@ def test_browsing_opening_renaming(mounted: Mounted, thunar: Thunar) -> None:
     mounted.sync()
     assert mounted.zone.entry_id("Protokoll März.txt") == before
     thunar.go(mounted.path)
-    assert {mounted.root.name, "Zone 01"} <= set(thunar.rows())
+    eventually(lambda: {mounted.root.name, "Zone 01"} <= set(thunar.rows()), what="the zones")
     assert not any(each.startswith(".") or each == "lost+found" for each in thunar.rows())
 
 
@@ -118,7 +119,7 @@ def test_copying_in_and_out(mounted: Mounted, thunar: Thunar) -> None:
     out = {str(each.relative_to(home)) for each in (home / "docs").rglob("*") if each.is_file()}
     assert out == {name for name in world.SEED if name.startswith("docs/")}
     assert all((home / name).read_bytes() == world.SEED[name] for name in out)
-    assert not thunar.dialogs()
+    eventually(lambda: not thunar.dialogs(), what="no dialog is left")
 
 
 def test_trashing_and_undoing(mounted: Mounted, thunar: Thunar) -> None:
@@ -136,8 +137,17 @@ def test_trashing_and_undoing(mounted: Mounted, thunar: Thunar) -> None:
     thunar.go(mounted.root)
     thunar.key("ctrl+z")
     thunar.until(name, "big.bin", "empty", "notes.txt")
-    assert not thunar.dialogs()
+    eventually(lambda: not thunar.dialogs(), what="no dialog is left")
     assert mounted.zone.read(f"{name}/report.md") == world.SEED["docs/report.md"]
+
+
+def known(dialog: Item) -> list[Item]:
+    """The buttons of a dialog, the one that goes on first.
+
+    Whether to delete for good; root is asked after the trash was tried.  Then the refusal.
+    """
+    buttons = {each.name: each for each in dialog.inside("push button")}
+    return [buttons[name] for name in ("Yes", "Delete", "Close", "Cancel") if name in buttons]
 
 
 @pytest.mark.mount(profile="published")
@@ -148,11 +158,9 @@ def test_deleting_what_cannot_be_deleted(mounted: Mounted, thunar: Thunar) -> No
     said = ""
     while "Operation not permitted" not in said:
         dialog = eventually(thunar.dialogs, what=f"a dialog after {said!r}")[0]
+        buttons = eventually(lambda dialog=dialog: known(dialog), what="its buttons")  # type: ignore[misc]
         said = dialog.words()
-        buttons = {each.name: each for each in dialog.inside("push button")}
-        # Whether to delete for good; root is asked after the trash was tried.  Then the refusal.
-        press = next(name for name in ("Yes", "Delete", "Close", "Cancel") if name in buttons)
-        buttons[press].do()
+        buttons[0].do()
         eventually(dialog.is_gone, what="the dialog closes")
     thunar.until(*TOP)
     assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]

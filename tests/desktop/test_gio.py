@@ -52,8 +52,13 @@ def test_copies_trash_and_room(mounted: Mounted, session: Session) -> None:
     mounted.sync()
     assert mounted.zone.find("notes.txt") is None
     assert mounted.zone.read("docs/out.txt") == world.SEED["notes.txt"]
-    where = dict(line.split("\t")[::-1] for line in gio.done("trash", "--list").splitlines())
-    gio.done("trash", "--restore", where[str(notes)])
+
+    def trashed() -> str:
+        lines = gio.done("trash", "--list").splitlines()
+        where: dict[str, str] = dict(line.split("\t")[::-1] for line in lines)
+        return where.get(str(notes), "")
+
+    gio.done("trash", "--restore", eventually(trashed, what="it lists what was trashed"))
     assert notes.read_bytes() == world.SEED["notes.txt"]
     assert mounted.zone.read("notes.txt") == world.SEED["notes.txt"]
     gio.done("rename", notes, "protocol.txt")

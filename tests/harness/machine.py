@@ -7,7 +7,8 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +23,33 @@ XDG = ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR")
 WATCHDOG_SECONDS = 270.0
 
 _ENTRY = re.compile(r"^\d{4}-\d\d-\d\d [\d:,]+ (\w+) ", re.MULTILINE)
+
+
+def has_ended(pid: int) -> bool:
+    """Return True where a process has ended with all of its threads, and closed its files.
+
+    Nobody need have waited for it yet.
+    """
+    process = Path(f"/proc/{pid}")
+    try:
+        threads = os.listdir(process / "task")
+        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in "ZX" and len(threads) == 1
+
+
+def files_below(folder: Path, *, without: Path | None = None) -> Iterator[tuple[Path, bytes]]:
+    """Every file below a folder with its bytes, except for those that go meanwhile.
+
+    The folder `without` is not looked into.
+    """
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if Path(parent, name) != without]
+        for path in (Path(parent, name) for name in names):
+            with suppress(FileNotFoundError):
+                if path.is_file():
+                    yield path, path.read_bytes()
 
 
 class Address(Protocol):
@@ -145,7 +173,7 @@ class Mounted:
         self._unwatch()
         pid = self.pid
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: not Path(f"/proc/{pid}/fd/0").exists(), what="the daemon is dead")
+        eventually(lambda: has_ended(pid), what="the daemon is dead")
 
     def forget_cache(self) -> None:
         """Delete the cache folder, as a user may at any time.  Only while unmounted."""
@@ -180,7 +208,7 @@ class Mounted:
 
     def _alive(self) -> bool:
         try:
-            return Path(f"/proc/{self.pid}/fd/0").exists()
+            return not has_ended(self.pid)
         except (OSError, ValueError, KeyError):
             return False
 

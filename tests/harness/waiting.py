@@ -1,5 +1,6 @@
 """Waiting for what happens on its own: look again until a deadline, never a fixed sleep."""
 
+import errno
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,8 +18,8 @@ def eventually(
 ) -> Value:
     """The first true value that `look` gives within `seconds`.
 
-    A failed assertion in `look`, or a file that it does not find, counts as not yet.  Raises
-    AssertionError that says what was seen last.
+    A failed assertion in `look`, a file that it does not find, or one whose version changes while
+    it is read (ESTALE), counts as not yet.  Raises AssertionError that says what was seen last.
     """
     end = time.monotonic() + seconds
     while True:
@@ -28,8 +29,12 @@ def eventually(
             if value:
                 return value
             last = value
-        except (AssertionError, FileNotFoundError) as not_yet:
+        except AssertionError as not_yet:
             last = not_yet
+        except OSError as wrong:
+            if wrong.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
+            last = wrong
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} s: {what or look} (last seen: {last!r})")
         time.sleep(GLANCE_SECONDS)

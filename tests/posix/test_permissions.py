@@ -110,9 +110,11 @@ def test_a_coworkers_attribute_makes_nothing_runnable(mounted: Mounted) -> None:
 
 
 @contextmanager
-def carols_mount(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
+def carols_mount(
+    machine: Machine, deployment: Deployment, zone: str, *, settle: float = 0.2
+) -> Iterator[Mounted]:
     """A mount of somebody who may only add to the zone."""
-    mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
+    mount = Mounted(machine, deployment, zone, [f"settle={settle}", "refresh=0.3"])
     try:
         mount.mount()
         yield mount
@@ -164,7 +166,7 @@ def test_where_one_may_only_add_files_are_read_only(
     ):
         machine = Machine(folder) if root else OrdinaryMachine(folder)
         machine.log_on(deployment, name="carol", profile="sandbox")
-        with carols_mount(machine, deployment, zone) as mount:
+        with carols_mount(machine, deployment, zone, settle=600) as mount:
             here = mount.root
             assert worker.do(modes, here) == [0o400, 0o700, 0o700]
             said = worker.do(change_what_is_there, here)

@@ -157,7 +157,7 @@ def test_a_removed_file_can_be_used_until_it_is_closed(mounted: Mounted) -> None
     mounted.sync()
     assert mounted.zone.read("big.bin") == b"another one"
     uploading = mounted.root / "uploading.bin"
-    with mounted.deployment.faulty(latency_ms=200):
+    with mounted.deployment.faulty(stall=300, method="POST", path="^/api/zones/"):
         uploading.write_bytes(BIG)
         with descriptor(uploading, os.O_RDWR) as both:
             eventually(lambda: mounted.status()["uploads"], what="it is waiting or under way")
@@ -171,6 +171,7 @@ def test_a_removed_file_can_be_used_until_it_is_closed(mounted: Mounted) -> None
 def test_a_replaced_file_that_was_never_read_stays_readable(either: Mounted) -> None:
     """Who has a file open while a save replaces it reads the old one, though nothing of it was
     here and the service has the new one by now."""
+    either.restart("settle=600")  # however long it takes, the new one is not sent before
     path, new = either.root / "big.bin", either.root / "big.bin.new"
     with descriptor(path, os.O_RDONLY) as old:
         new.write_bytes(b"the new one")
@@ -185,10 +186,11 @@ def test_a_replaced_file_that_was_never_read_stays_readable(either: Mounted) -> 
 
 def test_a_rename_that_takes_longer_than_settle_is_one_version(either: Mounted) -> None:
     """The new file is not sent under its temporary name while the former content is fetched."""
+    either.restart("settle=2")
     path, new = either.root / "big.bin", either.root / "big.bin.new"
     former = either.zone.entry_id("big.bin")
     with descriptor(path, os.O_RDONLY) as old:
-        with either.deployment.faulty(latency_ms=1500, method="GET", path="/content$"):
+        with either.deployment.faulty(latency_ms=3000, method="GET", path="/content$"):
             new.write_bytes(b"the new one")
             new.rename(path)
         either.sync()
@@ -242,7 +244,7 @@ def test_changes_made_here_are_told_to_who_watches(mounted: Mounted) -> None:
             (mounted.root / "a").rename(mounted.root / "b")
             (mounted.root / "b").unlink()
             (mounted.root / "end").touch()
-            ready, _, _ = select.select([watcher.stdout], [], [], 10)
+            ready, _, _ = select.select([watcher.stdout], [], [], 60)
             assert ready
             told = watcher.stdout.read().split()
         finally:

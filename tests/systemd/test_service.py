@@ -83,7 +83,7 @@ def test_a_killed_daemon_comes_back_with_all_that_was_written(
 
 def test_a_daemon_that_hangs_is_replaced(unit: Unit, zone_there: RemoteZone) -> None:
     """The manager misses its sign of life; programs that waited for the mount go on."""
-    unit.settings(f"{DROP_IN}WatchdogSec=3\n")
+    unit.settings(f"{DROP_IN}WatchdogSec=8\n")
     unit.start()
     unit.house.write(f"{unit.folder}/notes.txt", "before it hung\n")
     pid = unit.pid

@@ -212,8 +212,8 @@ def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "")
     size, modified, author = count(wire.size), moment(wire.lastModified), text(wire.lastModifiedBy)
     return Entry(
         id=found_id,
-        zone_id=_same(identifier(wire.zoneId), zone_id),
-        parent_id=_same(identifier(wire.parentId), parent_id),
+        zone_id=_same(wire.zoneId, zone_id),
+        parent_id=_same(wire.parentId, parent_id),
         name=called(wire.name) or name,
         folder=wire.folder is True,
         size=0 if wire.folder is True else size,
@@ -243,9 +243,9 @@ def is_whole(wire: WireEntry) -> bool:
     )
 
 
-def _same(told: str, known: str) -> str:
+def _same(told: object, known: str) -> str:
     """What is told, and one object where thousands of entries tell the same."""
-    return known if not told or told == known else told
+    return known if told == known else identifier(told) or known
 
 
 def one_entry(

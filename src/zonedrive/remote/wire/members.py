@@ -30,7 +30,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def text(value: object) -> str:
     """Return `value` as plain text: numbers are written out, what is no text is ""."""
     if isinstance(value, str):
-        return plain(value)
+        return value if value.isprintable() else plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return ""
@@ -41,6 +41,8 @@ def identifier(value: object) -> str:
 
     Ids go back to the service as they are, so none is ever altered.
     """
+    if isinstance(value, str) and value.isprintable():  # nearly every one
+        return value
     found = text(value)
     return found if found == value or not isinstance(value, str) else ""
 
@@ -74,6 +76,8 @@ def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: 
 
 def count(value: object) -> int:
     """`value` as a number from 0 to 2**63 - 1; 0 for anything odd."""
+    if type(value) is int and 0 <= value <= _LARGEST:
+        return value
     if isinstance(value, bool):
         return 0
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
@@ -85,11 +89,13 @@ def count(value: object) -> int:
 
 def is_count(value: object) -> bool:
     """Whether `value` is a number from 0, in any spelling that `count` reads."""
+    if type(value) is int:
+        return value >= 0
     if isinstance(value, str):
         return value.isascii() and value.isdecimal() and len(value) < 20
     if isinstance(value, float):
         return math.isfinite(value) and value >= 0
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return False
 
 
 def moment(value: object) -> int:

@@ -344,7 +344,7 @@ class Folders:
         if folder.parent == NOWHERE:
             return
         if listed.complete:
-            await self.following.all_missing(folder, set(listed.ids))
+            await self.following.all_missing(folder, listed.ids)
             if folder.parent == NOWHERE:
                 return
         await self._merging.merge(folder, flight.asked_ns, listed, urgent=flight.awaited)

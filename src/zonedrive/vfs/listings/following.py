@@ -8,6 +8,7 @@ or moved here is brought back.
 """
 
 import logging
+from collections.abc import Sequence
 
 from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.model import Entry
@@ -29,7 +30,7 @@ class Following:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def all_missing(self, folder: Inode, listed: set[str]) -> None:
+    async def all_missing(self, folder: Inode, listed: Sequence[str]) -> None:
         """Let the edited files of a folder that a listing of it does not name follow.
 
         `listed` are the ids that it names.  Where the service does not answer, they stay.
@@ -44,10 +45,13 @@ class Following:
                 log.info("inode %d: it is not known where the file is: %s", inode.ino, wrong)
                 return
 
-    def _missing(self, folder: Inode, listed: set[str]) -> list[Inode]:
+    def _missing(self, folder: Inode, listed: Sequence[str]) -> list[Inode]:
         core = self._core
         edited = core.journal.edited()
         edited += [ino for ino, opened in core.opened.items() if opened.session is not None]
+        if not edited:
+            return []
+        named = set(listed)
         found = (core.tree.find(ino) for ino in dict.fromkeys(edited))
         return [
             inode
@@ -56,7 +60,7 @@ class Following:
             and inode.parent == folder.ino
             and inode.remote_parent == folder.remote_id
             and inode.remote_id is not None
-            and inode.remote_id not in listed
+            and inode.remote_id not in named
             and self._may_follow(inode)
         ]
 

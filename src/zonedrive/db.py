@@ -45,6 +45,8 @@ On a full disk the room that the log has taken is missing for the file itself: w
 removal fails that would make room.
 """
 
+PASSES = 3  # of one checkpoint, at most
+
 Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]
 
@@ -250,12 +252,18 @@ class Database:
     def checkpoint(self) -> None:
         """Move what the write-ahead log has into the file (milliseconds: call it in a thread).
 
-        A commit that finds a long log does so itself, and waits for the disk. What fails is done
-        with the next commits.
+        A commit that finds a long log does so itself, and waits for the disk. The log begins anew
+        once all of it was moved, so what is committed meanwhile is moved as well, in a few passes.
+        What fails is done with the next commits.
         """
+        before = None
         with suppress(sqlite3.Error), closing(self._second_connection()) as connection:
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            for _ in range(PASSES):
+                found = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                if found == before:
+                    break
+                before = found
 
     def _second_connection(self) -> Connection:
         uri = f"{self.path.absolute().as_uri()}?mode=rw"

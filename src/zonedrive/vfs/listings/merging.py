@@ -21,7 +21,7 @@ from zonedrive.vfs.listings.unsent import Unsent
 
 TOGETHER = 200  # entries of one transaction: a few milliseconds
 GATHER_S = 0.02
-ROWS = 1500  # changed since the last checkpoint, with which the next one is due
+ROWS = 500  # changed since the last checkpoint: about half of the pages of `db.LOG_PAGES`
 
 
 class _Arrived:

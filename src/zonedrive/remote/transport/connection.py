@@ -27,6 +27,7 @@ from zonedrive.remote.transport.engine import (
     Engine,
     address,
     configure,
+    nothing,
     socket_option,
     watch_peer,
 )
@@ -49,11 +50,10 @@ class Connection(Engine):
         super().__init__()
         self.origin = (url.scheme, url.netloc)
         self.free_since = 0.0
-        self._sockets: dict[int, int] = {}  # descriptor to inode, of every attempt to connect
-        self._socket = -1  # the descriptor of the one that the first request was sent on
+        self._sockets: dict[int, int] = {}  # descriptor to inode
         self._received = -1  # bytes from the socket before the request was sent; -1: it is new
         self._counted = -1  # bytes that had come when nothing more of the answer came
-        self._form: object = None  # of the request before
+        self._form: object = None  # of the request before; most have the same
         self._is_refused = False
         self._exchange: Exchange | None = None
         self._lock = threading.Lock()  # of the next two
@@ -63,9 +63,6 @@ class Connection(Engine):
         self._easy = pycurl.Curl()
         configure(self._easy, trust, url)
         self._easy.setopt(pycurl.SOCKOPTFUNCTION, self._opened)
-        self._easy.setopt(pycurl.HEADERFUNCTION, self._head)
-        self._easy.setopt(pycurl.WRITEFUNCTION, self._body)
-        self._easy.setopt(pycurl.READFUNCTION, self._give)
 
     def begin(self, exchange: Exchange) -> None:
         """Send a request, as far as that goes at once."""
@@ -75,25 +72,24 @@ class Connection(Engine):
         request, easy = exchange.request, self._easy
         easy.setopt(pycurl.URL, address(request))
         easy.setopt(pycurl.HTTPHEADER, exchange.lines)
+        easy.setopt(pycurl.HEADERFUNCTION, exchange.head)
+        easy.setopt(pycurl.WRITEFUNCTION, exchange.body)
+        easy.setopt(pycurl.READFUNCTION, exchange.give)
         form = (request.method, exchange.length, CERTIFICATE in request.extensions)
         if form != self._form:
             self._form = form
-            self._set_form(*form)
+            easy.setopt(pycurl.OPT_CERTINFO, int(CERTIFICATE in request.extensions))
+            easy.unsetopt(pycurl.CUSTOMREQUEST)
+            if exchange.length or request.method == "POST":
+                easy.setopt(pycurl.POST, 1)
+                easy.setopt(pycurl.POSTFIELDSIZE_LARGE, exchange.length)
+            else:
+                easy.setopt(pycurl.HTTPGET, 1)
+                easy.setopt(pycurl.NOBODY, int(request.method == "HEAD"))
+            if request.method not in ("GET", "HEAD", "POST"):
+                easy.setopt(pycurl.CUSTOMREQUEST, request.method)
         self.multi.add_handle(easy)
         self.step(())
-
-    def _set_form(self, method: str, length: int, wants_certificate: bool) -> None:
-        easy = self._easy
-        easy.setopt(pycurl.OPT_CERTINFO, int(wants_certificate))
-        easy.unsetopt(pycurl.CUSTOMREQUEST)
-        if length or method == "POST":
-            easy.setopt(pycurl.POST, 1)
-            easy.setopt(pycurl.POSTFIELDSIZE_LARGE, length)
-        else:
-            easy.setopt(pycurl.HTTPGET, 1)
-            easy.setopt(pycurl.NOBODY, int(method == "HEAD"))
-        if method not in ("GET", "HEAD", "POST"):
-            easy.setopt(pycurl.CUSTOMREQUEST, method)
 
     def seconds_left(self) -> float:
         """Return how long to wait for `epoll` at most.  Raises httpx.TimeoutException."""
@@ -125,8 +121,6 @@ class Connection(Engine):
             exchange.is_sent = self._easy.getinfo(pycurl.REQUEST_SIZE) > 0
             if exchange.is_sent:
                 exchange.moved = time.monotonic()
-                if exchange.is_first:  # libcurl has closed the attempts that came to nothing
-                    self._socket = next(filter(self._is_open, self._sockets), -1)
                 exchange.request.extensions.get(SENT, int)()
         if exchange.flushed < exchange.length and not exchange.unsent:
             flushed = int(self._easy.getinfo(_UPLOADED))
@@ -162,30 +156,32 @@ class Connection(Engine):
 
     def is_quiet(self) -> bool:
         """Return True where it is open, and nothing has come that nobody asked for."""
-        self._received = -1
-        if self._is_open(self._socket):
-            state, received, queued = _seen_by_system(self._socket)
-            if state == _ESTABLISHED and not queued:
-                self._received = received
+        state, self._received, queued = self._wire()
+        if queued or state != _ESTABLISHED:
+            self._received = -1
         return self._received >= 0 and not self._aborted
-
-    def _is_open(self, descriptor: int) -> bool:
-        """Return True where libcurl has not closed the socket, and nobody has its number."""
-        try:
-            return os.fstat(descriptor).st_ino == self._sockets.get(descriptor)
-        except OSError:
-            return False
 
     def is_ahead(self) -> bool:
         """Return True where an answer that begins was there before its request."""
         return 0 <= self._taken() <= self._received
 
     def _taken(self) -> int:
-        """Return how many bytes were taken from the socket so far, -1 where it is closed."""
-        if not self._is_open(self._socket):
-            return -1
-        _, received, queued = _seen_by_system(self._socket)
+        _, received, queued = self._wire()
         return received - queued
+
+    def _wire(self) -> tuple[int, int, int]:
+        """Return the state of the connection, the bytes that came, and those still to be taken.
+
+        Minus one byte has come where it is closed.
+        """
+        for descriptor, inode in self._sockets.items():
+            with contextlib.suppress(OSError):
+                if os.fstat(descriptor).st_ino == inode:  # none of another attempt, or file
+                    answer = fcntl.ioctl(descriptor, termios.FIONREAD, b"0000")
+                    info = socket_option(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO)
+                    received = struct.unpack_from("Q", info, 128)[0]
+                    return info[0], received, struct.unpack("i", answer)[0]
+        return 0, -1, 0
 
     def abort(self, exchange: Exchange | None = None) -> None:
         """End it from another thread; with `exchange`, only while that is on it."""
@@ -217,6 +213,8 @@ class Connection(Engine):
         """Let it be used for another request; nobody aborts the one before any more."""
         with self._lock:
             self._exchange = None
+        for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION, pycurl.READFUNCTION):
+            self._easy.setopt(option, nothing)  # no request is kept in memory
         self.free_since = time.monotonic()
 
     def _end(self, exchange: Exchange, code: int, text: str) -> None:
@@ -242,8 +240,8 @@ class Connection(Engine):
     # ---- called by libcurl ----
 
     def _watch(self, what: int, descriptor: int, multi: object, data: object) -> None:
-        is_paused = self._exchange is not None and self._exchange.is_paused
-        if what == pycurl.POLL_REMOVE and descriptor == self._socket and not is_paused:
+        exchange = self._exchange
+        if what == pycurl.POLL_REMOVE and exchange and exchange.has_head and not exchange.is_paused:
             return  # the answer has come; the next request waits for the same socket
         super()._watch(what, descriptor, multi, data)
 
@@ -253,19 +251,3 @@ class Connection(Engine):
             return int(pycurl.SOCKOPT_ERROR)
         self._sockets[descriptor] = os.fstat(descriptor).st_ino
         return watch_peer(descriptor)
-
-    def _head(self, line: bytes) -> int | None:
-        return -1 if self._exchange is None else self._exchange.head(line)
-
-    def _body(self, part: bytes) -> int | None:
-        return -1 if self._exchange is None else self._exchange.body(part)
-
-    def _give(self, size: int) -> bytes | int:
-        return pycurl.READFUNC_ABORT if self._exchange is None else self._exchange.give(size)
-
-
-def _seen_by_system(descriptor: int) -> tuple[int, int, int]:
-    """Return the state of a socket of libcurl's, the bytes that came, and those not taken yet."""
-    queued = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"0000"))[0]
-    info = socket_option(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO)
-    return info[0], struct.unpack_from("Q", info, 128)[0], queued

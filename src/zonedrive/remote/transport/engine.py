@@ -3,6 +3,7 @@
 Must not know requests, nor how a caller waits: it says what to wait for, and goes on from there.
 """
 
+import contextlib
 import select
 import socket
 import time
@@ -93,22 +94,16 @@ class Engine:
     # ---- called by libcurl ----
 
     def _watch(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
-        events = _EVENTS[what]
-        before = self._watched.get(descriptor, 0)
-        if events == before:
-            return
-        self._watched[descriptor] = events
-        try:
-            if not events:
-                del self._watched[descriptor]
+        events, before = _EVENTS[what], self._watched.pop(descriptor, 0)
+        if events:
+            self._watched[descriptor] = events
+        if not events:
+            with contextlib.suppress(OSError):
                 self.epoll.unregister(descriptor)
-            elif before:
-                self.epoll.modify(descriptor, events)
-            else:
-                self.epoll.register(descriptor, events)
-        except OSError:
-            if events:
-                raise
+        elif not before:
+            self.epoll.register(descriptor, events)
+        elif events != before:
+            self.epoll.modify(descriptor, events)
 
     def _set_alarm(self, milliseconds: int) -> None:
         self.alarm = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000

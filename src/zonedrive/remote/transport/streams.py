@@ -39,7 +39,6 @@ class Streams(Engine):
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
         super().__init__()
-        self.origin = (url.scheme, url.netloc)
         self._url, self._trust = url, trust
         self._free: list[pycurl.Curl] = []
         self._running: dict[pycurl.Curl, Exchange] = {}
@@ -49,14 +48,12 @@ class Streams(Engine):
         self._driver: tuple[Exchange, trio.CancelScope] | None = None
 
     def begin(self, exchange: Exchange) -> None:
-        """Send a request, as far as that goes at once."""
+        """Send a GET, as far as that goes at once."""
         easy = self._free.pop() if self._free else self._new()
-        request = exchange.request
-        easy.setopt(pycurl.URL, address(request))
+        easy.setopt(pycurl.URL, address(exchange.request))
         easy.setopt(pycurl.HTTPHEADER, exchange.lines)
         easy.setopt(pycurl.HEADERFUNCTION, exchange.head)
         easy.setopt(pycurl.WRITEFUNCTION, exchange.body)
-        easy.setopt(pycurl.NOBODY, int(request.method == "HEAD"))
         exchange.easy, exchange.is_first = easy, not self.is_used
         self._running[easy] = exchange
         self.multi.add_handle(easy)

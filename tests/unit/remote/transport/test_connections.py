@@ -459,6 +459,30 @@ async def test_a_change_is_never_sent_twice(
         await service.aclose()
 
 
+async def test_a_small_file_is_asked_for_with_one_word_about_its_form(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """Not as JSON, as everything else is; and by the name of the host, once."""
+    heads: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        while True:
+            heads.append(whole(connection).lower())
+            connection.sendall(ok([]))
+
+    service = opened(peer(talk).url, ca_file)
+    try:
+        with trio.fail_after(30):
+            for _ in range(3):
+                assert await service.content("z", "f", 100) == b"[]"
+    finally:
+        await service.aclose()
+    for head in heads:
+        lines = head.split(b"\r\n")
+        assert [line for line in lines if line.startswith(b"accept:")] == [b"accept: */*"]
+        assert len([line for line in lines if line.startswith(b"host: localhost:")]) == 1
+
+
 class Watched:
     """A body of an upload whose end of life can be seen."""
 

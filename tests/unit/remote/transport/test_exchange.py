@@ -1,0 +1,63 @@
+"""How the head of an answer is read, line by line."""
+
+import httpx
+import pytest
+
+from zonedrive.remote.transport.exchange import HEAD_BYTES, Exchange
+
+
+def given(*lines: bytes, request: httpx.Request | None = None) -> Exchange:
+    """Give lines to a request until one is refused."""
+    exchange = Exchange(request or httpx.Request("GET", "https://zones.example/x"), (), room=1)
+    for line in lines:
+        if exchange.head(line) is not None:
+            break
+    return exchange
+
+
+def test_words_of_progress_are_left_out() -> None:
+    """Headers of an earlier head are none of the answer's."""
+    exchange = given(
+        b"HTTP/1.1 103 Early Hints\r\n", b"Link: </style>\r\n", b"\r\n",
+        b"HTTP/1.1 200 OK\r\n", b"Content-Length:  2 \r\n", b"X:\r\n", b"\r\n", b"Trailer: t\r\n",
+    )  # fmt: skip
+    assert (exchange.has_head, exchange.status) == (True, 200)
+    answer = exchange.response(httpx.ByteStream(b"{}"), {"early": False})
+    assert answer.headers.raw == [(b"Content-Length", b"2"), (b"X", b"")]
+    assert answer.extensions == {"early": False}
+
+
+@pytest.mark.parametrize("value", ["plain", "Grüße"])
+@pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1"])
+def test_headers_are_understood_in_either_encoding(value: str, encoding: str) -> None:
+    """Few are anything but ASCII."""
+    exchange = given(b"HTTP/1.1 200 OK\r\n", b"X: " + value.encode(encoding) + b"\r\n", b"\r\n")
+    assert exchange.response(httpx.ByteStream(b""), {}).headers["x"] == value
+
+
+@pytest.mark.parametrize("lines", [
+    [b"HTTP/1.1\r\n", b"\r\n"],
+    [b"HTTP/1.1 OK\r\n", b"\r\n"],
+    [b"ICY 200 OK\r\n", b"\r\n"],
+    [b"\r\n"],
+    [b"HTTP/1.1 200 OK\r\n", b"no header\r\n", b"\r\n"],
+    [b"HTTP/1.1 200 OK\r\n", b"a name: x\r\n", b"\r\n"],
+    [b"HTTP/1.1 200 OK\r\n", b": x\r\n", b"\r\n"],
+    [b"HTTP/1.1 200 OK\r\n", b" folded: x\r\n", b"\r\n"],
+    [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 201 Created\r\n", b"\r\n"],
+    [b"HTTP/1.1 200 OK\r\n", *[b"X: " + b"y" * 1000 + b"\r\n"] * (HEAD_BYTES // 1000)],
+    [b"HTTP/1.1 102 Processing\r\n", b"\r\n"] * (HEAD_BYTES // 20),
+])  # fmt: skip
+def test_what_is_no_head_ends_the_request(lines: list[bytes]) -> None:
+    """In an error of httpx's, and nothing is taken for an answer."""
+    exchange = given(*lines)
+    assert not exchange.has_head
+    with pytest.raises(httpx.RemoteProtocolError):
+        exchange.response(httpx.ByteStream(b""), {})
+
+
+def test_a_header_that_would_be_two_is_not_sent() -> None:
+    """Nothing that is put into a request begins a line of its own."""
+    request = httpx.Request("GET", "https://zones.example", headers=[(b"X", b"a\r\nY: b")])
+    with pytest.raises(httpx.LocalProtocolError):
+        given(request=request)

@@ -27,7 +27,7 @@ from zonedrive.remote.transport import tls
 from zonedrive.remote.trial import Trial
 
 MIB = 1 << 20
-ENOUGH = 8 * MIB  # that a peer can send of what is not read, into buffers of the system
+ENOUGH = 32 * MIB  # that a peer can send of what is not read, into buffers of the system
 SHORT = 0.5  # seconds
 LONG = 60.0  # seconds; the attack goes on for longer
 
@@ -387,7 +387,7 @@ class Flood:
         whole(connection)
         try:
             connection.sendall(self.head)
-            while self.sent < 256 * MIB:
+            while self.sent < 1024 * MIB:
                 connection.sendall(self.piece)
                 self.sent += len(self.piece)
         finally:

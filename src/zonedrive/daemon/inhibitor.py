@@ -93,6 +93,7 @@ class Inhibitor:
         self._locks: dict[Mode, Held] = {}
         self._refused: set[Mode] = set()
         self._ending = False  # of the machine
+        self._is_over = False  # what could be sent before that, and all locks were given back
         self._stirred = trio.Event()
 
     async def run(self) -> None:
@@ -146,7 +147,7 @@ class Inhibitor:
             case "PrepareForShutdown", (True,):
                 await self._end(address)
             case "PrepareForShutdown", (False,):
-                self._ending = False
+                self._ending = self._is_over = False
                 self._stirred.set()
             case "PrepareForSleep", (False,):
                 before, self._asleep = self._asleep, self._slept()
@@ -159,6 +160,7 @@ class Inhibitor:
         if self._helps(work):
             log.info("shutdown: %s; trying to send it", _why(work))
             await self._send_all(SPARE * await self._given(address))
+        self._is_over = True
         self._release()
 
     async def _given(self, address: str) -> float:
@@ -218,9 +220,14 @@ class Inhibitor:
         if not _is_granted(reply):
             self._refused.add(mode)  # by the administrator's rules
             return
-        self._locks[mode] = Held(reply.body[0].to_raw_fd(), why)
-        if held is not None:
-            held.release()
+        former = self._locks.pop(mode, None)  # none, if all were given back meanwhile
+        lock = Held(reply.body[0].to_raw_fd(), why)
+        if self._is_over:
+            lock.release()
+        else:
+            self._locks[mode] = lock
+        if former is not None:
+            former.release()
 
     def _release(self) -> None:
         for lock in self._locks.values():

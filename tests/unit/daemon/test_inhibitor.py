@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 import trio
 import trio.testing
+from jeepney import Message
 
 from tests.harness.bus import Bus, Logind
 from zonedrive.daemon import inhibitor
@@ -167,6 +168,32 @@ async def test_offline_a_shutdown_waits_for_nothing(logind: Logind) -> None:
         logind.announce("PrepareForShutdown", True)
         await until(lambda: logind.held() == {})
         assert watched.sent == []
+
+
+async def test_a_lock_that_comes_after_the_last_moment_is_given_back(
+    logind: Logind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reply was on the way while all others were given back: no shutdown waits for it."""
+    come, read_on, asked = trio.Event(), trio.Event(), Inhibitor._asked
+
+    async def late(self: Inhibitor, address: str, call: Message) -> Message | None:
+        reply = await asked(self, address, call)
+        come.set()
+        await read_on.wait()
+        return reply
+
+    monkeypatch.setattr(Inhibitor, "_asked", late)
+    async with watching() as watched:
+        watched.link.note_failure(Unreachable("no network"))
+        watched.outbox.become(files=2, bytes=2)
+        await come.wait()
+        assert list(logind.held()) == ["delay"]
+        logind.announce("PrepareForShutdown", True)
+        await until(lambda: watched.inhibitor._is_over)
+        read_on.set()
+        await until(lambda: logind.held() == {})
+        logind.announce("PrepareForShutdown", False)
+        await until(lambda: list(logind.held()) == ["delay"])
 
 
 async def test_a_lock_that_the_administrator_forbids_is_not_asked_for_again(bus: Bus) -> None:

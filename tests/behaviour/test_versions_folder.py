@@ -13,7 +13,7 @@ import pytest
 from tests.behaviour.semantics import outcome, table
 from tests.harness import world
 from tests.harness.deployment import Deployment
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Machine, Mounted, files_below
 from tests.harness.meddler import Meddler
 from tests.harness.waiting import eventually
 
@@ -245,8 +245,7 @@ def test_offline_and_after_a_restart(mounted: Mounted) -> None:
     assert os.getxattr(second, "user.zonedrive.state") == b"remote"
     assert first.read_bytes() == FIRST
     assert requests(mounted.deployment, "/content") == before
-    kept = [each.read_bytes() for each in mounted.machine.cache.rglob("*") if each.is_file()]
-    assert not [data for data in kept if FIRST in data]
+    assert not [path for path, data in files_below(mounted.machine.cache) if FIRST in data]
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ class Front:
                 pass_fds=[listener.fileno()],
                 env=os.environ | {"NGINX": f"{listener.fileno()};"},
             )
-        eventually(self._is_up, 30, what="nginx has a worker")
+        eventually(self._is_up, what="nginx has a worker")
         listener.close()
 
     def configure(self, locations: str = "") -> None:
@@ -129,7 +129,7 @@ class Front:
         before = self._workers()
         self.configure(locations)
         self._process.send_signal(signal.SIGHUP)
-        eventually(lambda: self._workers() - before, 30, what="nginx has a new worker")
+        eventually(lambda: self._workers() - before, what="nginx has a new worker")
 
     def requests(self) -> list[Request]:
         """Everything that was answered so far."""
@@ -144,7 +144,7 @@ class Front:
         before = self._workers()
         for pid in before:
             os.kill(int(pid), signal.SIGKILL)
-        eventually(lambda: self._workers() - before, 30, what="nginx has a new worker")
+        eventually(lambda: self._workers() - before, what="nginx has a new worker")
 
     def close(self) -> None:
         """End it, whatever is underway."""

@@ -154,7 +154,7 @@ def test_a_slow_service_does_not_freeze_what_is_known(mounted: Mounted) -> None:
     with mounted.deployment.faulty(stall=300):
         started = time.monotonic()
         assert os.listdir(mounted.root) == names
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 14  # not the 15 that a listing has
 
 
 def test_a_lost_reply_to_a_new_file_makes_one_file(mounted: Mounted) -> None:

@@ -203,9 +203,8 @@ def test_who_reads_one_folder_causes_no_download_in_others(
     listed = [names.index(name) for name in os.listdir(mounted.root) if name in names]
     read, used = [0], 0
     for number in (5, 3, 20, 9, 30):
-        if (
-            listed.index(number) != listed.index(read[-1]) + 1
-        ):  # in the order of the listing, which may be that of a program
+        # A program may go by the order of the listing, too.
+        if listed.index(number) != listed.index(read[-1]) + 1:
             read.append(number)
     downloads = Counted(mounted.deployment, "/content")
     for number in read:

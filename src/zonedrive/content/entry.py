@@ -172,16 +172,13 @@ class Entry:
                 self._forget(start, min(end, self.size), disk=False)
 
     def _forget(self, start: int, end: int, *, disk: bool) -> None:
-        kept = (
-            []
-            if disk
-            else [(max(s, start), min(e, end)) for s, e in self.on_disk.within(start, end)]
-        )
         self.present.remove(start, end)
         if disk:
             self.on_disk.remove(start, end)
-        for pair in kept:
-            self.present.add(*pair)
+            return
+        for first, last in (*self.on_disk.within(start, end), *self._recent.unstored):
+            if first < end and start < last:
+                self.present.add(max(first, start), min(last, end))
 
     def read(self, offset: int, length: int) -> Buffer | None:
         """Return exactly `length` bytes, or None where some are not there (any more).

@@ -154,7 +154,9 @@ class Fetcher:
         with trio.move_on_after(self._engine.stall):
             while self.entry.is_storing:
                 self._stored = trio.Event()
-                await self._stored.wait()
+                with trio.move_on_after(LOOK):  # a download that has ended tells nothing more
+                    await self._stored.wait()
+                self.entry.arrive()
 
     def _free_place(self) -> None:
         """One waits less: a download may be spare now, so who found none looks again."""
@@ -337,7 +339,9 @@ class Fetcher:
         download.progressed = trio.current_time()
         present = self.entry.present
         for waiter in self._waiters:
-            if present.covers(waiter.start, waiter.end):
+            # Where memory is short, what came may have gone again: it is asked for once more.
+            has_passed = waiter.download is download and download.noted >= waiter.end
+            if has_passed or present.covers(waiter.start, waiter.end):
                 waiter.event.set()
         if self._ranged is not False and present.reach(download.noted) > download.noted + SKIP:
             self._end(download)

@@ -571,6 +571,30 @@ async def test_to_fetch_all_of_a_file_is_to_have_it_on_the_disk(
     assert cache.is_complete(7, "r")
 
 
+async def test_the_last_chunk_before_cached_bytes_is_waited_for(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    """The download ends as soon as it comes to them; what it still stores counts all the same."""
+    source = RangeScript(content(6 * MIB), piece=512 * KIB)
+    reader = cache.open(7, "r", 6 * MIB, source)
+    for start in range(3 * MIB, 6 * MIB, MIB):
+        await reader.read(start, MIB)
+    reader.close()
+    disk, ended = SlowDisk(monkeypatch), trio.Event()
+
+    async def complete() -> None:
+        await cache.complete(7, "r", 6 * MIB, source)
+        ended.set()
+
+    nursery.start_soon(complete)
+    with trio.fail_after(60):
+        while not disk.reached.is_set():  # noqa: ASYNC110
+            await trio.sleep(0.001)
+        disk.go.set()
+        await ended.wait()
+    assert cache.is_complete(7, "r")
+
+
 async def test_what_a_full_disk_refuses_is_read_from_memory(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

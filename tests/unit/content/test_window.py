@@ -1,9 +1,12 @@
 """The memory window gives back what it holds, and holds no more than it may."""
 
+from pathlib import Path
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.content.scripted import content
+from zonedrive.content.entry import Entry
 from zonedrive.content.window import CELL, Windows
 
 DATA = content(6 * CELL)
@@ -83,3 +86,23 @@ def test_nothing_is_left_of_the_closed_and_the_idle() -> None:
     windows.rest()
     assert windows.held == 0
     assert idle.pread(5, 1) is None
+
+
+def test_what_has_just_come_outlives_what_gave_way_before_it(tmp_path: Path) -> None:
+    """Bytes that are fetched once more count from the moment they come, stored or not."""
+    windows = Windows(2 * CELL)
+    entry = Entry(1, "stamp", 4 * CELL, tmp_path / "file", None, windows)
+    for number in range(4):  # the first two give way, which the loop has not seen yet
+        entry.store(number * CELL, bytes([number]) * CELL, lambda: None)
+    again = []
+
+    def came() -> None:
+        entry.arrive()
+        again.append(entry.present.covers(0, CELL))
+        again.append(entry.read(0, CELL) == bytes(CELL))
+
+    entry.store(0, bytes(CELL), came)
+    assert again == [True, True]
+    entry.arrive()
+    assert entry.read(0, CELL) == bytes(CELL)
+    entry.close()

@@ -158,9 +158,14 @@ def pieces(
                 yield part[start : start + limit]
         return
     while True:
-        piece = memoryview(spare.pop() if spare else bytearray(limit))
+        memory = spare.pop() if spare else bytearray(limit)
+        piece = memoryview(memory)
         count = body.fill(piece[: limit - position % limit])
         if not count:
             return
         position += count
-        yield piece[:count]
+        if count < limit // 2:  # who keeps a small piece shall not keep memory for a large one
+            spare.append(memory)
+            yield bytes(piece[:count])
+        else:
+            yield piece[:count]

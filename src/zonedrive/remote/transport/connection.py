@@ -17,7 +17,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import httpx
 import pycurl
@@ -29,6 +29,7 @@ from zonedrive.remote.transport.engine import (
     configure,
     nothing,
     socket_option,
+    was_sent,
     watch_peer,
 )
 from zonedrive.remote.transport.exchange import SENT, Exchange
@@ -41,6 +42,15 @@ UNSEEN_BYTES: Final = 1 << 20  # received without any sign of an answer
 _LONGEST: Final = 3600  # seconds of one wait
 _ESTABLISHED: Final = 1
 _UPLOADED: Final[int] = getattr(pycurl, "SIZE_UPLOAD_T", pycurl.SIZE_UPLOAD)
+
+
+class _Wire(NamedTuple):
+    """What the system knows of a connection, in bytes; first of one that is closed."""
+
+    state: int = 0
+    received: int = -1
+    queued: int = 0  # of what was received: still to be taken
+    acknowledged: int = 0  # of what was sent
 
 
 class Connection(Engine):
@@ -96,6 +106,9 @@ class Connection(Engine):
         assert self._exchange is not None
         now = time.monotonic()
         end, kind = self._exchange.due()
+        if end <= now and self._is_leaving(self._exchange):
+            self._exchange.moved = now
+            end, kind = self._exchange.due()
         if end <= now:
             raise kind("nothing, or too little, came in time")
         end = min(end, now + _LONGEST)
@@ -118,7 +131,7 @@ class Connection(Engine):
                 self._easy.pause(pycurl.PAUSE_CONT)
             self._when_due()
         if not exchange.is_sent:
-            exchange.is_sent = self._easy.getinfo(pycurl.REQUEST_SIZE) > 0
+            exchange.is_sent = was_sent(self._easy)
             if exchange.is_sent:
                 exchange.moved = time.monotonic()
                 exchange.request.extensions.get(SENT, int)()
@@ -138,6 +151,17 @@ class Connection(Engine):
         elif exchange.unsent == unsent and exchange.is_sent and self._is_barren():
             self._end(exchange, pycurl.E_RECV_ERROR, "what comes is no answer")
 
+    def _is_leaving(self, exchange: Exchange) -> bool:
+        """Return True where the peer took more of the body since the last look.
+
+        libcurl asks for more only once a large piece of it is through.
+        """
+        if not exchange.is_sent or exchange.flushed >= exchange.length:
+            return False
+        taken, before = self._wire().acknowledged, exchange.acknowledged
+        exchange.acknowledged = taken
+        return taken > before
+
     def _is_barren(self) -> bool:
         """Return True where much came that is neither head nor body."""
         received = self._taken()
@@ -156,9 +180,9 @@ class Connection(Engine):
 
     def is_quiet(self) -> bool:
         """Return True where it is open, and nothing has come that nobody asked for."""
-        state, self._received, queued = self._wire()
-        if queued or state != _ESTABLISHED:
-            self._received = -1
+        wire = self._wire()
+        is_open = wire.state == _ESTABLISHED and not wire.queued
+        self._received = wire.received if is_open else -1
         return self._received >= 0 and not self._aborted
 
     def is_ahead(self) -> bool:
@@ -166,22 +190,19 @@ class Connection(Engine):
         return 0 <= self._taken() <= self._received
 
     def _taken(self) -> int:
-        _, received, queued = self._wire()
-        return received - queued
+        wire = self._wire()
+        return wire.received - wire.queued
 
-    def _wire(self) -> tuple[int, int, int]:
-        """Return the state of the connection, the bytes that came, and those still to be taken.
-
-        Minus one byte has come where it is closed.
-        """
+    def _wire(self) -> "_Wire":
+        """Return what the system knows of the connection."""
         for descriptor, inode in self._sockets.items():
             with contextlib.suppress(OSError):
                 if os.fstat(descriptor).st_ino == inode:  # none of another attempt, or file
                     answer = fcntl.ioctl(descriptor, termios.FIONREAD, b"0000")
                     info = socket_option(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO)
-                    received = struct.unpack_from("Q", info, 128)[0]
-                    return info[0], received, struct.unpack("i", answer)[0]
-        return 0, -1, 0
+                    acknowledged, received = struct.unpack_from("QQ", info, 120)
+                    return _Wire(info[0], received, struct.unpack("i", answer)[0], acknowledged)
+        return _Wire()
 
     def abort(self, exchange: Exchange | None = None) -> None:
         """End it from another thread; with `exchange`, only while that is on it."""

@@ -109,6 +109,11 @@ class Engine:
         self.alarm = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
 
 
+def was_sent(easy: pycurl.Curl) -> bool:
+    """Return True where some of the request has left; what a proxy was told does not count."""
+    return bool(easy.getinfo(pycurl.REQUEST_SIZE) and easy.getinfo(pycurl.PRETRANSFER_TIME))
+
+
 def configure(easy: pycurl.Curl, trust: Trust, url: httpx.URL) -> None:
     """Set what is the same for all requests to an origin."""
     for option, value in (*_FIXED, *_trusted(trust), (pycurl.PROXY, proxy_for(url))):

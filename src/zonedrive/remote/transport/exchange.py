@@ -7,7 +7,7 @@ INVARIANT: of an answer no more than `room` and one piece wait for a reader.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
 import httpx
@@ -49,6 +49,7 @@ class Exchange:
         self.is_held = True  # its body waits until nothing has come after its head was sent
         self.is_asked = False  # for its body
         self.flushed = 0  # bytes of the body that have left
+        self.acknowledged = 0  # bytes that the peer had taken when it was last looked at
         self.version = b""  # of HTTP
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
@@ -70,7 +71,7 @@ class Exchange:
         self._head: list[bytes] = []  # lines of the head that is coming
         self._head_bytes = 0
         self._is_ascii = True
-        self._source = iter(content)
+        self._source: Iterator[bytes] = iter(content)
         self._rest = memoryview(b"")
 
     def due(self) -> tuple[float, type[httpx.TimeoutException]]:
@@ -105,6 +106,12 @@ class Exchange:
         part = self.parts.popleft()
         self.waiting -= len(part)
         return part
+
+    def end_content(self) -> None:
+        """Let go of what the request's body is made from: no more of it is sent."""
+        source, self._source = self._source, iter(())
+        if isinstance(source, Generator):
+            source.close()
 
     def response(
         self, stream: httpx.SyncByteStream | httpx.AsyncByteStream, extensions: dict[str, object]

@@ -4,6 +4,8 @@ Must not know endpoints.  For trio's loop: the tasks that wait for answers drive
 
 INVARIANT: only what may be sent twice is sent this way: libcurl repeats it by itself where the
 service refuses a stream, or ends a kept connection without an answer.
+INVARIANT: no answer is paused.  libcurl 7.88 mixes its bytes with those of others then, where
+these are given up.
 INVARIANT: while anybody waits, exactly one of those tasks waits for the sockets.  It is woken for
 what came for it meanwhile, and for an earlier timer of libcurl's.
 """
@@ -23,6 +25,7 @@ from zonedrive.remote.transport.engine import (
     address,
     configure,
     nothing,
+    was_sent,
     watch_peer,
 )
 from zonedrive.remote.transport.exchange import Exchange
@@ -62,10 +65,6 @@ class Streams(Engine):
     async def wait(self, exchange: Exchange) -> None:
         """Wait until more of an answer has come.  Raises httpx.TimeoutException."""
         seen = exchange.seen
-        if exchange.is_paused and exchange.easy is not None:
-            exchange.is_paused = False
-            exchange.easy.pause(pycurl.PAUSE_CONT)
-            self._step(())
         try:
             while exchange.seen == seen and not exchange.is_over:
                 end, kind = exchange.due()
@@ -144,7 +143,7 @@ class Streams(Engine):
         self.act(events)
         self.act_on_timers(TIMERS)
         for easy, exchange in self._running.items():
-            if not exchange.is_sent and easy.getinfo(pycurl.REQUEST_SIZE) > 0:
+            if not exchange.is_sent and was_sent(easy):
                 exchange.is_sent, exchange.moved = True, time.monotonic()
         while True:
             left, good, bad = self.multi.info_read()

@@ -7,6 +7,7 @@ STALL_BYTES come, or it ends in a timeout.  Time between two reads (a consumer's
 count.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Final, Self
@@ -150,6 +151,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         """
         yield from self._head(new=False)
         if self.exchange.may_repeat:
+            self.exchange.end_content()
             self.exchange = Exchange(self.exchange.request, self._content, room=ROOM)
             yield from self._head(new=True)
 
@@ -251,6 +253,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
 
     def close(self) -> None:
         """Close the connection, unless all has come."""
+        self.exchange.end_content()
         if self._connection is not None:
             self._pool.discard(self._connection)
             self._connection = None
@@ -286,7 +289,7 @@ class StreamBody(httpx.AsyncByteStream):
     """The body of an answer that shares its connection."""
 
     def __init__(self, streams: Streams, request: httpx.Request) -> None:
-        self.exchange = Exchange(request, (), room=ROOM)
+        self.exchange = Exchange(request, (), room=sys.maxsize)  # who reads it bounds it
         self.streams = streams
 
     async def begin(self) -> None:

@@ -111,6 +111,26 @@ def test_a_large_body_comes_in_full_chunks(peer: Callable[[Talk], Peer], ca_file
     service.close()
 
 
+def test_small_chunks_keep_no_large_memory(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """Where the network is slow, what is kept of it takes the room of its bytes."""
+    taken = threading.Semaphore(0)
+
+    def talk(connection: socket.socket) -> None:
+        request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n")
+        for _ in range(2):
+            connection.sendall(bytes(10_000))
+            assert taken.acquire(timeout=60)
+
+    service = transfer(peer(talk).url, ca_file)
+    with service.download("z", "f") as download:
+        for chunk in download:
+            kept = chunk.obj if isinstance(chunk, memoryview) else chunk
+            assert memoryview(kept).nbytes <= 2 * len(chunk)
+            taken.release()
+    service.close()
+
+
 def test_a_large_body_that_ends_early_is_an_error(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
@@ -152,6 +172,34 @@ def take(connection: socket.socket) -> None:
     length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
     while len(body) < length:
         body += received(connection)
+
+
+def test_an_upload_that_breaks_lets_go_of_what_it_is_made_from(
+    peer: Callable[[Talk], Peer], ca_file: Path
+) -> None:
+    """What its error is kept by keeps nothing of it: others would wait for its turn."""
+    ended = threading.Event()
+
+    class Endless:
+        def __iter__(self) -> Iterator[bytes]:
+            try:
+                while True:
+                    yield bytes(64 * 1024)
+            finally:
+                ended.set()
+
+    def cut(connection: socket.socket) -> None:
+        request(connection)
+        left = 1 << 20
+        while left > 0:
+            left -= len(received(connection))
+
+    service = transfer(peer(cut).url, ca_file)
+    with pytest.raises(errors.RemoteError) as kept:
+        service.upload("z", "p", "n", Endless(), 1 << 30)
+    assert ended.is_set()
+    assert kept.value.__traceback__ is not None
+    service.close()
 
 
 def test_an_upload_without_an_answer_is_in_doubt(

@@ -529,6 +529,11 @@ class SlowDisk:
 
         monkeypatch.setattr(SealedFile, "pwrite", slow)
 
+    async def is_reached(self) -> None:
+        """Wait until a write waits."""
+        while not self.reached.is_set():  # noqa: ASYNC110
+            await trio.sleep(0.001)
+
 
 async def test_a_reader_does_not_wait_for_the_disk(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
@@ -562,8 +567,7 @@ async def test_to_fetch_all_of_a_file_is_to_have_it_on_the_disk(
 
     nursery.start_soon(complete)
     with trio.fail_after(60):
-        while not disk.reached.is_set():  # noqa: ASYNC110
-            await trio.sleep(0.001)
+        await disk.is_reached()
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert not ended.is_set()
         disk.go.set()
@@ -588,8 +592,7 @@ async def test_the_last_chunk_before_cached_bytes_is_waited_for(
 
     nursery.start_soon(complete)
     with trio.fail_after(60):
-        while not disk.reached.is_set():  # noqa: ASYNC110
-            await trio.sleep(0.001)
+        await disk.is_reached()
         disk.go.set()
         await ended.wait()
     assert cache.is_complete(7, "r")

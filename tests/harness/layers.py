@@ -92,7 +92,6 @@ SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})
 
 SYNCHRONOUS = frozenset({"tree", "outbox.journal", "outbox.conflicts", "outbox.doubts"})
 VAGUE = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "misc"})
-LONGEST = 400  # lines
 
 PRIVATE = re.compile(r"_[a-z]")
 # The standard library documents these for everybody.
@@ -281,14 +280,6 @@ def names(sources: list[Module]) -> Iterator[str]:
             yield module.at(1, "a module is named after its job: find the noun")
 
 
-def length(sources: list[Module]) -> Iterator[str]:
-    """A file can be read in one sitting."""
-    for module in sources:
-        lines = module.text.count("\n")
-        if lines > LONGEST:
-            yield module.at(lines, f"{lines} lines, at most {LONGEST}: a part of it is a module")
-
-
 def cycles(sources: list[Module]) -> Iterator[str]:
     """No two modules need each other in order to be imported."""
     known = {f"zonedrive.{module.name}": module.name for module in sources if module.name}
@@ -362,5 +353,5 @@ def private(sources: list[Module]) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    direction, rooms, homes, sql, atomic, names, length, cycles, identity, private,
+    direction, rooms, homes, sql, atomic, names, cycles, identity, private,
 )  # fmt: skip

@@ -60,7 +60,6 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
         (layers.identity, "vfs/a.py", "@dataclass\nclass A: ...\n", 2, "A can change"),
         (layers.identity, "sandbox/a.py", "@dataclass(slots=True)\nclass A: ...\n", 2, "A can"),
         (layers.private, "remote/a.py", "def f(client):\n    return client._pool\n", 2, "_pool"),
-        (layers.length, "vfs/a.py", "x = 1\n" * 401, 401, "401 lines"),
     ],
 )
 def test_a_planted_violation_is_found(

@@ -31,6 +31,7 @@ GROUND = frozenset(
         "document",
         "encoding",
         "supervisor",
+        "observers",
     }
 )
 

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -38,6 +39,7 @@ from zonedrive.vfs.attributes import Owner
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.filesystem import FileSystem
 from zonedrive.vfs.schema import ONLY_HERE, SCHEMAS, whole
+from zonedrive.vfs.source import source_of
 
 UNLOCK_SECONDS = 90.0
 """How long a keyring may ask a person for its password; whoever starts a daemon waits longer."""
@@ -114,13 +116,13 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
             connections=settings.transfers,
             supervisor=supervisor,
         ),
-        service=service,
+        source=partial(source_of, service),
         settings=settings,
         user=account.user_id or account.username,
         owner=Owner(os.getuid(), os.getgid()),
         supervisor=supervisor,
     )
-    files = FileSystem(core)
+    files = FileSystem(core, service)
     return Parts(account, paths, database, tree, service, files, auth, renewal, supervisor)
 
 

@@ -76,11 +76,13 @@ class Dispatcher:
         quiet: float = 0.0,
         supervisor: Supervisor | None = None,
         most: int = 0,
+        in_flight: set[int] | None = None,
     ) -> None:
         """At most `places` steps run at the same time, and as many more that are small.
 
         With a larger `most`, tiny ones run up to that number of steps in all.  After a local change
-        nothing new is sent for `quiet` seconds.
+        nothing new is sent for `quiet` seconds.  `in_flight` always has the inodes of which a step
+        is under way.
         """
         self._supervisor = supervisor or Supervisor()
         self._journal = journal
@@ -90,6 +92,7 @@ class Dispatcher:
         self._quiet = quiet
         self._planner = Planner(journal, carrier)
         self._running: dict[int, Step] = {}
+        self._in_flight = set[int]() if in_flight is None else in_flight
         self._failures: dict[int, Exception] = {}
         self._faltering: set[int] = set()  # inodes that wait after a passing failure
         self._unwritable = False  # the journal took no record lately
@@ -100,7 +103,7 @@ class Dispatcher:
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         self._changed = trio.Event()
-        journal.changed = self.wake
+        journal.changes.add(self.wake)
 
     @property
     def running(self) -> set[int]:
@@ -126,6 +129,10 @@ class Dispatcher:
             await self._changed.wait()
             await trio.sleep(CALM * took)  # with much to do, looking takes long, too
             begun = time.perf_counter()
+
+    async def wait_until_idle(self, ino: int) -> None:
+        """Return once no step of that inode is under way."""
+        await self.wait_until(lambda: ino not in self._running)
 
     def stuck(self, vain: int | None = None) -> bool:
         """Whether nothing will move for now: all that is left failed, or waits for what failed.
@@ -248,6 +255,7 @@ class Dispatcher:
             sizes.append(step.intent.size)
             busy.update((step.ino, step.other))
             self._running[step.ino] = step
+            self._in_flight.add(step.ino)
             self._nursery.start_soon(self._supervisor.job, Task.UPLOAD, self._deliver, step)
         self._queue.extendleft(reversed(passed))
 
@@ -301,6 +309,7 @@ class Dispatcher:
                 await trio.sleep(FULL_RETRY_S)
         finally:
             del self._running[step.ino]
+            self._in_flight.discard(step.ino)
             self._planner.ended(step.ino)
             self.wake()
         if self._failures.get(step.ino) is None:

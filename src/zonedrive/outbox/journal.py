@@ -13,7 +13,7 @@ than the one it began with leaves the row to the next delivery.
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from zonedrive.cipher import Box, Clear
 from zonedrive.db import Database, at_rest
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.model import Revision
+from zonedrive.observers import Observers
 from zonedrive.outbox import conflicts
 from zonedrive.outbox.agenda import Agenda
 from zonedrive.outbox.sealing import opened, sealed
@@ -123,7 +124,7 @@ class Journal:
         self._database = database
         self._box = box or Clear()
         self._intents: dict[int, Intent] = {}
-        self.changed: Callable[[], None] = lambda: None  # called after every change
+        self.changes: Observers[[]] = Observers()
         self.agenda = Agenda()
         self.conflicts = conflicts.Conflicts(database, self._box)
         self.changed_at = float("-inf")  # when something was changed here last (monotonic, s)
@@ -223,7 +224,7 @@ class Journal:
         old = self._intents.get(ino)
         if old is not None:
             self._set(ino, msgspec.structs.replace(old, held=False, due_ns=due_ns))
-            self.changed()
+            self.changes.notify()
 
     def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
         """Its folder or name changed here (or it is a folder that is to be made).
@@ -268,7 +269,7 @@ class Journal:
             self._remember(ino)
             self._database.execute("DELETE FROM intents WHERE ino = ?", (ino,))
             self._set(ino, None)
-        self.changed()  # also without an intent: others may have waited for its place
+        self.changes.notify()  # also without an intent: others may have waited for its place
 
     # ---- the way out ----
 
@@ -306,7 +307,7 @@ class Journal:
         old = self._intents.get(ino)
         if old is not None and old.due_ns > now_ns:
             self._set(ino, msgspec.structs.replace(old, due_ns=now_ns))
-            self.changed()
+            self.changes.notify()
 
     # ---- inside ----
 
@@ -332,7 +333,7 @@ class Journal:
             values,
         )
         self._set(intent.ino, intent)
-        self.changed()
+        self.changes.notify()
 
     def _set(self, ino: int, intent: Intent | None) -> None:
         if intent is None:

@@ -6,7 +6,7 @@ import fnmatch
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -14,25 +14,24 @@ from cachetools import LRUCache
 
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
+from zonedrive.content.source import Source
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
 from zonedrive.model import Entry, Revision
+from zonedrive.observers import Observers
 from zonedrive.outbox.doubts import Doubt, Doubts
 from zonedrive.outbox.journal import Intent, Journal, due_in
-from zonedrive.remote.service import Service
 from zonedrive.supervisor import Supervisor
 from zonedrive.tree.answer import Local, Merged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.tree.names import MAX_BYTES, fits, shows, typed
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Attr, Owner, Rules, attr_of
-from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
 from zonedrive.vfs.kernel_inodes import KernelInodes
 from zonedrive.vfs.open_file import Content, OpenFile, content_of
 from zonedrive.vfs.refusals import Refusals
-from zonedrive.vfs.source import ServiceSource
 
 NAMES_SETTLE_S = 2.0
 """At least so long after a removal or a rename of what the service has, it is not told: many
@@ -41,10 +40,6 @@ programs save by removing or renaming a file and writing another in its place.""
 
 ATIMES = 100_000
 COPIES = 10_000
-
-
-async def _nothing(ino: int) -> None:
-    """Nothing is ever under way before there is a dispatcher."""
 
 
 @dataclass(eq=False)
@@ -57,16 +52,15 @@ class Core:
     doubts: Doubts
     spool: Spool
     cache: Cache
-    service: Service
     settings: Settings
+    source: Callable[[Inode], Source]  # of the bytes of the service's present version
     user: str  # id on the service of whoever is logged on
     owner: Owner
     supervisor: Supervisor = field(default_factory=Supervisor)
     host: str = field(default_factory=socket.gethostname)
     kernel: KernelInodes = field(default_factory=KernelInodes)
-    in_flight: Callable[[int], bool] = lambda ino: False  # whether a step for it is under way
-    listed: Callable[[int], None] = lambda ino: None  # told which folder's listing was merged
-    landed: Callable[[int], Awaitable[None]] = _nothing  # until no step for it is under way
+    in_flight: set[int] = field(default_factory=set)  # inodes of which a step is under way
+    listing_merged: Observers[[int]] = field(default_factory=Observers)  # of that folder
     suspect: set[tuple[int, int]] = field(default_factory=set)  # bytes a power cut may have torn
     refusals: Refusals = field(default_factory=Refusals)  # changes of names, taken back
     called_back: set[int] = field(default_factory=set)  # uploads to be broken off
@@ -75,7 +69,6 @@ class Core:
     atimes: LRUCache[int, int] = field(default_factory=lambda: LRUCache(ATIMES))
 
     def __post_init__(self) -> None:
-        self.callers = Callers(self.settings.guard)
         self.rules = Rules(keep_executable=self.settings.executable == "keep")
         self.invalidations = Invalidations(self.kernel)
         patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
@@ -110,12 +103,6 @@ class Core:
         if intent is not None and intent.gone:
             found |= Local.GONE
         return found
-
-    def source(self, inode: Inode) -> ServiceSource:
-        """Where the bytes of the service's present version come from."""
-        service = self.service
-        entry_id = inode.remote_id or ""
-        return ServiceSource(service.transfer, inode.zone, entry_id, inode.revision, service.entry)
 
     def follow(self, inode: Inode, found: Entry) -> None:
         """The file is what the service has now; bytes of ours are not its content any more.

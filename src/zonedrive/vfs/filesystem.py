@@ -15,6 +15,7 @@ from zonedrive.content.file import Buffer
 from zonedrive.errors import ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.remote.service import Service
 from zonedrive.supervisor import Task
 from zonedrive.tree.inode import NOWHERE, ROOT
 from zonedrive.vfs import xattrs
@@ -22,6 +23,7 @@ from zonedrive.vfs.ahead.keeping import Keeping
 from zonedrive.vfs.ahead.pins import Pins
 from zonedrive.vfs.ahead.siblings import Siblings
 from zonedrive.vfs.attributes import MODE_BITS, Attr, allowed, permissions
+from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.carrier import Delivery
 from zonedrive.vfs.handles.files import Files
@@ -61,15 +63,16 @@ class StatFs(msgspec.Struct, frozen=True):
 class FileSystem:
     """One mounted account."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, service: Service) -> None:
         """Recover what a former daemon left; nothing runs yet."""
         recover(core)
         self._core = core
-        self._folders = Folders(core)
-        self._delivery = Delivery(core, self._folders)
+        self._service = service
+        callers = Callers(core.settings.guard)
+        self._folders = Folders(core, service)
+        self._delivery = Delivery(core, service, self._folders)
         core.cache.pinned = self.pins = Pins(core)
-        self.keeping = Keeping(core, self._folders, self.pins)
-        core.listed = self.keeping.listed
+        self.keeping = Keeping(core, service, self._folders, self.pins)
         # Metadata and content have pools of their own; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
             core.journal,
@@ -77,25 +80,28 @@ class FileSystem:
             core.settings.transfers,
             quiet=min(QUIET_S, core.settings.settle),
             supervisor=core.supervisor,
+            in_flight=core.in_flight,
             # With a limit, tiny files have threads as well, of which there are only so many.
             most=0 if core.settings.upload_limit else core.settings.connections,
         )
-        core.in_flight = lambda ino: ino in self._dispatcher.running
-        core.landed = self._landed
-        self._siblings = Siblings(core, self._folders)
-        self._files = Files(core, self._folders, self._dispatcher)
-        succession = Succession(core)
-        self._names = Namespace(core, self._folders, self._files, succession)
-        self._renaming = Renaming(core, self._names, self._files, succession)
-        self._histories = Histories(core, self._folders)
+        self._siblings = Siblings(core, service, self._folders, callers)
+        self._files = Files(core, service, self._folders, self._dispatcher, callers)
+        succession = Succession(core, service)
+        self._names = Namespace(
+            core, service, self._folders, self._files, self._dispatcher, succession
+        )
+        self._renaming = Renaming(core, service, self._names, self._files, succession)
+        self._histories = Histories(core, service, self._folders)
         # Names that lead to virtual entries, see `nodes`.
-        versions = Versions(core, self._folders, self._histories)
-        trashing = Trashing(core, self._folders, self._dispatcher, self._names, self._renaming)
+        versions = Versions(core, service, self._folders, self._histories, callers)
+        trashing = Trashing(
+            core, service, self._folders, self._dispatcher, self._names, self._renaming
+        )
         self._virtual = Virtual(core, [versions, Wastebasket(core, trashing)])
         self.places = Places(core, self._folders, self._virtual)
-        self.returning = Returning(core, self._folders, self._dispatcher)
+        self.returning = Returning(core, service, self._folders, self._dispatcher)
         self.report = Report(
-            core, self._folders, self._dispatcher, self._delivery.uploads, self._histories
+            core, service, self._folders, self._dispatcher, self._delivery.uploads, self._histories
         )
         self.invalidations = core.invalidations.receive
 
@@ -108,7 +114,7 @@ class FileSystem:
             nursery.start_soon(self._dispatcher.run)
             nursery.start_soon(self.keeping.run)
             keep, core = self._core.supervisor.keep, self._core
-            probe = partial(core.service.link.run, core.service)
+            probe = partial(self._service.link.run, self._service)
             nursery.start_soon(keep, Task.CONNECTION_CHECK, probe)
             nursery.start_soon(keep, Task.CONNECTION_CHANGES, self._watch_link)
             nursery.start_soon(keep, Task.OPEN_LOGS, self._files.keep)
@@ -124,15 +130,12 @@ class FileSystem:
 
     def _expect_a_reader(self) -> None:
         """Have a connection for content ready, which takes as long as several answers."""
-        self._core.cache.expect(self._core.service.transfer.prepare)
-
-    async def _landed(self, ino: int) -> None:
-        await self._dispatcher.wait_until(lambda: ino not in self._dispatcher.running)
+        self._core.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:
         """Who waits for a delivery hears when the service goes away or comes back."""
         while True:
-            await self._core.service.link.wait_change()
+            await self._service.link.wait_change()
             self._dispatcher.wake()
 
     async def aclose(self) -> None:
@@ -141,7 +144,7 @@ class FileSystem:
         self._virtual.close_all()
         self._core.spool.tidy()
         await self._core.cache.aclose()
-        await self._core.service.aclose()
+        await self._service.aclose()
         self._core.invalidations.close()
         reached(Place.CLOSED)
 

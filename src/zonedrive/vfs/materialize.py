@@ -1,6 +1,7 @@
 """Copies of the service's bytes in the spool, which stay here whatever becomes of them there."""
 
 from zonedrive.errors import Changed, NotFound
+from zonedrive.remote.service import Service
 from zonedrive.tree.answer import Local
 from zonedrive.tree.inode import Inode
 from zonedrive.vfs.core import Core
@@ -8,7 +9,7 @@ from zonedrive.vfs.core import Core
 TRIES = 5  # downloads of one file that each find another version than the last
 
 
-async def materialize(core: Core, inode: Inode) -> None:
+async def materialize(core: Core, service: Service, inode: Inode) -> None:
     """Bring the bytes of the service's version into the spool, as a generation of ours.
 
     Not where a program has written others meanwhile: those are the file's.  Where the service
@@ -25,7 +26,7 @@ async def materialize(core: Core, inode: Inode) -> None:
             file = await core.cache.export(inode.ino, revision, inode.size, source, path)
         except Changed:
             overtaken += 1
-            if overtaken == TRIES or not await look_anew(core, inode):
+            if overtaken == TRIES or not await look_anew(core, service, inode):
                 raise
             continue
         file.close()
@@ -39,13 +40,13 @@ async def materialize(core: Core, inode: Inode) -> None:
             core.tree.update(inode, generation=generation)
 
 
-async def look_anew(core: Core, inode: Inode) -> bool:
+async def look_anew(core: Core, service: Service, inode: Inode) -> bool:
     """Ask the service for the file's present version, and go by that from now on.
 
     False where it is the one that was known.  Raises NotFound where the file is gone.
     """
     known = inode.revision
-    found = await core.service.entry(inode.zone, inode.entry_id)
+    found = await service.entry(inode.zone, inode.entry_id)
     if found.deleted:
         raise NotFound("the file was deleted on the service")
     if inode.revision != known:

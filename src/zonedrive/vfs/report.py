@@ -13,6 +13,7 @@ from zonedrive.causes import Cause
 from zonedrive.errors import ZonedriveError
 from zonedrive.outbox.dispatch import Dispatcher, is_blocked
 from zonedrive.outbox.journal import Intent
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.uploads import Uploads
@@ -33,12 +34,14 @@ class Report:
     def __init__(
         self,
         core: Core,
+        service: Service,
         folders: Folders,
         dispatcher: Dispatcher,
         uploads: Uploads,
         histories: Histories,
     ) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._dispatcher = dispatcher
         self._uploads = uploads
@@ -66,7 +69,7 @@ class Report:
             )
         entries, folders = core.tree.counts()
         return {
-            "state": core.service.link.state,
+            "state": self._service.link.state,
             "outbox": {
                 "pending": counted.count("pending") + counted.count("conflict"),
                 "uploading": counted.count("uploading"),
@@ -110,7 +113,7 @@ class Report:
         """What `zonedrive doctor` judges: without any name."""
         intents = self._core.journal.pending()
         return {
-            "state": self._core.service.link.state,
+            "state": self._service.link.state,
             "encrypt": self._core.settings.encrypt,
             "waiting": len(intents),
             "failed": sum(intent.failed for intent in intents),

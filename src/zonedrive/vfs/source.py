@@ -5,7 +5,9 @@ from contextlib import AbstractContextManager
 
 from zonedrive.content.source import Changed
 from zonedrive.model import Entry
+from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Download, Transfer
+from zonedrive.tree.inode import Inode
 
 
 class ServiceSource:
@@ -61,3 +63,9 @@ class VersionSource:
         return self._transfer.download(
             self._zone, self._file_id, offset=offset, end=end, version=self._version
         )
+
+
+def source_of(service: Service, inode: Inode) -> ServiceSource:
+    """Return where the bytes of the service's present version of a file come from."""
+    entry_id = inode.remote_id or ""
+    return ServiceSource(service.transfer, inode.zone, entry_id, inode.revision, service.entry)

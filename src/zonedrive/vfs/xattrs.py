@@ -17,7 +17,7 @@ def state_of(core: Core, inode: Inode) -> str:
     if intent is not None:
         if intent.failed:
             return "failed"
-        return "uploading" if core.in_flight(inode.ino) else "pending"
+        return "uploading" if inode.ino in core.in_flight else "pending"
     opened = core.opened.get(inode.ino)
     if opened is not None and opened.session is not None:
         return "pending"

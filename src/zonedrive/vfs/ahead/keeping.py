@@ -25,6 +25,7 @@ import trio
 
 from zonedrive.content.source import Changed
 from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.remote.service import Service
 from zonedrive.supervisor import Task
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.ahead.pins import Pins
@@ -80,8 +81,9 @@ class Tally(msgspec.Struct, eq=False):
 class Keeping:
     """Looks after the pins of an account."""
 
-    def __init__(self, core: Core, folders: Folders, pins: Pins) -> None:
+    def __init__(self, core: Core, service: Service, folders: Folders, pins: Pins) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._pins = pins
         self._wake = trio.Event()
@@ -94,10 +96,11 @@ class Keeping:
         self._late: set[int] = set()  # files that the service failed at
         half = max(1, core.settings.transfers // 2)
         self._width, self._asking = trio.CapacityLimiter(half), trio.CapacityLimiter(half)
-        self._rounds = Rounds(core, folders, pins, self._asking)
-        pins.changed = self._reconsider
+        self._rounds = Rounds(core, service, folders, pins, self._asking)
+        pins.changes.add(self._reconsider)
+        core.listing_merged.add(self._listed)
 
-    def listed(self, ino: int) -> None:
+    def _listed(self, ino: int) -> None:
         """A listing of that folder has been merged."""
         if not self._pins:
             return
@@ -141,7 +144,7 @@ class Keeping:
             nursery.start_soon(keep, Task.PINNED_FILES, self._keep)
 
     async def _keep(self) -> None:
-        link = self._core.service.link
+        link = self._service.link
         while True:
             if not (self._whole or self._changed):
                 await self._woken()
@@ -338,7 +341,7 @@ class Keeping:
             self._late.add(inode.ino)
             self._try_again(inode)
             tally.vain[self._core.tree.path(inode.ino)] = wrong
-            if len(tally.vain) >= TROUBLE or self._core.service.link.state != "online":
+            if len(tally.vain) >= TROUBLE or self._service.link.state != "online":
                 tally.away = tally.away or wrong
             return
         said = str(wrong)
@@ -357,7 +360,7 @@ class Keeping:
 
     def _away(self) -> ZonedriveError | None:
         """Why nothing can be asked of the service now."""
-        link = self._core.service.link
+        link = self._service.link
         if link.state == "online":
             return None
         return link.last_error or Unreachable("the service is offline")

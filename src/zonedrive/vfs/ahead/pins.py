@@ -8,11 +8,12 @@ INVARIANT: what lies in a pin is never evicted, from the first moment on.
 """
 
 import contextlib
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 import trio
 
 from zonedrive.errors import ZonedriveError
+from zonedrive.observers import Observers
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.tree.pins import Pin, PinStore
 from zonedrive.vfs.core import Core
@@ -28,7 +29,7 @@ class Pins:
         self._beside: set[int] = set()  # folders of pinned files
         self._asleep = False  # whether an entry that was pinned is gone
         self._added = trio.Event()
-        self.changed: Callable[[], None] = lambda: None
+        self.changes: Observers[[]] = Observers()
         """Called when something was pinned, or let go of."""
         self.follow()
 
@@ -99,7 +100,7 @@ class Pins:
             self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
         self.follow()
         self._added.set()
-        self.changed()
+        self.changes.notify()
 
     def remove(self, inode: Inode) -> None:
         """Let go of what `require` took for pinned."""
@@ -109,7 +110,7 @@ class Pins:
                 if meant is not None and meant.ino == inode.ino:
                     self._store.drop(pin.ino)
         self.follow()
-        self.changed()
+        self.changes.notify()
 
     def require(self, inode: Inode) -> None:
         """Raise ZonedriveError where an inode is not pinned itself."""

@@ -1,6 +1,6 @@
 """Lists what is pinned, folder by folder, again and again: so what changes there is heard of.
 
-Must not know what becomes of the news: who is told of listings (`Core.listed`) sees to that.
+Must not know what becomes of the news: the observers of `Core.listing_merged` see to that.
 
 A round begins every PASS_S seconds; also at the start, when the service is back, and after a
 suspend: then the first AT_ONCE folders are listed without pauses.  Nothing is asked while nothing
@@ -22,6 +22,7 @@ from typing import Protocol
 import trio
 
 from zonedrive.errors import Unavailable, Unreachable
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
@@ -55,10 +56,16 @@ class Rounds:
     """Who goes round."""
 
     def __init__(
-        self, core: Core, folders: Folders, pinned: Pinned, asking: trio.CapacityLimiter
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        pinned: Pinned,
+        asking: trio.CapacityLimiter,
     ) -> None:
         """`asking` is shared with all who have folders listed for pins."""
         self._core = core
+        self._service = service
         self._folders = folders
         self._pinned = pinned
         self._left: list[int] = []  # whose turn comes, the next one last
@@ -69,7 +76,7 @@ class Rounds:
 
     async def run(self) -> None:
         """Go round until cancelled."""
-        link = self._core.service.link
+        link = self._service.link
         while True:
             if (state := link.state) != "online":
                 await link.wait_other(state)
@@ -87,7 +94,7 @@ class Rounds:
 
     async def _back(self, since_s: float) -> None:
         """Return when the service is back, or the machine was suspended over the next round."""
-        link = self._core.service.link
+        link = self._service.link
         while True:
             before = link.state
             state = await link.wait_change()
@@ -113,7 +120,7 @@ class Rounds:
         while self._left and trio.current_time() < until:
             batch = self._left[-self._width :]
             goes_on = await self._list(batch, asked_ns, until)
-            if not goes_on and self._core.service.link.state != "online":
+            if not goes_on and self._service.link.state != "online":
                 return
             del self._left[-self._width :]
             for ino in batch:
@@ -142,7 +149,7 @@ class Rounds:
         async with trio.open_nursery() as nursery:
             for ino in inos:
                 nursery.start_soon(self._list_one, ino, asked_ns)
-        return self._failures < TROUBLE and self._core.service.link.state == "online"
+        return self._failures < TROUBLE and self._service.link.state == "online"
 
     async def _list_one(self, ino: int, asked_ns: int) -> None:
         folder = self._core.tree.find(ino)

@@ -28,9 +28,11 @@ import trio
 from cachetools import LRUCache
 
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.remote.service import Service
 from zonedrive.supervisor import Task
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.ahead.trail import ENOUGH, FEW, GAP, MOST, Trail
+from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.listings.walks import ordered
@@ -52,8 +54,10 @@ RESERVED = 2  # downloads at once that are left to what programs wait for
 class Siblings:
     """All programs that read small files one after the other now."""
 
-    def __init__(self, core: Core, folders: Folders) -> None:
+    def __init__(self, core: Core, service: Service, folders: Folders, callers: Callers) -> None:
         self._core = core
+        self._callers = callers
+        self._service = service
         self._folders = folders
         self._trails: LRUCache[int, Trail] = LRUCache(TRAILS)
         self._running: dict[int, trio.Event] = {}  # set once it is there, or will not come
@@ -89,7 +93,7 @@ class Siblings:
         if trail is None:
             trail = self._trails[inode.parent] = self._new_trail(inode.parent)
         if pid != trail.pid or flags & os.O_NOATIME:
-            if self._core.callers.guarded(pid, flags):
+            if self._callers.guarded(pid, flags):
                 return
             trail.pid = pid
         trail.moved(inode.ino)
@@ -278,11 +282,11 @@ class Siblings:
     def _spare(self) -> int:
         """How many files may be asked for now."""
         core = self._core
-        if core.service.link.state != "online":
+        if self._service.link.state != "online":
             return 0
         if core.settings.download_limit:
             return core.settings.transfers - len(self._running) - RESERVED
-        return core.service.places - max(len(self._running), core.service.underway) - RESERVED
+        return self._service.places - max(len(self._running), self._service.underway) - RESERVED
 
     async def _fetch(self, trail: Trail, inode: Inode) -> None:
         try:
@@ -312,7 +316,7 @@ class Siblings:
     async def _bring(self, inode: Inode) -> None:
         """Fetch it whole, and put it into the cache."""
         core, ino, revision, size = self._core, inode.ino, inode.revision, inode.size
-        data = await core.service.content(inode.zone, inode.remote_id or "", size)
+        data = await self._service.content(inode.zone, inode.remote_id or "", size)
         if len(data) != size or inode.revision != revision or inode.generation:
             return  # it is another version by now
         if ino in core.opened or core.cache.put(ino, revision, data):

@@ -10,6 +10,7 @@ from zonedrive.failpoint import reached
 from zonedrive.outbox.fold import Action, Place, Step, Subject
 from zonedrive.outbox.journal import due_in
 from zonedrive.outbox.planning import Chains
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.conflicts import Conflicts
@@ -27,14 +28,15 @@ MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
 class Delivery:
     """Implements `outbox.dispatch.Carrier`."""
 
-    def __init__(self, core: Core, folders: Folders) -> None:
+    def __init__(self, core: Core, service: Service, folders: Folders) -> None:
         conflicts = self._conflicts = Conflicts(core, folders)
         self._core = core
+        self._service = service
         self._folders = folders
         self._mistaken: set[int] = set()  # inodes whose last step failed on what was known
-        self._resolution = Resolution(core, folders)
-        self._placement = Placement(core, folders, conflicts, self._resolution)
-        self.uploads = Uploads(core, folders, conflicts, self._resolution)
+        self._resolution = Resolution(core, service, folders)
+        self._placement = Placement(core, service, folders, conflicts, self._resolution)
+        self.uploads = Uploads(core, service, folders, conflicts, self._resolution)
 
     def describe(self, ino: int, chains: Chains) -> Subject | None:
         """What folding needs to know of an inode."""
@@ -94,7 +96,7 @@ class Delivery:
 
     async def ready(self) -> bool:
         """Wait until the service can be reached; True if it could not."""
-        link = self._core.service.link
+        link = self._service.link
         if link.state == "online":
             return False
         await link.wait_online()
@@ -128,7 +130,7 @@ class Delivery:
         for inode in core.tree.get_all({step.ino, step.other} - {0}):
             if inode.remote_id is not None and not inode.is_folder:
                 with suppress(NotFound, Forbidden, Rejected):
-                    found = await core.service.entry(inode.zone, inode.remote_id)
+                    found = await self._service.entry(inode.zone, inode.remote_id)
                     await self._folders.following.follow(inode, found)
             for folder in (
                 core.tree.find(inode.parent),
@@ -170,7 +172,7 @@ class Delivery:
         known = parked.revision
         if not parked.generation:
             try:
-                await materialize(core, parked)
+                await materialize(core, self._service, parked)
             except NotFound:
                 self._vanished(parked)
                 return
@@ -192,7 +194,7 @@ class Delivery:
     async def _is_there(self, inode: Inode) -> bool:
         """Whether the service still has the entry."""
         try:
-            entry = await self._core.service.entry(inode.zone, inode.entry_id)
+            entry = await self._service.entry(inode.zone, inode.entry_id)
         except NotFound:
             return False
         return not entry.deleted
@@ -210,7 +212,7 @@ class Delivery:
         known, there = old.revision, True
         try:
             if (stays or read_on) and not old.generation:
-                await materialize(core, old)
+                await materialize(core, self._service, old)
             there = stays or await self._is_there(old)
         except NotFound:
             there = False

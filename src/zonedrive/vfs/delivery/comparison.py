@@ -10,14 +10,16 @@ import trio
 from zonedrive.content.file import ContentFile
 from zonedrive.errors import Damaged
 from zonedrive.outbox.doubts import Doubt
+from zonedrive.remote.service import Service
 from zonedrive.vfs.core import Core
 
 
 class Comparison:
     """Compares what the service has with bytes of the spool."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, service: Service) -> None:
         self._core = core
+        self._service = service
         # Not those of all others, who would wait for the service as well.
         self._threads = trio.CapacityLimiter(core.settings.transfers)
 
@@ -40,7 +42,7 @@ class Comparison:
         self, file: ContentFile, zone: str, file_id: str, version: str | None = None
     ) -> bool:
         """Whether a version of the service, the present one, is exactly the content of `file`."""
-        transfer = self._core.service.transfer
+        transfer = self._service.transfer
 
         def pieces() -> Iterator[bytes | memoryview]:
             with transfer.download(zone, file_id, version=version) as download:

@@ -14,6 +14,7 @@ from zonedrive.errors import NotFound
 from zonedrive.model import Entry
 from zonedrive.outbox.conflicts import Conflict
 from zonedrive.outbox.doubts import Doubt
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.comparison import Comparison
@@ -27,8 +28,11 @@ LOOK_BACK = 6  # how many versions may be on top of one whose answer was lost
 class Elsewhere:
     """Finds such versions; those in another file are listed as conflict copies."""
 
-    def __init__(self, core: Core, folders: Folders, comparison: Comparison) -> None:
+    def __init__(
+        self, core: Core, service: Service, folders: Folders, comparison: Comparison
+    ) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._comparison = comparison
 
@@ -36,7 +40,7 @@ class Elsewhere:
         """The other file of that name whose present version is what was sent."""
         core = self._core
         try:
-            entries = await core.service.listing(doubt.zone, doubt.folder)
+            entries = await self._service.listing(doubt.zone, doubt.folder)
         except NotFound:
             return None
         for entry in entries:
@@ -51,7 +55,7 @@ class Elsewhere:
     async def present(self, doubt: Doubt) -> Entry | None:
         """The entry that was to get the version, as the service has it now."""
         try:
-            found = await self._core.service.entry(doubt.zone, doubt.remote_id or "")
+            found = await self._service.entry(doubt.zone, doubt.remote_id or "")
         except NotFound:
             return None
         return None if found.deleted else found
@@ -91,15 +95,15 @@ class Elsewhere:
         Then it has its place in the history, and nothing is left to be sent.
         """
         core = self._core
-        knows = core.service.can("versions") and core.service.can("version_content")
+        knows = self._service.can("versions") and self._service.can("version_content")
         intent = core.journal.get(inode.ino)
         if doubt.remote_id is None or not knows or intent is None:
             return False
         if intent.generation != doubt.generation or doubt.bytes_ino != inode.ino:
             return False  # edited since: that edit did not begin from what is on top now
         try:
-            found = await core.service.entry(doubt.zone, doubt.remote_id)
-            versions = await core.service.versions(doubt.zone, doubt.remote_id)
+            found = await self._service.entry(doubt.zone, doubt.remote_id)
+            versions = await self._service.versions(doubt.zone, doubt.remote_id)
         except NotFound:
             return False
         if found.deleted or found.revision == intent.base:

@@ -16,6 +16,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.tree.names import safe
 from zonedrive.vfs.core import Core
@@ -33,9 +34,15 @@ class Placement:
     """Brings the service's names in step with the tree's."""
 
     def __init__(
-        self, core: Core, folders: Folders, conflicts: Conflicts, resolution: Resolution
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        conflicts: Conflicts,
+        resolution: Resolution,
     ) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._conflicts = conflicts
         self._resolution = resolution
@@ -55,7 +62,7 @@ class Placement:
             reached(Place.FOLDER_ASKED)
             try:
                 with resolution.asking(doubt):
-                    entry = await core.service.make_folder(inode.zone, parent.remote_id, name)
+                    entry = await self._service.make_folder(inode.zone, parent.remote_id, name)
             except AlreadyExists as taken:
                 await self._meet(intent, inode, await self._in_the_way(inode, name, taken))
                 return
@@ -92,13 +99,13 @@ class Placement:
         """
         core = self._core
         parent = core.tree.get(inode.parent)
-        entries = await core.service.listing(inode.zone, parent.entry_id)
+        entries = await self._service.listing(inode.zone, parent.entry_id)
         found = next((each for each in entries if each.name == name), None)
         other = None if found is None else core.tree.by_remote(inode.zone, found.id)
         if found is None:
             raise Changed("what had this name on the service is gone") from taken
         if other is not None and other is not inode and core.journal.get(other.ino) is not None:
-            if not core.in_flight(other.ino):  # that it is there was not known, or it had left
+            if other.ino not in core.in_flight:  # that it is there was not known, or it had left
                 with core.transaction():
                     core.tree.update(other, remote_parent=parent.remote_id, remote_name=name)
             raise Changed("another entry is about to leave this name") from taken
@@ -165,7 +172,7 @@ class Placement:
         """Note where it is after a refusal: of two requests the first may have got through."""
         core = self._core
         try:
-            entry = await core.service.entry(inode.zone, inode.entry_id)
+            entry = await self._service.entry(inode.zone, inode.entry_id)
         except ZonedriveError:
             return
         above = entry.parent_id or inode.remote_parent or ""
@@ -180,7 +187,7 @@ class Placement:
         doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
         try:
             with resolution.sending(doubt), resolution.asking(doubt):
-                entry = await self._core.service.move(
+                entry = await self._service.move(
                     inode.zone, remote_id, folder, name, folder=inode.is_folder
                 )
         except NotFound as unknown:
@@ -193,7 +200,7 @@ class Placement:
 
     async def _is_folder_there(self, zone: str, folder: str) -> bool:
         try:
-            await self._core.service.listed(zone, folder)
+            await self._service.listed(zone, folder)
         except NotFound:
             return False
         return True
@@ -210,7 +217,7 @@ class Placement:
         """Whether the service still has the version that an edit that waits began from."""
         if not intent.generation:
             return False
-        found = await self._core.service.entry(inode.zone, inode.entry_id)
+        found = await self._service.entry(inode.zone, inode.entry_id)
         return found.revision == intent.base
 
     async def step_aside(self, intent: Intent, inode: Inode) -> None:
@@ -275,7 +282,7 @@ class Placement:
     async def _is_there(self, inode: Inode) -> bool:
         """Whether the service has it still, for all that can be said."""
         try:
-            return not (await self._core.service.entry(inode.zone, inode.entry_id)).deleted
+            return not (await self._service.entry(inode.zone, inode.entry_id)).deleted
         except NotFound:
             return False
         except FOR_GOOD:
@@ -301,7 +308,7 @@ class Placement:
             return
         reached(Place.DELETE_ASKED)
         try:
-            await core.service.delete(inode.zone, inode.entry_id, folder=inode.is_folder)
+            await self._service.delete(inode.zone, inode.entry_id, folder=inode.is_folder)
         except NotFound as unknown:
             if await self._is_there(inode):
                 raise _senseless(unknown) from unknown
@@ -342,7 +349,7 @@ class Placement:
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
         """Whether the service has a version that was not seen here when it was deleted."""
         try:
-            entry = await self._core.service.entry(inode.zone, inode.entry_id)
+            entry = await self._service.entry(inode.zone, inode.entry_id)
         except NotFound:
             return False
         if entry.revision == inode.revision:
@@ -374,7 +381,7 @@ class Placement:
         """Whether the service has something in that folder that was not seen here."""
         core = self._core
         try:
-            listed = await core.service.listed(folder.zone, folder.entry_id)
+            listed = await self._service.listed(folder.zone, folder.entry_id)
         except NotFound:
             return False
         if not listed.complete:

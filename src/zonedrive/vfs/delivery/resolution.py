@@ -22,6 +22,7 @@ from zonedrive.model import Entry
 from zonedrive.outbox.conflicts import Conflict
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent, due_in
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.comparison import Comparison
@@ -47,11 +48,12 @@ class Sent(msgspec.Struct, frozen=True):
 class Resolution:
     """Ends doubts: by an answer, or by looking."""
 
-    def __init__(self, core: Core, folders: Folders) -> None:
+    def __init__(self, core: Core, service: Service, folders: Folders) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
-        self.comparison = Comparison(core)
-        self._elsewhere = Elsewhere(core, folders, self.comparison)
+        self.comparison = Comparison(core, service)
+        self._elsewhere = Elsewhere(core, service, folders, self.comparison)
         self._under_way: dict[tuple[str, str], trio.Event] = {}  # by folder id and name
 
     # ---- one request to one place at a time ----
@@ -146,7 +148,7 @@ class Resolution:
         """Note where the service has an entry after a move without an answer."""
         core = self._core
         try:
-            entry = await core.service.entry(doubt.zone, doubt.remote_id or "")
+            entry = await self._service.entry(doubt.zone, doubt.remote_id or "")
         except NotFound:
             entry = None
         inode = core.tree.find(doubt.ino)
@@ -170,7 +172,7 @@ class Resolution:
         core = self._core
         if doubt.remote_id is not None:
             try:
-                found = await core.service.entry(doubt.zone, doubt.remote_id)
+                found = await self._service.entry(doubt.zone, doubt.remote_id)
             except NotFound:
                 return None
             intent = core.journal.get(inode.ino)
@@ -178,7 +180,7 @@ class Resolution:
             if found.deleted or found.revision in known:
                 return None
         else:
-            entries = await core.service.listing(doubt.zone, doubt.folder)
+            entries = await self._service.listing(doubt.zone, doubt.folder)
             named = [each for each in entries if each.name == doubt.name]
             if len(named) != 1:
                 return None
@@ -246,7 +248,7 @@ class Resolution:
         opened = core.opened.get(inode.ino)
         if opened is not None and opened.session is not None:
             opened.session.base = entry.revision
-        if inode.parent == NOWHERE and not core.service.can("delete", folder=inode.is_folder):
+        if inode.parent == NOWHERE and not self._service.can("delete", folder=inode.is_folder):
             self._let_go(inode)
         if bytes_go:
             await self._to_cache(doubt, inode, entry, known)

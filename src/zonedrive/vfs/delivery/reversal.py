@@ -71,7 +71,7 @@ class Reversal:
         self.keep(inode, intent)
         said = f"it could not be removed, and is here again: {refused.line()}"
         core.refusals.add(*which, said)
-        core.journal.changed()
+        core.journal.changes.notify()
 
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
         """The service neither renames nor moves it; False where its former place is in use."""
@@ -108,7 +108,7 @@ class Reversal:
             said = f"{former!r} {again} again: {refused.line()}"
             path = core.tree.path(ino)
             core.refusals.add(each.zone, each.remote_id or "", path, said)
-        core.journal.changed()
+        core.journal.changes.notify()
         return True
 
     def reopen(self, inode: Inode, refused: ZonedriveError) -> list[str]:
@@ -122,7 +122,7 @@ class Reversal:
         above = inode.remote_parent or ""
         while (folder := core.tree.by_remote(inode.zone, above)) is not None:
             intent = core.journal.get(folder.ino)
-            if intent is None or not intent.gone or core.in_flight(folder.ino):
+            if intent is None or not intent.gone or folder.ino in core.in_flight:
                 break
             removed.append((folder, intent))
             above = folder.remote_parent or ""
@@ -160,7 +160,7 @@ class Reversal:
                 continue
             intent = core.journal.get(other.ino)
             moved = intent is not None and intent.place and not (intent.gone or intent.parked)
-            if other.is_new or not moved or core.in_flight(other.ino):
+            if other.is_new or not moved or other.ino in core.in_flight:
                 return None
             if core.doubts.get(other.ino) is not None:
                 return None  # it may be there already

@@ -21,6 +21,7 @@ from zonedrive.outbox.dispatch import TINY
 from zonedrive.outbox.doubts import Doubt
 from zonedrive.outbox.journal import Intent
 from zonedrive.outbox.verdict import Verdict, on_new_name, on_version
+from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Cancelled
 from zonedrive.tree.answer import Local
 from zonedrive.tree.inode import NOWHERE, Inode
@@ -76,9 +77,15 @@ class Uploads:
     """Sends generations as versions."""
 
     def __init__(
-        self, core: Core, folders: Folders, conflicts: Conflicts, resolution: Resolution
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        conflicts: Conflicts,
+        resolution: Resolution,
     ) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._conflicts = conflicts
         self._resolution = resolution
@@ -224,11 +231,11 @@ class Uploads:
         try:
             if intent.size <= TINY and not core.settings.upload_limit:
                 content = b"".join(body)
-                entry = await core.service.upload(inode.zone, doubt.folder, doubt.name, content)
+                entry = await self._service.upload(inode.zone, doubt.folder, doubt.name, content)
                 return entry, content
             self._bodies[inode.ino] = body
             entry = await trio.to_thread.run_sync(
-                lambda: core.service.transfer.upload(
+                lambda: self._service.transfer.upload(
                     inode.zone, doubt.folder, doubt.name, body, intent.size, cancelled=cancelled
                 )
             )
@@ -284,7 +291,7 @@ class Uploads:
     async def _look_at(self, inode: Inode) -> Entry | None:
         """The file as the service has it now."""
         try:
-            entry = await self._core.service.entry(inode.zone, inode.entry_id)
+            entry = await self._service.entry(inode.zone, inode.entry_id)
         except NotFound:
             return None
         return None if entry.deleted else entry
@@ -298,7 +305,7 @@ class Uploads:
         if not intent.base or not folder:
             return None
         try:
-            entries = await core.service.listing(inode.zone, folder)
+            entries = await self._service.listing(inode.zone, folder)
         except NotFound:
             return None
         found = [one for one in entries if one.name == name and one.revision == intent.base]
@@ -327,7 +334,7 @@ class Uploads:
         if took_s > RECENT_S / CALM:
             self._took_s[folder.ino] = took_s
         if folder.remote_id is None:
-            if core.service.can("make_folder"):
+            if self._service.can("make_folder"):
                 raise Changed("its folder is not on the service and is made first")
             raise StoreError(
                 "its folder was deleted on the service", remedy="move it to another folder"

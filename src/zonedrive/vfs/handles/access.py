@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from zonedrive.content.reader import Reader
 from zonedrive.tree.inode import NOWHERE, Inode
+from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.open_file import Handle, OpenFile
 
@@ -49,7 +50,7 @@ def require_fitting(size: int) -> None:
         raise OSError(errno.EFBIG, "larger than a file can be")
 
 
-def require_unguarded(core: Core, handle: Handle, reader: Reader) -> None:
+def require_unguarded(callers: Callers, handle: Handle, reader: Reader) -> None:
     """A program of `guard` gets what is here as a whole, and causes no download.
 
     Raises PermissionError (EACCES).  Refused is the open rather than a read: a program that
@@ -58,7 +59,7 @@ def require_unguarded(core: Core, handle: Handle, reader: Reader) -> None:
     if handle.guarded is False or reader.complete:
         return
     if handle.guarded is None:
-        handle.guarded = core.callers.guarded(handle.pid, handle.flags)
+        handle.guarded = callers.guarded(handle.pid, handle.flags)
     if handle.guarded:
         refuse_guarded()
 

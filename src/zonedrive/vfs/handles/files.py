@@ -19,7 +19,9 @@ from zonedrive.content.source import Changed
 from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import Inode
+from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles import access
 from zonedrive.vfs.handles.sessions import Sessions
@@ -36,9 +38,17 @@ PAGED = 10_000  # files whose kernel pages are known; of others they are dropped
 class Files:
     """The open files of a mount."""
 
-    def __init__(self, core: Core, folders: Folders, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        dispatcher: Dispatcher,
+        callers: Callers,
+    ) -> None:
         self._core = core
-        self._sessions = Sessions(core, folders, dispatcher)
+        self._callers = callers
+        self._sessions = Sessions(core, service, folders, dispatcher)
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
         # What the kernel's cached pages of an inode were read from.
@@ -86,7 +96,7 @@ class Files:
             reader = self._reader(handle.file, inode)
             if not writable and handle.file.session is None:
                 try:
-                    access.require_unguarded(core, handle, reader)
+                    access.require_unguarded(self._callers, handle, reader)
                 except BaseException:
                     await self.release(opened.handle)
                     raise
@@ -175,7 +185,7 @@ class Files:
         if not known and (inode.is_new or offset >= inode.size):
             return b""
         reader = self._reader(opened, inode)
-        access.require_unguarded(self._core, which, reader)
+        access.require_unguarded(self._callers, which, reader)
         return reader.available(offset, size)
 
     async def read(self, handle: int, offset: int, size: int) -> Buffer:
@@ -187,7 +197,7 @@ class Files:
         opened, inode = which.file, self._core.tree.get(which.file.ino)
         reader = self._reader(opened, inode)
         # What is damaged is not there after all.
-        access.require_unguarded(self._core, which, reader)
+        access.require_unguarded(self._callers, which, reader)
         try:
             return await reader.read(offset, size)
         except Changed as wrong:

@@ -25,6 +25,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Revision
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.outbox.journal import due_in
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.invalidation import EntryGone, InodeChanged
@@ -40,8 +41,11 @@ KEEP_NEW_S = 300.0  # a new file that is written for so long is a log, and no co
 class Sessions:
     """The write sessions of open files."""
 
-    def __init__(self, core: Core, folders: Folders, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, core: Core, service: Service, folders: Folders, dispatcher: Dispatcher
+    ) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._dispatcher = dispatcher
         self._begun = trio.Event()
@@ -355,14 +359,14 @@ class Sessions:
                 now is None
                 or now.generation != intent.generation
                 or now.attempts > 0
-                or core.service.link.state != "online"
+                or self._service.link.state != "online"
             )
 
         with self._dispatcher.waited_for():
             await self._dispatcher.wait_until(over)
         now = core.journal.get(opened.ino)
         if now is not None and now.generation == intent.generation:
-            if core.service.link.state == "logon-required":
+            if self._service.link.state == "logon-required":
                 raise NotLoggedOn("the logon has ended; the version stays in the outbox")
             failure = self._dispatcher.failure(opened.ino)
             if isinstance(failure, ZonedriveError | OSError):

@@ -24,6 +24,7 @@ from zonedrive import memory
 from zonedrive.amounts import count, verb
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
 from zonedrive.model import Entry
+from zonedrive.remote.service import Service
 from zonedrive.supervisor import Task
 from zonedrive.tree.answer import Merged
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
@@ -68,9 +69,10 @@ class _Flight:
 class Folders:
     """What folders hold, kept in step with the service."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, service: Service) -> None:
         self._core = core
-        self.following = Following(core)
+        self._service = service
+        self.following = Following(core, service)
         self._asked_ns: dict[int, int] = {}  # by ino, of the newest listing that was merged
         self._aged_from_ns: dict[int, int] = {}  # the same moment by the clock of `_since_boot_ns`
         self._took_s: dict[int, float] = {}  # from that moment until it was merged
@@ -80,7 +82,7 @@ class Folders:
         self._unshown: dict[int, int] = {}  # by ino, so many entries
         self._listed = 0  # entries so far
         self._nursery: trio.Nursery | None = None
-        self._merging = Merging(core, self._tell)
+        self._merging = Merging(core, service, self._tell)
         self._listing_tops = False
         self._closed: set[int] = set()  # zones that are not listed ahead again: it was refused
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
@@ -109,7 +111,6 @@ class Folders:
 
         Raises the service's error where no listing was ever seen.
         """
-        core = self._core
         if folder.is_new or folder.parent == NOWHERE:
             return
         if folder.listed and (left := self._trust(folder.ino) - self._age(folder.ino)) > 0:
@@ -125,7 +126,7 @@ class Folders:
             if flight.error is not None:
                 raise flight.error
             return
-        if core.service.link.state != "online":
+        if self._service.link.state != "online":
             return
         flight = self._awaited(folder)
         self._walks.used(folder, listed=True)
@@ -262,7 +263,7 @@ class Folders:
 
     def _spare(self) -> int:
         """How many listings may be begun that nobody waits for."""
-        service = self._core.service
+        service = self._service
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
         asked = len(self._flights) - self._merging.waiting
@@ -281,7 +282,7 @@ class Folders:
                 if zone.kind is not Kind.ZONE or zone.listed or zone.ino in self._closed:
                     continue
                 while not self._is_calm():
-                    if self._core.service.link.state != "online":
+                    if self._service.link.state != "online":
                         return
                     await trio.sleep(LOOK_S)
                 if zone.parent != NOWHERE and not zone.listed:
@@ -297,7 +298,7 @@ class Folders:
 
     def _is_calm(self) -> bool:
         """Whether there is a place to spare or, where there never is one, nobody has any."""
-        service = self._core.service
+        service = self._service
         if service.places > RESERVED or service.link.state != "online":
             return self._spare() > 0
         quiet = time.monotonic() >= self._quiet_until
@@ -309,13 +310,13 @@ class Folders:
         async with trio.open_nursery() as nursery:  # one answer does not wait for the other
             nursery.start_soon(self._fetch_levels)
             try:
-                listed = await core.service.listed_zones()
+                listed = await self._service.listed_zones()
             except ZonedriveError as error:
                 wrong = error
                 nursery.cancel_scope.cancel()
         if wrong is not None:
             raise wrong
-        merge = Merge(core.tree, root, flight.asked_ns, Unsent(core))
+        merge = Merge(core.tree, root, flight.asked_ns, Unsent(core, self._service))
         merged = merge.zones(listed.zones, unsure=listed.unsure, complete=listed.complete)
         self._merged(ROOT, flight)
         core.announce(merged)
@@ -323,11 +324,11 @@ class Folders:
     async def _fetch_levels(self) -> None:
         """Learn where the user may only add; where that cannot be known, all stays as it was."""
         core = self._core
-        if not core.service.can("levels"):
+        if not self._service.can("levels"):
             return
         with trio.move_on_after(LEVELS_S):
             try:
-                levels = await core.service.levels()
+                levels = await self._service.levels()
             except ZonedriveError as wrong:
                 log.info("the levels in zones cannot be read: %s", wrong)
                 return
@@ -337,7 +338,7 @@ class Folders:
     async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
         core = self._core
         try:
-            listed = await core.service.listed(folder.zone, folder.entry_id)
+            listed = await self._service.listed(folder.zone, folder.entry_id)
         except NotFound:
             await self._vanished(folder)
             raise
@@ -387,7 +388,7 @@ class Folders:
         self._asked_ns[ino] = flight.asked_ns
         self._aged_from_ns[ino] = flight.aged_from_ns
         self._took_s[ino] = (_since_boot_ns() - flight.aged_from_ns) / 1e9
-        self._core.listed(ino)
+        self._core.listing_merged.notify(ino)
 
     async def _vanished(self, folder: Inode) -> None:
         """The folder is no longer on the service: look at the one above."""

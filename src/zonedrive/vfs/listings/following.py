@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.model import Entry
+from zonedrive.remote.service import Service
 from zonedrive.tree.answer import Local
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.tree.listing import fields_of
@@ -27,8 +28,9 @@ DEEPEST = 64  # folders that are looked up, one above the other
 class Following:
     """Finds out where edited files are, and lets them be there."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, service: Service) -> None:
         self._core = core
+        self._service = service
 
     async def all_missing(self, folder: Inode, listed: Sequence[str]) -> None:
         """Let the edited files of a folder that a listing of it does not name follow.
@@ -37,7 +39,7 @@ class Following:
         """
         for inode in self._missing(folder, listed):
             try:
-                found = await self._core.service.entry(inode.zone, inode.entry_id)
+                found = await self._service.entry(inode.zone, inode.entry_id)
                 await self.follow(inode, found)
             except NotFound:
                 continue  # deleted there: what is to become of the edit is decided on its way out
@@ -90,7 +92,7 @@ class Following:
             core.tree.update(inode, remote_parent=above, remote_name=found.name)
         core.invalidations.put(EntryGone(old, former.encode(), inode.ino))
         core.invalidations.put(EntryChanged(folder.ino, name.encode()))
-        core.journal.changed()
+        core.journal.changes.notify()
         log.info("inode %d: follows a coworker's move of the file that is edited here", inode.ino)
         return True
 
@@ -101,7 +103,7 @@ class Following:
         while (known := core.tree.by_remote(zone, above)) is None:
             if len(unknown) == DEEPEST:
                 return None
-            found = await core.service.entry(zone, above)
+            found = await self._service.entry(zone, above)
             if found.deleted or found.unsure or not (found.folder and found.parent_id):
                 return None
             unknown.append(found)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import trio
 
+from zonedrive.remote.service import Service
 from zonedrive.tree.answer import Answer, Merged
 from zonedrive.tree.inode import Inode
 from zonedrive.tree.listing import Merge
@@ -39,9 +40,10 @@ class _Arrived:
 class Merging:
     """Merges listings of folders."""
 
-    def __init__(self, core: Core, tell: Callable[[int, Merged], None]) -> None:
+    def __init__(self, core: Core, service: Service, tell: Callable[[int, Merged], None]) -> None:
         """`tell` hears of each folder, by its inode, what the listing changed in it."""
         self._core = core
+        self._service = service
         self._tell = tell
         self._waiting: list[_Arrived] = []
         self._checkpointed = core.database.changes
@@ -114,7 +116,7 @@ class Merging:
             self._tell(folder.ino, merge.result)
 
     def _begun(self, folder: Inode, asked_ns: int, answer: Answer) -> Merge:
-        return Merge(self._core.tree, folder, asked_ns, Unsent(self._core))
+        return Merge(self._core.tree, folder, asked_ns, Unsent(self._core, self._service))
 
     def _merge_some(self) -> None:
         """Merge what has waited longest, up to the size of one transaction."""

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Container, Iterable
 
+from zonedrive.remote.service import Service
 from zonedrive.vfs.core import Core
 
 log = logging.getLogger(__name__)
@@ -11,8 +12,9 @@ log = logging.getLogger(__name__)
 class Unsent:
     """The outbox and the open files, for `tree.listing.Merge`."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, service: Service) -> None:
         self._core = core
+        self._service = service
         self.local = core.local
 
     def laden(self) -> Iterable[int]:
@@ -28,5 +30,5 @@ class Unsent:
         """A folder is no longer on the service: it is to be made again.  In a transaction."""
         core = self._core
         log.warning("a folder was deleted on the service while something in it was edited")
-        if core.service.can("make_folder"):
+        if self._service.can("make_folder"):
             core.journal.place(ino, core.due())

@@ -16,6 +16,8 @@ from cachetools import LRUCache
 
 from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
+from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.tree.names import is_respelled
 from zonedrive.vfs.attributes import MODE_BITS, Attr, Rules
@@ -64,10 +66,20 @@ class Listed(msgspec.Struct, frozen=True):
 class Namespace:
     """The verbs on names."""
 
-    def __init__(self, core: Core, folders: Folders, files: Files, succession: Succession) -> None:
+    def __init__(
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        files: Files,
+        dispatcher: Dispatcher,
+        succession: Succession,
+    ) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._files = files
+        self._dispatcher = dispatcher
         self._succession = succession
         self._listings: dict[int, Listing] = {}  # by handle
         # Names by folder, the stamp they were taken at, and whether one has another spelling.
@@ -233,7 +245,7 @@ class Namespace:
         core = self._core
         folder, wanted = await self._free_place(parent, name)
         local = core.stays_local(folder, wanted)
-        if not local and not core.service.can("make_folder"):
+        if not local and not self._service.can("make_folder"):
             raise NotSupported("the deployment's profile cannot make folders")
         with core.transaction():
             inode = core.tree.add(
@@ -283,17 +295,17 @@ class Namespace:
         Where it is too late the file is the service's, and what follows is refused.
         """
         core = self._core
-        if not inode.is_new or not core.in_flight(inode.ino):
+        if not inode.is_new or inode.ino not in core.in_flight:
             return
-        if core.service.can(operation, folder=inode.is_folder):
+        if self._service.can(operation, folder=inode.is_folder):
             return
         core.called_back.add(inode.ino)
         try:
             with trio.move_on_after(CALL_BACK_S):
-                await core.landed(inode.ino)
+                await self._dispatcher.wait_until_idle(inode.ino)
         finally:
             core.called_back.discard(inode.ino)
-        if core.in_flight(inode.ino):
+        if inode.ino in core.in_flight:
             raise OSError(errno.EBUSY, "it is just being uploaded")
 
     async def rmdir(self, parent: int, name: bytes) -> None:
@@ -366,7 +378,7 @@ class Namespace:
 
     def require_removable(self, inode: Inode) -> None:
         """Raises NotSupported for what the service has and the profile cannot delete."""
-        if not inode.is_new and not self._core.service.can("delete", folder=inode.is_folder):
+        if not inode.is_new and not self._service.can("delete", folder=inode.is_folder):
             raise NotSupported("the deployment's profile cannot delete")
 
     async def require_empty(self, folder: Inode) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles.files import Files
@@ -24,8 +25,11 @@ NOREPLACE, EXCHANGE = 1, 2
 class Renaming:
     """The verb rename."""
 
-    def __init__(self, core: Core, names: Namespace, files: Files, succession: Succession) -> None:
+    def __init__(
+        self, core: Core, service: Service, names: Namespace, files: Files, succession: Succession
+    ) -> None:
         self._core = core
+        self._service = service
         self._names = names
         self._files = files
         self._succession = succession
@@ -200,7 +204,7 @@ class Renaming:
             and core.remote_name(inode) == inode.remote_name
         )
         doubt = core.doubts.get(inode.ino)
-        asked = core.in_flight(inode.ino) or (doubt is not None and doubt.is_move)
+        asked = inode.ino in core.in_flight or (doubt is not None and doubt.is_move)
         if not back or asked:  # such a move may have been made
             if inode.is_new:
                 core.journal.place(inode.ino, core.due())
@@ -240,9 +244,9 @@ class Renaming:
         if not inode.is_new:
             renamed = aside or name != inode.name or core.remote_name(inode) != inode.remote_name
             moved = folder.remote_id != inode.remote_parent
-            if not core.service.can_place(folder=inode.is_folder, renamed=renamed, moved=moved):
+            if not self._service.can_place(folder=inode.is_folder, renamed=renamed, moved=moved):
                 raise NotSupported("the deployment's profile cannot rename or move this")
-        if inode.is_folder and inode.is_new and not (stays or core.service.can("make_folder")):
+        if inode.is_folder and inode.is_new and not (stays or self._service.can("make_folder")):
             raise OSError(errno.EXDEV, "the deployment's profile cannot make folders")
         above = folder
         while inode.is_folder and above.ino != ROOT:

@@ -9,6 +9,7 @@ just renamed: then both go on with histories of their own.
 """
 
 from zonedrive.model import Revision
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings import identity
@@ -18,8 +19,9 @@ from zonedrive.vfs.materialize import materialize
 class Succession:
     """Heirs, and what they take over."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, service: Service) -> None:
         self._core = core
+        self._service = service
 
     def former(self, folder: Inode, name: str) -> Inode | None:
         """The file that the service still has there, though it is removed or parked here."""
@@ -50,7 +52,7 @@ class Succession:
         if heir.is_new or heir.is_folder or heir.generation:
             return
         if self._core.cache.is_complete(heir.ino, heir.revision):
-            await materialize(self._core, heir)
+            await materialize(self._core, self._service, heir)
 
     def succeed(self, heir: Inode) -> None:
         """Become new, if the bytes are here, so that the identity can be taken over.

@@ -16,6 +16,7 @@ from cachetools import LRUCache
 
 from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
 from zonedrive.model import Version
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
@@ -52,8 +53,9 @@ class _Flight:
 class Histories:
     """What is known of the histories of files."""
 
-    def __init__(self, core: Core, folders: Folders) -> None:
+    def __init__(self, core: Core, service: Service, folders: Folders) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._kept: LRUCache[tuple[str, str], Past] = LRUCache(
             KEPT, lambda past: min(len(past.versions) + 1, KEPT)
@@ -84,7 +86,7 @@ class Histories:
         if past is not None:
             if past.serves(file.revision, self._core.settings.refresh):
                 return past
-            if self._core.service.link.state != "online":
+            if self._service.link.state != "online":
                 return past
         flight = self._flights.setdefault((zone, file_id), _Flight())
         async with flight.lock:
@@ -101,7 +103,7 @@ class Histories:
         Raises the service's errors, NotSupported.
         """
         asked_s, revision = _now_s(), file.revision
-        versions = await self._core.service.versions(file.zone, file.remote_id or "")
+        versions = await self._service.versions(file.zone, file.remote_id or "")
         self._told(file, Past(versions, revision, asked_s))
         return versions
 
@@ -110,7 +112,7 @@ class Histories:
         revision, versions = file.revision, None
         try:
             with trio.move_on_after(PATIENCE_S if past is not None else math.inf):
-                versions = await self._core.service.versions(zone, file_id)
+                versions = await self._service.versions(zone, file_id)
         except (Unreachable, Unavailable, NotLoggedOn) as wrong:
             return wrong if past is None else past
         except ZonedriveError as wrong:

@@ -12,6 +12,7 @@ import trio
 from zonedrive.errors import AlreadyExists
 from zonedrive.model import Entry
 from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE
 from zonedrive.tree.names import local_name
 from zonedrive.vfs.core import Core
@@ -23,8 +24,11 @@ PATIENCE_S = 10.0  # for deletions that the service is to hear of first
 class Returning:
     """The mount's side of `zonedrive trash` and `restore`."""
 
-    def __init__(self, core: Core, folders: Folders, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, core: Core, service: Service, folders: Folders, dispatcher: Dispatcher
+    ) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._dispatcher = dispatcher
 
@@ -44,7 +48,7 @@ class Returning:
         self._dispatcher.hurry(intent.ino for intent in core.journal.leaving() if intent.gone)
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
-                lambda: not waiting() or core.service.link.state != "online"
+                lambda: not waiting() or self._service.link.state != "online"
             )
 
     def require_vacant(self, entry: Entry) -> None:

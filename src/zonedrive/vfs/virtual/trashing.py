@@ -18,6 +18,7 @@ import trio
 from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
 from zonedrive.outbox.dispatch import Dispatcher
+from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
@@ -48,12 +49,14 @@ class Trashing:
     def __init__(
         self,
         core: Core,
+        service: Service,
         folders: Folders,
         dispatcher: Dispatcher,
         names: Namespace,
         renaming: Renaming,
     ) -> None:
         self._core = core
+        self._service = service
         self._folders = folders
         self._dispatcher = dispatcher
         self._names = names
@@ -61,7 +64,7 @@ class Trashing:
 
     def possible(self) -> bool:
         """Whether the profile knows how to delete."""
-        return self._core.service.can("delete")
+        return self._service.can("delete")
 
     async def delete(self, parent: int, name: str) -> Gone:
         """Delete the entry of that name, with all that is in it.
@@ -110,14 +113,14 @@ class Trashing:
             await self._dispatcher.wait_until(
                 lambda: (
                     not self._unsent(inode)
-                    or self._core.service.link.state != "online"
+                    or self._service.link.state != "online"
                     or self._is_refused(inode)
                 )
             )
         if self._is_refused(inode):
             raise OSError(errno.EXDEV, "the service refuses something in it, which is only here")
         if self._unsent(inode):
-            if self._core.service.link.state != "online":
+            if self._service.link.state != "online":
                 raise OSError(errno.ENETUNREACH, "something in it is not on the service yet")
             raise OSError(errno.EBUSY, "something in it is not on the service yet")
 
@@ -166,13 +169,13 @@ class Trashing:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         if folder.zone != gone.zone:
             raise OSError(errno.EXDEV, "zones are separate compartments")
-        if not core.service.can("restore", folder=gone.folder):
+        if not self._service.can("restore", folder=gone.folder):
             raise NotSupported("the deployment's profile cannot restore")
         await self._told(gone)
         above = core.tree.by_remote(gone.zone, gone.remote_parent)
         if above is not None and core.tree.child(above.ino, gone.name) is not None:
             raise FileExistsError(errno.EEXIST, "its former name is in use")
-        entry = await core.service.restore(gone.zone, gone.remote_id, folder=gone.folder)
+        entry = await self._service.restore(gone.zone, gone.remote_id, folder=gone.folder)
         above = core.tree.by_remote(gone.zone, entry.parent_id) or folder
         await self._folders.refresh(above, time.monotonic_ns())
         inode = core.tree.by_remote(gone.zone, gone.remote_id)
@@ -199,8 +202,8 @@ class Trashing:
         self._dispatcher.hurry(leaving())
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
-                lambda: not leaving() or core.service.link.state != "online"
+                lambda: not leaving() or self._service.link.state != "online"
             )
         if leaving():
-            away = core.service.link.state != "online"
+            away = self._service.link.state != "online"
             raise OSError(errno.ENETUNREACH if away else errno.EBUSY, "not deleted there yet")

@@ -26,8 +26,10 @@ from cachetools import LRUCache
 from zonedrive.content.reader import Reader
 from zonedrive.content.source import Changed
 from zonedrive.model import Version
+from zonedrive.remote.service import Service
 from zonedrive.tree import names
 from zonedrive.tree.inode import NOWHERE, Inode, Kind
+from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles import access
 from zonedrive.vfs.listings.folders import Folders
@@ -90,8 +92,12 @@ class Versions:
 
     name = NAME
 
-    def __init__(self, core: Core, folders: Folders, histories: Histories) -> None:
+    def __init__(
+        self, core: Core, service: Service, folders: Folders, histories: Histories, callers: Callers
+    ) -> None:
         self.core = core
+        self.service = service
+        self.callers = callers
         self.folders = folders
         self.histories = histories
         # By entry: the history, the extension, and the names that were made of these.
@@ -101,7 +107,7 @@ class Versions:
 
     def open(self, folder: int) -> Folder | None:
         """`.versions` of a folder of a zone."""
-        service, inode = self.core.service, self.core.tree.get(folder)
+        service, inode = self.service, self.core.tree.get(folder)
         if inode.kind is Kind.ROOT or inode.local:
             return None
         if not (service.can("versions") and service.can("version_content")):
@@ -235,6 +241,7 @@ class _FormerVersion(File):
         self.timeout = door.core.settings.refresh
         self._histories = door.histories
         self._core = door.core
+        self._door = door
         self._zone = zone
         self._file_id = file_id
         self._version = version
@@ -266,7 +273,7 @@ class _FormerVersion(File):
             raise PermissionError(errno.EACCES, "read-protected on the service")
         self._require_size()
         reader = self._reader()
-        if not reader.complete and self._core.callers.guarded(pid, flags):
+        if not reader.complete and self._door.callers.guarded(pid, flags):
             reader.close()
             access.refuse_guarded()
         return _Reading(reader)
@@ -276,7 +283,9 @@ class _FormerVersion(File):
         file = self._whole_file()
         if file is not None:
             return core.cache.open(file.ino, file.revision, version.size, core.source(file))
-        source = VersionSource(core.service.transfer, self._zone, self._file_id, version.version)
+        source = VersionSource(
+            self._door.service.transfer, self._zone, self._file_id, version.version
+        )
         return core.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:

@@ -46,7 +46,8 @@ class Office:
     """Pins over a real tree; listings and downloads are only noted."""
 
     def __init__(self, core: Core) -> None:
-        core.service = cast(Any, SimpleNamespace(link=Way(), transfer=None, entry=None))
+        self.way = Way()
+        service = cast(Any, SimpleNamespace(link=self.way))
         core.settings = msgspec.structs.replace(core.settings, refresh=0.0)
         core.cache = cast(Any, Shelf())
         self.core = core
@@ -55,7 +56,7 @@ class Office:
         self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
         self.zone = zone_of(core)
         self.pins = Pins(core)
-        self.keeping = Keeping(core, cast(Folders, self), self.pins)
+        self.keeping = Keeping(core, service, cast(Folders, self), self.pins)
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """As `Folders.refresh`."""
@@ -65,7 +66,7 @@ class Office:
             raise self.bad[folder.ino]
         with self.core.transaction():
             self.core.tree.update(folder, listed=True)
-        self.keeping.listed(folder.ino)
+        self.core.listing_merged.notify(folder.ino)
 
     def file(self, name: str, size: int = 5, parent: Inode | None = None) -> Inode:
         """A file of the service."""

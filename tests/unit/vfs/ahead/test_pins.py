@@ -3,14 +3,12 @@
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from tests.unit.vfs.ahead.office import Office
-from tests.unit.vfs.ahead.way import Way
 from tests.unit.vfs.disk import Disk
 from zonedrive.content.source import Changed
 from zonedrive.errors import Forbidden, TimedOut, Unavailable, Unreachable
@@ -103,7 +101,7 @@ async def test_what_failed_is_not_tried_with_every_listing(
         nursery.start_soon(office.keeping.run)
         for _ in range(int(PASS_S / 10) - 1):
             await trio.sleep(10)
-            office.keeping.listed(office.zone.ino)
+            office.core.listing_merged.notify(office.zone.ino)
         assert len(office.shelf.asked) <= 2
         await trio.sleep(PASS_S)
         assert 2 <= len(office.shelf.asked) <= 3
@@ -117,7 +115,7 @@ async def test_a_service_that_is_back_gives_what_was_missing(
     inodes = [office.file(name) for name in "abcd"]
     office.pins.add(office.zone)
     office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
-    way = cast(Way, office.core.service.link)
+    way = office.way
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
         await trio.sleep(1)
@@ -153,7 +151,7 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
         assert office.shelf.asked == []
         with office.core.transaction():
             tree.move(moved, pinned.ino, "moved")
-        office.keeping.listed(pinned.ino)
+        office.core.listing_merged.notify(pinned.ino)
         await trio.sleep(1)
         assert office.shelf.asked == [(inside.ino, "1")]
         nursery.cancel_scope.cancel()
@@ -164,7 +162,7 @@ async def test_without_a_pin_nothing_is_asked(office: Office, autojump_clock: Mo
     inode = office.file("a")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
-        office.keeping.listed(office.zone.ino)
+        office.core.listing_merged.notify(office.zone.ino)
         await trio.sleep(10 * PASS_S)
         assert (office.listed, office.shelf.asked) == ([], [])
         assert inode.ino not in office.pins
@@ -181,11 +179,11 @@ async def test_a_listing_that_brings_nothing_new_costs_nothing(
         nursery.start_soon(office.keeping.run)
         await trio.sleep(1)
         office.listed.clear()
-        office.keeping.listed(office.zone.ino)
+        office.core.listing_merged.notify(office.zone.ino)
         await trio.sleep(1)
         assert office.listed == []
         new = office.file("b")
-        office.keeping.listed(office.zone.ino)
+        office.core.listing_merged.notify(office.zone.ino)
         await trio.sleep(1)
         assert (new.ino, "1") in office.shelf.asked
         nursery.cancel_scope.cancel()

@@ -25,11 +25,13 @@ class Floor:
 
     def __init__(self, core: Core) -> None:
         self.way = Way()
-        core.service = cast(Any, SimpleNamespace(link=self.way))
+        service = cast(Any, SimpleNamespace(link=self.way))
         self.core = core
         self.zone = zone_of(core)
         self.pins = Pins(core)
-        self.rounds = Rounds(core, cast(Folders, self), self.pins, trio.CapacityLimiter(WIDTH))
+        self.rounds = Rounds(
+            core, service, cast(Folders, self), self.pins, trio.CapacityLimiter(WIDTH)
+        )
         self.listed: list[int] = []
         self.errors: list[Exception] = []
         self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it

@@ -1,7 +1,7 @@
 """In which order a program goes through the files of a folder, and how far ahead of it to be."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.vfs.ahead.siblings import SMALL, Siblings
 from zonedrive.vfs.ahead.trail import ENOUGH, FEW, GAP, MOST, Trail
+from zonedrive.vfs.callers import Callers
 
 LISTED = [7, 3, 9, 1, 8, 2, 6, 4, 5]
 NAMED = [1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -120,8 +121,8 @@ async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixtu
     service: Any = SimpleNamespace(content=lambda *whole: 1 / 0)
     settings: Any = SimpleNamespace(download_limit=0)
     job = Supervisor().job
-    core: Any = SimpleNamespace(tree=tree, service=service, settings=settings)
-    siblings = Siblings(core, listings())
+    core: Any = SimpleNamespace(tree=tree, settings=settings)
+    siblings = Siblings(core, service, listings(), Callers(()))
     inode: Any = SimpleNamespace(ino=7, revision="r", size=1, zone="z", remote_id="f")
     trail = Trail(1, 0)
     async with trio.open_nursery() as nursery:
@@ -171,10 +172,9 @@ def of(tree: Listed, *, read: bool = False) -> tuple[Siblings, list[int]]:
         tree=tree,
         supervisor=Supervisor(),
         settings=SimpleNamespace(download_limit=0),
-        callers=SimpleNamespace(guarded=lambda _pid, _flags: False),
         cache=SimpleNamespace(is_complete=lambda _ino, _revision: False),
     )
-    siblings = Siblings(core, listings(read=read))
+    siblings = Siblings(core, cast(Any, None), listings(read=read), Callers(()))
     went: list[int] = []
     siblings._go_on = lambda trail: went.extend(trail.order[trail.next :][:1])  # type: ignore[method-assign]
     return siblings, went

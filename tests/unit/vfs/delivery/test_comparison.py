@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from zonedrive.content.file import ContentFile
+from zonedrive.remote.service import Service
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.comparison import Comparison
 
@@ -48,10 +49,9 @@ class Bytes:
 async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
     """However many files are to be compared, there are only so many downloads at once."""
     transfer, found = Transfer(), dict[str, bool]()
-    core = SimpleNamespace(
-        settings=SimpleNamespace(transfers=2), service=SimpleNamespace(transfer=transfer)
-    )
-    comparison = Comparison(cast("Core", core))
+    core = SimpleNamespace(settings=SimpleNamespace(transfers=2))
+    service = SimpleNamespace(transfer=transfer)
+    comparison = Comparison(cast("Core", core), cast("Service", service))
 
     async def compare(name: str) -> None:
         here = cast("ContentFile", Bytes(b"as it is"))

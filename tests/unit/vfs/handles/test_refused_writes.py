@@ -7,11 +7,12 @@ from typing import cast
 
 import pytest
 
-from tests.unit.vfs.disk import Disk, zone_of
+from tests.unit.vfs.disk import SILENT, Disk, zone_of
 from zonedrive.content.plain import PlainFile
 from zonedrive.errors import StoreError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import Inode, Kind
+from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles import access
 from zonedrive.vfs.handles.files import Files
@@ -29,7 +30,7 @@ class Awake:
 
 def files_of(core: Core) -> Files:
     """The open files of a mount without a service."""
-    return Files(core, Folders(core), cast(Dispatcher, Awake()))
+    return Files(core, SILENT, Folders(core, SILENT), cast(Dispatcher, Awake()), Callers(()))
 
 
 def a_file(core: Core, *, content: bytes | None = None) -> Inode:

@@ -9,11 +9,12 @@ from typing import cast
 import pytest
 import trio
 
-from tests.unit.vfs.disk import Disk, zone_of
+from tests.unit.vfs.disk import SILENT, Disk, zone_of
 from zonedrive.content import ContentFile, Spool
 from zonedrive.errors import StoreError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import Inode, Kind
+from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles.files import Files
 from zonedrive.vfs.handles.sessions import Sessions
@@ -45,7 +46,7 @@ async def test_what_is_appended_for_hours_survives_without_a_close(
     disk = Disk(tmp_path)
     core = disk.start()
     inode = a_file(core, b"old")
-    sessions = Sessions(core, Folders(core), cast(Dispatcher, None))
+    sessions = Sessions(core, SILENT, Folders(core, SILENT), cast(Dispatcher, None))
     opened = core.new_open_file(inode)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sessions.keep)
@@ -74,7 +75,7 @@ async def test_what_could_not_be_noted_once_is_tried_again(
     disk = Disk(tmp_path)
     core = disk.start()
     inode = a_file(core, b"old")
-    sessions = Sessions(core, Folders(core), cast(Dispatcher, None))
+    sessions = Sessions(core, SILENT, Folders(core, SILENT), cast(Dispatcher, None))
     opened = core.new_open_file(inode)
     errors, commit = [error], Sessions.commit
 
@@ -107,7 +108,13 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     disk = Disk(tmp_path)
     core = disk.start()
     inode = a_file(core, b"old")
-    files = Files(core, Folders(core), cast(Dispatcher, SimpleNamespace(wake=lambda: None)))
+    files = Files(
+        core,
+        SILENT,
+        Folders(core, SILENT),
+        cast(Dispatcher, SimpleNamespace(wake=lambda: None)),
+        Callers(()),
+    )
     steps: list[str] = []
     sync, record = ContentFile.sync, Spool.record
 

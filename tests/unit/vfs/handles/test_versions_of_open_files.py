@@ -10,12 +10,12 @@ from typing import cast
 import pytest
 import trio
 
-from tests.unit.vfs.disk import Disk, zone_of
+from tests.unit.vfs.disk import SILENT, Disk, zone_of
 from zonedrive.content.file import ContentFile
 from zonedrive.model import Revision
 from zonedrive.outbox.dispatch import Dispatcher
-from zonedrive.remote.service import Service
 from zonedrive.tree.inode import Inode, Kind
+from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.handles.files import Files
 from zonedrive.vfs.handles.sessions import Sessions
@@ -34,10 +34,8 @@ class Office:
     def __init__(self, core: Core) -> None:
         self.core = core
         awake = SimpleNamespace(wake=lambda: None)
-        nobody = SimpleNamespace(transfer=None, entry=None, can=lambda *_, **__: True)
-        core.service = cast(Service, nobody)
-        self.folders = Folders(core)
-        self.files = Files(core, self.folders, cast(Dispatcher, awake))
+        self.folders = Folders(core, SILENT)
+        self.files = Files(core, SILENT, self.folders, cast(Dispatcher, awake), Callers(()))
         self.folder = zone_of(core)
         with core.transaction():
             self.inode = core.tree.add(
@@ -267,7 +265,9 @@ async def test_what_others_removed_is_not_opened_or_written_any_more(office: Off
 async def test_a_file_that_appeared_since_the_kernel_looked_is_opened(office: Office) -> None:
     """open(2) with O_CREAT makes a file or opens the one there is; with O_EXCL it only makes."""
     core, files = office.core, office.files
-    names = Namespace(core, office.folders, files, Succession(core))
+    names = Namespace(
+        core, SILENT, office.folders, files, cast(Dispatcher, None), Succession(core, SILENT)
+    )
     with core.transaction():
         core.tree.update(office.folder, remote_id=None)  # whose listing nobody has to ask for
     await office.save(b"theirs\n")

@@ -20,9 +20,8 @@ ENTRIES = 3  # in each folder
 class Shelves:
     """A service of which every folder holds as much, of which nothing can be shown."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self) -> None:
         self.link, self.places, self.underway = Way(), 8, 0
-        core.service = cast(Any, self)
 
     async def listed(self, zone: str, folder: str) -> SimpleNamespace:
         """As `Service.listed`."""
@@ -56,8 +55,7 @@ async def test_many_small_listings_count_as_one_large(
 
     monkeypatch.setattr("zonedrive.vfs.listings.folders._give_back", give_back)
     monkeypatch.setattr("zonedrive.vfs.listings.folders.LARGE", 2 * ENTRIES)
-    Shelves(core)
-    folders = Folders(core)
+    folders = Folders(core, cast(Any, Shelves()))
     with core.transaction():
         zones = [core.tree.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name) for name in "abcd"]
     seen = []

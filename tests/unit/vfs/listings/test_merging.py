@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.unit.vfs.disk import Disk
+from tests.unit.vfs.disk import SILENT, Disk
 from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.tree.answer import Merged, Read
 from zonedrive.tree.inode import ROOT, Inode, Kind
@@ -39,7 +39,7 @@ class Place:
         self.core = disk.start()
         self.told: dict[int, Merged] = {}
         self.commits = 0
-        self.merging = Merging(self.core, self.told.__setitem__)
+        self.merging = Merging(self.core, SILENT, self.told.__setitem__)
         tree = self.core.tree
         with self.core.transaction():
             zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")

@@ -26,8 +26,7 @@ class Doors:
         self.link, self.places, self.underway = Way(), 8, 0
         self.error = error
         self.asked: list[str] = []
-        core.service = cast(Any, self)
-        self.folders = Folders(core)
+        self.folders = Folders(core, cast(Any, self))
         with core.transaction():
             for name in "ab":
                 core.tree.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name)

@@ -11,6 +11,7 @@ The modules, each knowing only those above it:
     servers       the sandbox with the data set, and the peers' servers over the same files
     mounts        zonedrive and its peers, mounted
     measurements  how each work is measured on one mount
+    limits        how some are measured by curl alone, and by FUSE alone
     spread        medians
     rows          the figures of the table and their goals
     table         the figures as people read them, and as JSON

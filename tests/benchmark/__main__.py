@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -104,12 +104,9 @@ def measure(
             for who in work.who:
                 if who not in found or (who != "zonedrive" and spent[who] >= patience_s):
                     continue
-                with_it: Callable[[Bench, Contestant], Figures] = work.measure
-                if who == "curl" and work.curl is not None:
-                    with_it = work.curl
                 began = time.monotonic()
                 try:
-                    figures = with_it(bench, found[who])
+                    figures = work.measured_by(who)(bench, found[who])
                 except (Failed, AssertionError, OSError, subprocess.SubprocessError) as failed:
                     failures.append(f"{name}, {who}: {failed}")
                     print(failures[-1], file=sys.stderr, flush=True)

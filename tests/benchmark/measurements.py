@@ -1,8 +1,10 @@
 """How each work is measured on one mount: which mount, which figures, where writes arrived.
 
 Must not know the goals.  A measurement takes a contestant and gives figures by name; one that
-fails gives none and says why.  Figures that end in `cpu_s` are the CPU seconds of all processes
-of the mount during the work; `landed_cpu_s` counts until everything is on the service.
+fails gives none and says why.  During the work, `cpu_s` are the CPU seconds of all processes of
+the mount, `service_cpu_s` those of the servers and `proxy_cpu_s` those of the delay proxies, which
+share the cores with it.  Figures that begin with `landed_` count until everything is on the
+service.
 """
 
 import json
@@ -19,7 +21,7 @@ from pathlib import Path
 
 from tests.benchmark import dataset, usage
 from tests.benchmark.mounts import Contestant, Place
-from tests.benchmark.servers import ARRIVE_SECONDS, Late, Servers, Zone, arrived
+from tests.benchmark.servers import ARRIVE_SECONDS, Late, Servers, arrived
 from tests.benchmark.work import Job
 
 WORK_SECONDS = 180.0
@@ -81,11 +83,26 @@ def do(name: str, job: Job, seconds: float = WORK_SECONDS) -> Figures:
     return figures
 
 
-def do_on(place: Place, name: str, job: Job) -> Figures:
-    """Have the work done, and add the CPU seconds of the mount's processes."""
-    before = usage.cpu_s(place.daemons)
+def do_on(bench: Bench, place: Place, name: str, job: Job) -> Figures:
+    """Have the work done, and add the CPU seconds of the mount and of the servers."""
+    before = cpu_so_far(bench, place)
     figures = do(name, job)
-    return figures | {"cpu_s": usage.cpu_s(place.daemons) - before}
+    return figures | cpu_since(bench, place, before)
+
+
+def cpu_so_far(bench: Bench, place: Place) -> Figures:
+    """Return the CPU seconds of the mount, of all servers and of the delay proxies until now."""
+    return {"cpu_s": usage.cpu_s(place.daemons), **bench.servers.cpu_s()}
+
+
+def cpu_since(bench: Bench, place: Place, before: Figures) -> Figures:
+    """Return the CPU seconds that were used since `before`, which `cpu_so_far` gave."""
+    return {name: used - before[name] for name, used in cpu_so_far(bench, place).items()}
+
+
+def prefixed(prefix: str, figures: Figures) -> Figures:
+    """Return the same figures under names that begin with `prefix`."""
+    return {f"{prefix}_{name}": value for name, value in figures.items() if name != "began"}
 
 
 def landed(place: Place, wanted: Mapping[str, int], began: float) -> float:
@@ -117,7 +134,7 @@ def plain(name: str, *, far: bool = False, options: tuple[str, ...] = ()) -> Mea
 
     def measure(bench: Bench, who: Contestant) -> Figures:
         with who.mounted(*options, far=far) as place:
-            return do_on(place, name, bench.job(place))
+            return do_on(bench, place, name, bench.job(place))
 
     return measure
 
@@ -129,15 +146,14 @@ def written(name: str, wanted: Mapping[str, int], *, far: bool = False) -> Measu
         with who.mounted(far=far) as place:
             job = bench.job(place)
             with written_below(place, job.out):
-                before = usage.cpu_s(place.daemons)
-                figures = do_on(place, name, job)
+                before = cpu_so_far(bench, place)
+                figures = do_on(bench, place, name, job)
                 below = {f"Out/{job.out}/{path}": size for path, size in wanted.items()}
                 try:
                     figures["landed_s"] = landed(place, below, figures["began"])
                 except Failed as late:
                     raise Failed(str(late), figures) from late
-                figures["landed_cpu_s"] = usage.cpu_s(place.daemons) - before
-                return figures
+                return figures | prefixed("landed", cpu_since(bench, place, before))
 
     return measure
 
@@ -155,7 +171,11 @@ def per_gib(bench: Bench, cpu_s: float) -> float:
 
 def small_files(bench: Bench, who: Contestant) -> Figures:
     """Read many small files, with the CPU time for each."""
-    figures = plain("small_files", far=True)(bench, who)
+    return per_file(plain("small_files", far=True)(bench, who))
+
+
+def per_file(figures: Figures) -> Figures:
+    """Add the CPU time for each small file."""
     return figures | {"cpu_ms_per_file": 1e3 * figures["cpu_s"] / dataset.SMALL}
 
 
@@ -182,17 +202,16 @@ def git(bench: Bench, who: Contestant) -> Figures:
     out = bench.fresh_name()
     with who.mounted(far=True) as place:
         job = bench.job(place, out)
-        cloned = do_on(place, "git_clone", job)
-        status = do_on(place, "git_status", job)
+        cloned = do_on(bench, place, "git_clone", job)
+        status = do_on(bench, place, "git_status", job)
         below = {f"Out/{out}/{path}": size for path, size in wanted.items()}
         landed_s = landed(place, below, cloned["began"])
         wait_for_rest(bench, place, out)
     with who.mounted(far=True) as place, written_below(place, out):
-        cold = do_on(place, "git_status", bench.job(place, out))
+        cold = do_on(bench, place, "git_status", bench.job(place, out))
     return {
-        "clone_s": cloned["s"], "clone_cpu_s": cloned["cpu_s"], "landed_s": landed_s,
-        "status_s": status["s"], "status_cpu_s": status["cpu_s"],
-        "cold_status_s": cold["s"], "cold_status_cpu_s": cold["cpu_s"],
+        "landed_s": landed_s, **prefixed("clone", cloned),
+        **prefixed("status", status), **prefixed("cold_status", cold),
     }  # fmt: skip
 
 
@@ -209,7 +228,7 @@ def random_reads(bench: Bench, who: Contestant) -> Figures:
     """Reads here and there, and what the service sent for them."""
     with who.mounted(far=True) as place:
         before = bench.servers.service.stats()["bytes_out"]
-        figures = do_on(place, "random_reads", bench.job(place))
+        figures = do_on(bench, place, "random_reads", bench.job(place))
         sent = bench.servers.service.stats()["bytes_out"] - before
     if who.name == "zonedrive":
         figures["fetched_share"] = sent / (bench.big_mib * dataset.MIB)
@@ -233,7 +252,7 @@ def reread(*options: str) -> Measurement:
                 place.restart()
                 if name != "memory":
                     forget_pages(place.cache or place.root / "Data" / "big")
-                found = do_on(place, "sequential", job)
+                found = do_on(bench, place, "sequential", job)
                 figures[f"{name}_mb_per_s"] = found["mb_per_s"]
                 figures[f"{name}_cpu_s"] = found["cpu_s"]
             return figures
@@ -335,55 +354,3 @@ def scale(shape: str) -> Measurement:
         }
 
     return measure
-
-
-def curl_download(bench: Bench, who: Contestant) -> Figures:
-    """Get the big file from the service by curl, into nothing and into a file."""
-    kept = bench.servers.folder / "downloaded"
-    person = bench.servers.service.person("alice")
-    zone = person.zone("Data")
-    path = f"/api/zones/{zone.id}/files/{zone.entry_id('big/big.bin')}/content"
-    try:
-        into_nothing = curl(bench, path, "-o", "/dev/null")
-        into_file = curl(bench, path, "-o", kept)
-    finally:
-        kept.unlink(missing_ok=True)
-    size = bench.big_mib * dataset.MIB
-    return {
-        "mb_per_s": size / into_nothing["s"] / 1e6,
-        "file_mb_per_s": size / into_file["s"] / 1e6,
-        "cpu_s_per_gib": per_gib(bench, into_file["cpu_s"]),
-    }
-
-
-def curl_upload(bench: Bench, who: Contestant) -> Figures:
-    """Send a new file of that size to the service by curl, as a mount sends it."""
-    zone = bench.servers.service.person("alice").zone("Out")
-    name = bench.fresh_name()
-    source = bench.servers.dataset / "Data" / "big" / "big.bin"
-    try:
-        figures = curl(
-            bench, f"/api/zones/{zone.id}/files/{zone.root_id}", "-o", "/dev/null",
-            "-F", f"fileName={name}", "-F", f"file=@{source}",
-        )  # fmt: skip
-        return {"landed_s": figures["s"], "landed_cpu_s": figures["cpu_s"]}
-    finally:
-        Zone(bench.servers.service, "Out").remove(name)
-
-
-def curl(bench: Bench, path: str, *options: str | Path) -> Figures:
-    """Run curl on a path of the service: its seconds and CPU seconds.  Raises Failed."""
-    person = bench.servers.service.person("alice")
-    began = usage.Moment.now()
-    ended = subprocess.run(
-        [
-            "curl", "-sS", "--fail", *options, "--cacert", bench.servers.service.ca_file,
-            "-K", "-", bench.servers.service.base_url + path,
-        ],
-        input=f'header = "Authorization: {person.http.headers["Authorization"]}"\n',
-        capture_output=True, encoding="utf-8", timeout=WORK_SECONDS, check=False,
-    )  # fmt: skip
-    took = usage.Moment.now().since(began)
-    if ended.returncode:
-        raise Failed(ended.stderr.strip()[:300])
-    return {"s": took.time_s, "cpu_s": took.commands_cpu_s}

@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import httpx
-
 import zonedrive
 from tests.benchmark import usage
 from tests.benchmark.servers import RCLONE, Disk, Servers, Shelf, Sshd, WebDav, Zone, end
@@ -154,10 +152,8 @@ class Zonedrive:
         """Somebody who is logged on there; a token of the service is as good for every mount."""
         if far not in self._accounts:
             machine = Machine(self._servers.folder / f"account-{far}")
-            near = httpx.URL(self._servers.service.base_url)
-            assert near.port is not None
             machine.done(
-                "logon", str(near.copy_with(port=self._servers.port(near.port, far=far))),
+                "logon", self._servers.address(far=far),
                 "--username", self._servers.service.person("alice").id, "--password-stdin",
                 "--ca-file", self._servers.service.ca_file, "--profile", "sandbox",
                 text=f"{world.PASSWORDS['alice']}\n",

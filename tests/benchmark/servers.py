@@ -14,8 +14,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
+import httpx
 import trustme
 
+from tests.benchmark import usage
 from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.waiting import eventually
@@ -144,6 +146,8 @@ class Servers:
         self._rtt_ms = rtt_ms
         self._stack = ExitStack()
         self._far: dict[int, int] = {}
+        self._servers: list[int] = []
+        self._proxies: list[int] = []
         self.service = Service(service, dataset)
         self._stack.callback(self.service.close)
 
@@ -161,9 +165,23 @@ class Servers:
                 stdout=subprocess.PIPE, encoding="ascii", start_new_session=True,
             )  # fmt: skip
             self._stack.callback(end, proxy)
+            self._proxies.append(proxy.pid)
             assert proxy.stdout is not None
             self._far[near] = int(proxy.stdout.readline())
         return self._far[near]
+
+    def address(self, *, far: bool) -> str:
+        """Return the base URL of the service, near or far."""
+        near = httpx.URL(self.service.base_url)
+        assert near.port is not None
+        return str(near.copy_with(port=self.port(near.port, far=far)))
+
+    def cpu_s(self) -> dict[str, float]:
+        """Return the CPU seconds so far of all servers, and of the delay proxies."""
+        return {
+            "service_cpu_s": usage.cpu_s([self.service.process.pid, *self._servers]),
+            "proxy_cpu_s": usage.cpu_s(self._proxies),
+        }
 
     def run(self, name: str, command: Callable[[int], list[str | Path]]) -> int:
         """Start a server; the port it listens on."""
@@ -176,6 +194,7 @@ class Servers:
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
         self._stack.callback(end, server)
+        self._servers.append(server.pid)
 
         def answers() -> bool:
             assert server.poll() is None, (self.folder / f"{name}.log").read_text()[-500:]

@@ -103,4 +103,6 @@ def test_every_row_names_a_measurement_and_somebody_who_is_measured() -> None:
             assert goal.against in ("", *WORKS[row.measured].who), row.title
             assert sum(map(bool, (goal.ratio, goal.limit, goal.within))) == 1, row.title
     for name, work in WORKS.items():
-        assert ("curl" in work.who) == (work.curl is not None), name
+        assert set(work.instead) <= set(work.who), name
+        assert ("curl" in work.who) == ("curl" in work.instead), name
+        assert work.measured_by("curl") is not work.measure or "curl" not in work.who, name

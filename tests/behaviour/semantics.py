@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.posix import calls
 
-PAGE = Path(__file__).parents[2] / "src/zonedrive/vfs/SEMANTICS.md"
+PAGE = Path(__file__).parents[2] / "src/zonedrive/docs/SEMANTICS.md"
 
 Operation = Callable[[Path], object]
 """Does something in a folder that holds a.txt, b.txt and sub/, all of them on the service."""

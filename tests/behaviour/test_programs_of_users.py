@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-import zonedrive.remote
+import zonedrive
 from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
 from zonedrive.remote import Client, Directory
 from zonedrive.sandbox import seed
 
-PAGE = Path(zonedrive.remote.__file__).with_name("README.md").read_text("utf-8")
+PAGE = (Path(zonedrive.__file__).parent / "docs/PYTHON_CLIENT.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 PICTURE = seed.PACKAGED_WORLD.parent / "project-x/02 Financials/Sales by year.png"
 MEETING = seed.PACKAGED_WORLD.parent / "board/2026-09-15 Meeting"

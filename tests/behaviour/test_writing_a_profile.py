@@ -13,7 +13,7 @@ from tests.harness.machine import Machine, Mounted
 from tests.harness.meddler import Asked, Meddler
 from zonedrive.remote.profiles.reading import OPERATIONS, parse_profile
 
-PAGE = (resources.files("zonedrive.remote") / "profiles/WRITING.md").read_text("utf-8")
+PAGE = (resources.files("zonedrive") / "docs/PROFILES.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -98,4 +98,4 @@ def test_the_page_names_every_operation_and_its_placeholders() -> None:
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_each_example_is_a_profile(number: int) -> None:
     """What is copied from the page is accepted."""
-    parse_profile(EXAMPLES[number], "example", "WRITING.md")
+    parse_profile(EXAMPLES[number], "example", "PROFILES.md")

@@ -23,14 +23,12 @@ BLOCKS = [block for page in PAGES for block in page.blocks if block.language in 
 FIVE_MINUTES = "Five minutes"
 """The section of the README that begins with nothing, and is one story."""
 
-WRITING = "src/zonedrive/remote/profiles/WRITING.md"
-
 # In which blocks of another language there are examples, and what tries them.
 OTHERS = {
     ("README.md", "toml"): "tests/documents/test_pages.py",
-    ("src/zonedrive/remote/README.md", "python"): "tests/behaviour/test_programs_of_users.py",
+    ("src/zonedrive/docs/PYTHON_CLIENT.md", "python"): "tests/behaviour/test_programs_of_users.py",
     (
-        "src/zonedrive/remote/profiles/WRITING.md",
+        "src/zonedrive/docs/PROFILES.md",
         "toml",
     ): "tests/behaviour/test_writing_a_profile.py",
 }

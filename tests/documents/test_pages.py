@@ -28,8 +28,8 @@ from zonedrive.vfs.core import NAMES_SETTLE_S
 SOURCES = ROOT / "src" / "zonedrive"
 PAGES = {page.name: page for page in written()}
 README = PAGES["README.md"]
-CONTRIBUTING = PAGES["src/zonedrive/CONTRIBUTING.md"]
-TROUBLE = PAGES["src/zonedrive/TROUBLESHOOTING.md"]
+CONTRIBUTING = PAGES["src/zonedrive/docs/CONTRIBUTING.md"]
+TROUBLE = PAGES["src/zonedrive/docs/TROUBLESHOOTING.md"]
 
 # Errors that are shown to people and are not ours: the system's, and fusermount3's.
 FOREIGN = {
@@ -69,6 +69,14 @@ def test_every_page_is_found_from_the_readme() -> None:
                 wanted.append(path.relative_to(ROOT).as_posix())
     shipped = {name for name in PAGES if not name.startswith("tests/")}
     assert shipped <= seen, sorted(shipped - seen)
+
+
+def test_the_index_lists_every_document() -> None:
+    """The index of the documents folder links to every page in it."""
+    folder = "src/zonedrive/docs/"
+    listed = {folder + target for _, target in PAGES[f"{folder}README.md"].links}
+    there = {name for name in PAGES if name.startswith(folder)} - {f"{folder}README.md"}
+    assert there <= listed, sorted(there - listed)
 
 
 def test_the_first_screen_says_what_it_is_and_how_one_begins() -> None:
@@ -146,24 +154,24 @@ def test_sentences_have_the_same_defaults(name: str) -> None:
 # Page, sentence, the number in it, and the one of the code.
 SENTENCES = (
     (
-        "src/zonedrive/vfs/SEMANTICS.md",
+        "src/zonedrive/docs/SEMANTICS.md",
         "of what the service has wait (\\d+) seconds",
         NAMES_SETTLE_S,
     ),
     (
-        "src/zonedrive/vfs/SEMANTICS.md",
+        "src/zonedrive/docs/SEMANTICS.md",
         "waits for a moment of quiet, at most (\\d+) seconds",
         OVERDUE_NS / 1e9,
     ),
-    ("src/zonedrive/vfs/SEMANTICS.md", "else within (\\d+) seconds", READ_SECONDS),
-    ("src/zonedrive/vfs/SEMANTICS.md", "looks for it every (\\d+) seconds at least", PROBING.cap),
-    ("src/zonedrive/vfs/SEMANTICS.md", "within (\\d+) when a program asks", ASKED_SECONDS),
-    ("src/zonedrive/vfs/SEMANTICS.md", "folder is listed every (\\d+) minutes", PASS_S / 60),
-    ("src/zonedrive/vfs/SEMANTICS.md", "Of more than (\\d+) such folders", PASS_S / PACE_S),
-    ("src/zonedrive/vfs/SEMANTICS.md", "such folders (\\d+) are listed a second", 1 / PACE_S),
+    ("src/zonedrive/docs/SEMANTICS.md", "else within (\\d+) seconds", READ_SECONDS),
+    ("src/zonedrive/docs/SEMANTICS.md", "looks for it every (\\d+) seconds at least", PROBING.cap),
+    ("src/zonedrive/docs/SEMANTICS.md", "within (\\d+) when a program asks", ASKED_SECONDS),
+    ("src/zonedrive/docs/SEMANTICS.md", "folder is listed every (\\d+) minutes", PASS_S / 60),
+    ("src/zonedrive/docs/SEMANTICS.md", "Of more than (\\d+) such folders", PASS_S / PACE_S),
+    ("src/zonedrive/docs/SEMANTICS.md", "such folders (\\d+) are listed a second", 1 / PACE_S),
     ("README.md", "new versions, come by themselves, within (\\d+) minutes", PASS_S / 60),
-    ("src/zonedrive/TROUBLESHOOTING.md", "service ends within (\\d+) seconds", READ_SECONDS),
-    ("src/zonedrive/TROUBLESHOOTING.md", "is looked for every (\\d+) seconds", PROBING.cap),
+    ("src/zonedrive/docs/TROUBLESHOOTING.md", "service ends within (\\d+) seconds", READ_SECONDS),
+    ("src/zonedrive/docs/TROUBLESHOOTING.md", "is looked for every (\\d+) seconds", PROBING.cap),
 )
 
 

@@ -1,4 +1,4 @@
-"""A service with other addresses: those of the example in `profiles/WRITING.md`, before a sandbox.
+"""A service with other addresses: those of the example in `docs/PROFILES.md`, before a sandbox.
 
 Knows nothing of zonedrive.  What has no address there is 404, the sandbox's own paths included.
 """

@@ -66,7 +66,7 @@ def test_the_pages_of_a_package_lead_to_each_other(tmp_path: Path) -> None:
     assert names >= {
         "README.md",
         "packaging/CHANGELOG.md",
-        "src/zonedrive/TROUBLESHOOTING.md",
+        "src/zonedrive/docs/TROUBLESHOOTING.md",
         "src/zonedrive/docs/SECURITY.md",
     }
     for page in pages:

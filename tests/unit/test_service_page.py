@@ -19,7 +19,7 @@ from zonedrive.sandbox.errors import NAMES
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "zonedrive"
-PAGE = SOURCES / "SERVICE.md"
+PAGE = SOURCES / "docs" / "SERVICE.md"
 
 # How many numbered rules each section of the interface has.
 RULES = {
@@ -286,4 +286,4 @@ def test_the_errors_are_those_of_the_sandbox() -> None:
 
 def test_the_readme_leads_to_it() -> None:
     """Who checks what zonedrive knows of the service finds the page."""
-    assert "(src/zonedrive/SERVICE.md)" in (ROOT / "README.md").read_text()
+    assert "(src/zonedrive/docs/SERVICE.md)" in (ROOT / "README.md").read_text()

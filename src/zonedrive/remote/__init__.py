@@ -1,6 +1,6 @@
 """The service, seen from inside: typed verbs over HTTPS.  Nothing above sees a status or a URL.
 
-What `__all__` names is for everybody's programs and stays as it is: see README.md beside this file.
+The names in `__all__` are a stable interface for other programs: see docs/PYTHON_CLIENT.md.
 The other names are zonedrive's own, for the daemon.
 
 Each is imported when it is first asked for: a command that needs an address alone does not load a

@@ -3,7 +3,7 @@
 Must not know mounts, caches or where a logon is kept.  What the daemon uses is `service`; this is
 a thinner and more comfortable way to the same verbs, for a program that runs once.
 
-Stable: the names that `zonedrive.remote` exports, as its README describes them.
+Stable: the names that `zonedrive.remote` exports, as docs/PYTHON_CLIENT.md describes them.
 """
 
 import os

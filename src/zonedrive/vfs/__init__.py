@@ -30,7 +30,7 @@ Brings tree, content and outbox together, which do not know each other:
     upkeep       what the database needs beside the work
     report       what `status`, `sync` and `conflicts` tell
 
-What each verb promises a program stands in SEMANTICS.md beside this file.
+What each verb promises a program stands in docs/SEMANTICS.md.
 
 The crash protocol.  A daemon may die between any two lines; `failpoint.Place` names every step
 with what is durable there.  Three stores change: rows (tree, journal and doubts, in one SQLite

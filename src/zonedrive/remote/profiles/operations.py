@@ -1,7 +1,7 @@
 """Deployment profiles: operations that the published interface does not show, as checked data.
 
 Must not know connections; what it gives out is a request in parts.  How a file is read and
-checked stands in `profile`, how one is written in `profiles/WRITING.md`.
+checked stands in `profile`, how one is written in `docs/PROFILES.md`.
 
 INVARIANT: a request made from a profile goes below `/api/` of the deployment's own host, or
 below its root for a path without a leading slash, whatever the values put into it: a value stays

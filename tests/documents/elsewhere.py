@@ -29,7 +29,7 @@ LONG = "takes hours, or as long as one likes"
 NETWORK = "needs root and the network, and takes minutes"
 
 ROWS = (
-    Row(r"packaging/test( -k saving)?", "is what runs this", (".ci/run", "packaging/test")),
+    Row(r"packaging/test( --fast| -k saving)?", "is what runs this", (".ci/run", "packaging/test")),
     Row(
         r"\.venv/bin/python -m tests\.model\.two_machines --minutes 20",
         LONG,

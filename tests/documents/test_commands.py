@@ -25,7 +25,7 @@ FIVE_MINUTES = "Five minutes"
 
 # In which blocks of another language there are examples, and what tries them.
 OTHERS = {
-    ("README.md", "toml"): "tests/documents/test_pages.py",
+    ("src/zonedrive/docs/SETTINGS.md", "toml"): "tests/documents/test_pages.py",
     ("src/zonedrive/docs/PYTHON_CLIENT.md", "python"): "tests/behaviour/test_programs_of_users.py",
     (
         "src/zonedrive/docs/PROFILES.md",

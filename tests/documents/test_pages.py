@@ -27,7 +27,7 @@ from zonedrive.vfs.core import NAMES_SETTLE_S
 
 SOURCES = ROOT / "src" / "zonedrive"
 PAGES = {page.name: page for page in written()}
-README = PAGES["README.md"]
+SETTINGS = PAGES["src/zonedrive/docs/SETTINGS.md"]
 CONTRIBUTING = PAGES["src/zonedrive/docs/CONTRIBUTING.md"]
 TROUBLE = PAGES["src/zonedrive/docs/TROUBLESHOOTING.md"]
 
@@ -121,8 +121,8 @@ def test_the_map_of_the_code_is_true() -> None:
 
 
 def test_settings_have_the_defaults_that_are_shown() -> None:
-    """The settings in the README are what holds without them, and are all but the two lists."""
-    (block,) = [each for each in README.blocks if each.language == "toml"]
+    """The settings in the page are what holds without them, and are all but the two lists."""
+    (block,) = [each for each in SETTINGS.blocks if each.language == "toml"]
     shown = tomllib.loads(block.text)
     del shown["account"]
     defaults = {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
@@ -169,9 +169,17 @@ SENTENCES = (
     ("src/zonedrive/docs/SEMANTICS.md", "folder is listed every (\\d+) minutes", PASS_S / 60),
     ("src/zonedrive/docs/SEMANTICS.md", "Of more than (\\d+) such folders", PASS_S / PACE_S),
     ("src/zonedrive/docs/SEMANTICS.md", "such folders (\\d+) are listed a second", 1 / PACE_S),
-    ("README.md", "new versions, come by themselves, within (\\d+) minutes", PASS_S / 60),
-    ("src/zonedrive/docs/TROUBLESHOOTING.md", "service ends within (\\d+) seconds", READ_SECONDS),
-    ("src/zonedrive/docs/TROUBLESHOOTING.md", "is looked for every (\\d+) seconds", PROBING.cap),
+    ("README.md", "new versions, are fetched automatically within (\\d+) minutes", PASS_S / 60),
+    (
+        "src/zonedrive/docs/TROUBLESHOOTING.md",
+        "needs the service ends within (\\d+) seconds",
+        READ_SECONDS,
+    ),
+    (
+        "src/zonedrive/docs/TROUBLESHOOTING.md",
+        "checks for the service every (\\d+) seconds",
+        PROBING.cap,
+    ),
 )
 
 
@@ -188,16 +196,20 @@ def option_default(command: click.Command, name: str) -> object:
     return next(each.default for each in command.params if each.name == name)
 
 
-def test_the_other_numbers_of_the_readme_are_those_of_the_code() -> None:
-    """Days of a token, the time for a sign-on, what is left free."""
-    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+def test_the_other_numbers_are_those_of_the_code() -> None:
+    """Days of a token, the time limit of a sign-on, and what stays free on a disk."""
+    readme, logging_on, settings = (
+        " ".join((ROOT / name).read_text("utf-8").split())
+        for name in ("README.md", "src/zonedrive/docs/LOGON.md", "src/zonedrive/docs/SETTINGS.md")
+    )
     days = re.search(r"\[default: (\d+)\]|default (\d+)", _help(logon, "token_days"))
     assert days is not None
-    assert f"a token of {days[1] or days[2]} days" in text
+    assert f"a token of {days[1] or days[2]} days" in readme
+    assert f"a token that is valid for {days[1] or days[2]} days" in logging_on
     assert option_default(logon, "timeout") == 300
-    assert "it ends after five minutes (`--timeout`)" in text
-    assert f"{room.RESERVE:.0%}".replace("%", " %") + " of the disk stay free" in text
-    assert f"The last {spool.RESERVE >> 20} MB" in text
+    assert "the command ends after five minutes (`--timeout`)" in logging_on
+    assert f"{room.RESERVE:.0%}".replace("%", " %") + " of the disk stays free" in settings
+    assert f"The last {spool.RESERVE >> 20} MB" in readme
 
 
 def _help(command: click.Command, name: str) -> str:
@@ -244,10 +256,18 @@ def test_a_symptom_is_what_people_see(title: str) -> None:
 
 @pytest.mark.parametrize("title", titles(TROUBLE))
 def test_an_entry_says_meaning_safety_and_remedy(title: str) -> None:
-    """Each entry answers the three questions, in their order."""
+    """Each entry has a meaning and a remedy, in this order, and may say what is not safe."""
     entry = TROUBLE.text.split(f"### {title}\n")[1].split("\n### ")[0].split("\n## ")[0]
     places = [entry.find(part) for part in ("**It means**", "**Your work**", "**Do**")]
-    assert -1 not in places and places == sorted(places), title
+    meaning, safety, remedy = places
+    assert 0 <= meaning < remedy, title
+    assert safety == -1 or meaning < safety < remedy, title
+
+
+def test_the_page_says_first_that_saved_work_is_safe() -> None:
+    """Entries that say nothing about saved work rely on the introduction."""
+    introduction = TROUBLE.text.split("\n## ")[0]
+    assert "**Your work is safe unless an entry says otherwise.**" in introduction
 
 
 def test_the_line_for_fuse_conf_does_what_it_says(tmp_path: Path) -> None:

@@ -22,12 +22,15 @@ from zonedrive.content import room, spool
 from zonedrive.outbox.dispatch import OVERDUE_NS
 from zonedrive.remote.calls import READ_SECONDS
 from zonedrive.remote.link import ASKED_SECONDS, PROBING
+from zonedrive.supervisor import Task
 from zonedrive.vfs.ahead.rounds import PACE_S, PASS_S
 from zonedrive.vfs.core import NAMES_SETTLE_S
 
 SOURCES = ROOT / "src" / "zonedrive"
 PAGES = {page.name: page for page in written()}
 SETTINGS = PAGES["src/zonedrive/docs/SETTINGS.md"]
+ARCHITECTURE = PAGES["src/zonedrive/docs/ARCHITECTURE.md"]
+CONCURRENCY = PAGES["src/zonedrive/docs/CONCURRENCY.md"]
 CONTRIBUTING = PAGES["src/zonedrive/docs/CONTRIBUTING.md"]
 TROUBLE = PAGES["src/zonedrive/docs/TROUBLESHOOTING.md"]
 
@@ -106,18 +109,64 @@ def test_files_that_are_named_exist(name: str) -> None:
             assert (ROOT / span.text).exists(), f"{span.where}: there is no {span.text}"
 
 
-def test_the_map_of_the_code_is_true() -> None:
-    """Every file that CONTRIBUTING names exists; every folder of sources and tests is in it."""
-    for span in CONTRIBUTING.spans:
+MAPS = ("ARCHITECTURE", "CONCURRENCY", "CONTRIBUTING")
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_files_of_the_code_that_a_page_names_exist(name: str) -> None:
+    """A path relative to the sources, or to the checkout, leads to a file or folder."""
+    for span in PAGES[f"src/zonedrive/docs/{name}.md"].spans:
         if re.fullmatch(r"[\w/]+\.(py|toml)|[a-z]+/([a-z]+/)*", span.text):
             places = [ROOT / span.text, SOURCES / span.text]
             assert any(place.exists() for place in places), f"{span.where}: {span.text}"
-    named = {span.text for span in CONTRIBUTING.spans}
-    for folder, shown in ((SOURCES, "{}/"), (ROOT / "tests", "tests/{}/")):
-        for path in folder.iterdir():
-            if path.is_dir() and any(path.glob("*.py")):
-                extra = path.name in ("benchmark", "__pycache__")
-                assert extra or shown.format(path.name) in named, f"{path} is not in the map"
+
+
+@pytest.mark.parametrize(
+    ("page", "folder", "shown"),
+    [(ARCHITECTURE, SOURCES, "{}/"), (CONTRIBUTING, ROOT / "tests", "tests/{}/")],
+    ids=["sources", "tests"],
+)
+def test_the_map_has_every_package(page: Page, folder: Path, shown: str) -> None:
+    """Every folder of sources and tests has its line."""
+    named = {span.text for span in page.spans}
+    for path in folder.iterdir():
+        if path.is_dir() and path.name != "__pycache__" and any(path.glob("*.py")):
+            assert shown.format(path.name) in named, f"{path} is not in the map"
+
+
+def defined_in(path: Path) -> set[str]:
+    """The functions, classes, and methods with their class, of a module."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = (each for each in node.body if not isinstance(each, ast.ClassDef))
+            found |= {f"{node.name}.{each.name}" for each in methods if hasattr(each, "name")}
+    return found
+
+
+WAYS = [
+    [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|")[:2]]
+    for line in ARCHITECTURE.text.splitlines()
+    if re.match(r"\| `[\w/]+\.py` \| `\w", line)
+]
+
+
+def test_the_functions_on_the_ways_through_the_code_exist() -> None:
+    """Who follows a way finds each function in the file beside it."""
+    assert len(WAYS) > 50
+    for (file,), functions in WAYS:
+        missing = set(functions) - defined_in(SOURCES / file)
+        assert not missing, f"{file} has no {sorted(missing)}"
+
+
+def test_every_background_task_is_described() -> None:
+    """Each task has its row, with the file that starts it."""
+    started = dict(re.findall(r"\| `([A-Z_]+)` \| `([\w/]+\.py)` \|", CONCURRENCY.text))
+    assert started.keys() == {task.name for task in Task}
+    for task, file in started.items():
+        assert f"Task.{task}" in (SOURCES / file).read_text("utf-8"), f"{file} starts no {task}"
 
 
 def test_settings_have_the_defaults_that_are_shown() -> None:

@@ -35,7 +35,7 @@ GROUND = frozenset(
     }
 )
 
-# What each package may import of zonedrive.  Downward only: the map in docs/CONTRIBUTING.md.
+# What each package may import of zonedrive.  Downward only: the map in docs/ARCHITECTURE.md.
 BELOW: dict[str, frozenset[str]] = {
     "ground": frozenset(),
     "remote": GROUND,

@@ -40,10 +40,11 @@ NEEDED: Mapping[str, tuple[str | Path, ...]] = {
 """The programs that each needs, those of its server included."""
 
 
-class Nobody:
-    """The limit that is no mount."""
+class NoMount:
+    """A limit that needs no mount."""
 
-    name = "curl"
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     @contextmanager
     def mounted(self, *options: str, far: bool = False) -> Iterator[mounts.Place]:
@@ -68,7 +69,8 @@ def contestants(servers: Servers, wanted: set[str]) -> dict[str, Contestant]:
         "zonedrive": mounts.Zonedrive(servers),
         "bare": mounts.Bare(servers),
         "native": mounts.Native(servers),
-        "curl": Nobody(),
+        "curl": NoMount("curl"),
+        "requests": NoMount("requests"),
     }
     if wanted & {"rclone", "davfs2"}:
         webdav = WebDav(servers)
@@ -129,7 +131,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark", description=__doc__)
     parser.add_argument("--only", metavar="WORK,…", help=f"of {', '.join(rows.WORKS)}")
     parser.add_argument(
-        "--who", metavar="NAME,…", help="of zonedrive, rclone, davfs2, sshfs, bare, native, curl"
+        "--who",
+        metavar="NAME,…",
+        help="of zonedrive, rclone, davfs2, sshfs, native, bare, curl, requests",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
     parser.add_argument(

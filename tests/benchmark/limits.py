@@ -1,4 +1,5 @@
-"""The limits beside the mounts: the same work by curl alone, and git status through FUSE alone.
+"""The limits beside the mounts: the same requests by curl or by zonedrive's client alone, and git
+status through FUSE alone.
 
 Must not know the goals.  A program made of these parts cannot be faster than each of them alone, as
 far as they wait for each other.  The service and the delay proxy run on the same cores in all
@@ -7,8 +8,10 @@ measurements.
 INVARIANT: a measurement in which one request fails gives no figures.
 """
 
+import json
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,20 +82,42 @@ def upload(bench: Bench, who: Contestant) -> Figures:
 def listings(bench: Bench, who: Contestant) -> Figures:
     """Get the listings that a find needs, by curl, which knows all folders beforehand."""
     zone = alice(bench).zone("Data")
+    return parallel(bench, [Request(listing(zone, folder)) for folder in walked(bench, zone)])
+
+
+def listings_alone(bench: Bench, who: Contestant) -> Figures:
+    """Get the same listings through zonedrive's client of the service."""
+    zone = alice(bench).zone("Data")
+    return alone(bench, zone, {"listings": walked(bench, zone)})
+
+
+def walked(bench: Bench, zone: RemoteZone) -> list[str]:
+    """Return the ids of all folders that a find comes to."""
     top = zone.entry_id("walk")
     tops = folders_in(bench, zone, top)
     folders = [top, *tops, *(sub for each in tops for sub in folders_in(bench, zone, each))]
     assert len(folders) == 1 + dataset.TOPS * (dataset.SUBS + 1), len(folders)
-    return parallel(bench, [Request(listing(zone, folder)) for folder in folders])
+    return folders
 
 
 def small_contents(bench: Bench, who: Contestant) -> Figures:
     """Get the contents of the small files by curl, which knows their listing beforehand."""
     zone = alice(bench).zone("Data")
-    entries = zone.listing("small").values()
-    assert len(entries) == dataset.SMALL, len(entries)
-    wanted = [Request(content(zone, entry["id"])) for entry in entries]
-    return per_file(parallel(bench, wanted))
+    return per_file(parallel(bench, [Request(content(zone, file)) for file in small_files(zone)]))
+
+
+def small_contents_alone(bench: Bench, who: Contestant) -> Figures:
+    """Get the same contents through zonedrive's client of the service."""
+    zone = alice(bench).zone("Data")
+    wanted = {"contents": small_files(zone), "size": dataset.BLOCK}
+    return per_file(alone(bench, zone, wanted))
+
+
+def small_files(zone: RemoteZone) -> list[str]:
+    """Return the ids of the small files."""
+    found = [entry["id"] for entry in zone.listing("small").values()]
+    assert len(found) == dataset.SMALL, len(found)
+    return found
 
 
 def small_uploads(bench: Bench, who: Contestant) -> Figures:
@@ -106,6 +131,21 @@ def small_uploads(bench: Bench, who: Contestant) -> Figures:
         figures = parallel(
             bench, [Request(path, (f"fileName={each.name}", f"file=@{each}")) for each in sources]
         )
+        assert len(zone.listing(out)) == dataset.SMALL
+        return prefixed("landed", figures)
+    finally:
+        Zone(bench.servers.service, "Out").remove(out)
+
+
+def small_uploads_alone(bench: Bench, who: Contestant) -> Figures:
+    """Send new files of that size and number through zonedrive's client of the service."""
+    zone = alice(bench).zone("Out")
+    out = bench.fresh_name()
+    zone.make_folder(out)
+    try:
+        names = [f"f{number:03}.bin" for number in range(dataset.SMALL)]
+        wanted = {"uploads": names, "folder": zone.entry_id(out), "size": dataset.BLOCK}
+        figures = alone(bench, zone, wanted)
         assert len(zone.listing(out)) == dataset.SMALL
         return prefixed("landed", figures)
     finally:
@@ -168,6 +208,32 @@ def parallel(bench: Bench, requests: Sequence[Request]) -> Figures:
         **{name: after[name] - used for name, used in before.items()},
         "connections": connections(said, len(requests)),
     }
+
+
+def alone(bench: Bench, zone: RemoteZone, requests: Mapping[str, object]) -> Figures:
+    """Have `tests.benchmark.requests` make the requests to the service, which is far.
+
+    Raises Failed.
+    """
+    job = {
+        "base_url": bench.servers.address(far=True),
+        "ca_file": str(bench.servers.service.ca_file),
+        "authorization": authorization(bench),
+        "zone": zone.id,
+        "root": zone.root_id,
+        **requests,
+    }
+    before = bench.servers.cpu_s()
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.benchmark.requests"],
+        input=json.dumps(job), capture_output=True, encoding="utf-8", timeout=WORK_SECONDS,
+        check=False,
+    )  # fmt: skip
+    after = bench.servers.cpu_s()
+    if ended.returncode:
+        raise Failed(ended.stderr.strip().rpartition("\n")[2][:300])
+    figures: Figures = json.loads(ended.stdout)
+    return figures | {name: after[name] - used for name, used in before.items()}
 
 
 def config(requests: Sequence[Request], address: str, ca_file: Path, bearer: str) -> str:

@@ -10,7 +10,8 @@ from tests.benchmark import dataset, limits, measurements
 from tests.benchmark.measurements import Measurement, plain, written
 
 EVERYBODY = ("zonedrive", "rclone", "davfs2", "sshfs")
-LIMITED = (*EVERYBODY, "bare", "curl")
+CURL = (*EVERYBODY, "bare", "curl")
+LIMITED = (*CURL, "requests")
 TWO = EVERYBODY[:2]
 """Where the others take minutes and say nothing that another row does not say."""
 
@@ -69,15 +70,18 @@ SMALL = {f"f{number:03}.bin": dataset.BLOCK for number in range(dataset.SMALL)}
 WORKS: Mapping[str, Work] = {
     "warm_stat": Work(plain("warm_stat"), (*EVERYBODY, "native")),
     "warm_list": Work(plain("warm_list"), (*EVERYBODY, "bare", "native")),
-    "find": Work(plain("find", far=True), LIMITED, instead={"curl": limits.listings}),
+    "find": Work(plain("find", far=True), LIMITED,
+        instead={"curl": limits.listings, "requests": limits.listings_alone},
+    ),
     "ls_recursive": Work(plain("ls_recursive", far=True), TWO),
     "ls_large": Work(plain("ls_large", far=True)),
     "first_bytes": Work(measurements.first_bytes),
     "sequential": Work(
-        measurements.sequential, LIMITED, instead={"curl": limits.download}
+        measurements.sequential, CURL, instead={"curl": limits.download}
     ),
     "small_files": Work(
-        measurements.small_files, LIMITED, instead={"curl": limits.small_contents}
+        measurements.small_files, LIMITED,
+        instead={"curl": limits.small_contents, "requests": limits.small_contents_alone},
     ),
     "random_reads": Work(measurements.random_reads),
     "reread_plain": Work(measurements.reread("encrypt=false"), ("zonedrive", "bare", "native")),
@@ -86,7 +90,8 @@ WORKS: Mapping[str, Work] = {
         measurements.big_write, (*EVERYBODY, "curl"), instead={"curl": limits.upload}
     ),
     "small_writes": Work(
-        written("small_writes", SMALL, far=True), LIMITED, instead={"curl": limits.small_uploads}
+        written("small_writes", SMALL, far=True), LIMITED,
+        instead={"curl": limits.small_uploads, "requests": limits.small_uploads_alone},
     ),
     "git": Work(measurements.git, (*TWO, "bare"), instead={"bare": limits.git_status}),
     "rsync": Work(written("rsync", dataset.tree(), far=True), (*TWO, "bare")),

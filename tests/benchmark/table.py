@@ -13,7 +13,7 @@ from tests.benchmark.spread import Spread
 
 BEGIN, END = "<!-- benchmark -->\n", "<!-- /benchmark -->\n"
 PEERS = ("rclone", "davfs2", "sshfs")
-LIMITS = ("native", "bare", "curl")
+LIMITS = ("native", "bare", "curl", "requests")
 
 Measured = Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]
 """Figures by measurement and contestant, one for each time it was measured."""

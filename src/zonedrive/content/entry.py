@@ -217,10 +217,18 @@ class Entry:
         return b"".join(parts)
 
     def _in_memory(self, start: int, end: int) -> Buffer | None:
-        recent = self._recent.get(start, end - start)
-        if recent is None and self._window is not None:
-            return self._window.pread(start, end - start)
-        return recent
+        found = self._recent.get(start, end - start)
+        if found is not None or self._window is None:
+            return found
+        if (kept := self._window.pread(start, end - start)) is not None:
+            return kept
+        # Some of it may be on its way into the window.
+        edges = (edge for unstored in self._recent.unstored for edge in unstored)
+        edge = next((edge for edge in edges if start < edge < end), None)
+        if edge is None:
+            return None
+        head, tail = self._in_memory(start, edge), self._in_memory(edge, end)
+        return None if head is None or tail is None else b"".join((head, tail))
 
     def _from_disk(self, start: int, end: int) -> Buffer | None:
         file, ahead = self._file, self._ahead

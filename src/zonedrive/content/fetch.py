@@ -6,6 +6,8 @@ INVARIANT: bytes that a running download will bring soon are not asked for a sec
 INVARIANT: a wait ends: with the bytes, with the download's error, or with TimedOut after
 `stall` seconds without one new byte, or SLOW times as many with fewer than LEAST of them, however
 many connections brought these.
+INVARIANT: bytes that a connection brought before it broke are not asked for a second time, however
+few they are, unless the source ignores ranges.
 INVARIANT: bytes of streams whose size or validator differ are never mixed: Changed.
 """
 
@@ -26,6 +28,7 @@ from zonedrive.errors import (
     TimedOut,
     ZonedriveError,
 )
+from zonedrive.observers import Observers
 from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
@@ -35,7 +38,8 @@ ALIGN = 64 * 1024  # downloads begin at multiples, which is what sealed files ar
 NEAR = 4 << 20  # a download this far away is waited for
 SKIP = 1 << 20  # so much that is there already is jumped over
 LINGER_WHOLE = 20.0  # seconds to keep a download that would have to begin at 0 again
-BROKEN = 2  # connections in a row that may break without one byte before readers hear of it
+PAUSE = 0.05  # seconds after a connection that broke without one byte; doubled each time
+LONGEST_PAUSE = 1.0
 AGAIN = 5.0  # seconds after a failure in which nothing is read ahead
 LOOK = 0.05  # seconds between two looks for a thread, where one is waited for
 TURN = 2.0  # seconds that a download may take a thread for less than DRIP bytes, while others wait
@@ -55,6 +59,7 @@ class Engine:
         self.stall = stall
         self.nursery: trio.Nursery | None = None
         self.running: set[Download] = set()
+        self.failed: Observers[[int, RemoteError]] = Observers()  # waits, with the inode
         self._pressing = False
 
     def crowd(self) -> None:
@@ -110,7 +115,9 @@ class Fetcher:
         self._downloads: list[Download] = []
         self._waiters: set[Waiter] = set()
         self._quiet_until = 0.0
-        self._broken = 0  # connections in a row that brought nothing
+        self._broken = 0  # connections in a row that broke without one new byte
+        self._broken_since = 0.0  # when the first of them did
+        self._resume_at = 0.0  # no further one before
         self._came = 0  # bytes that downloads brought so far, known ones included
         self._stored = trio.Event()  # nothing that has come waits to be stored
 
@@ -121,6 +128,13 @@ class Fetcher:
 
         Raises Changed, TimedOut, or what the source raised.
         """
+        try:
+            await self._wait(offset, end, goal, bounded=bounded)
+        except RemoteError as error:
+            self._engine.failed.notify(self.entry.ino, error)
+            raise
+
+    async def _wait(self, offset: int, end: int, goal: int, *, bounded: bool) -> None:
         self._catch_up()
         pace = Pace(self._engine.stall * SLOW, self._came)
         while (gap := self.entry.present.reach(offset)) < end:
@@ -248,7 +262,9 @@ class Fetcher:
         if self._engine.nursery is None:
             raise StoreError("the cache is closed")
         self._engine.relieve()
-        start = 0 if self._ranged is False else gap // ALIGN * ALIGN
+        start = 0 if self._ranged is False else self.entry.present.reach(gap // ALIGN * ALIGN)
+        if trio.current_time() >= self._resume_at + AGAIN:
+            self._broken = 0  # that is long ago
         download = Download(self.source, self.entry, start, goal, bounded=bounded)
         self._downloads.append(download)
         self._engine.running.add(download)
@@ -263,6 +279,8 @@ class Fetcher:
         self._engine.crowd()
         try:
             with download.scope:
+                if self._resume_at > trio.current_time():
+                    await trio.sleep_until(self._resume_at)
                 await trio.to_thread.run_sync(
                     download.work,
                     self._opened,
@@ -370,9 +388,7 @@ class Fetcher:
             self.stop(error)
             self.over()
             return
-        self._broken = 0 if download.gained else self._broken + isinstance(error, Interrupted)
-        again = isinstance(error, Interrupted) and self._broken <= BROKEN
-        if isinstance(error, RemoteError) and not final and (download.gained or again):
+        if self._is_worth_another(download, error) and not final:
             error = None
         if error is not None:
             self._quiet_until = trio.current_time() + AGAIN
@@ -382,3 +398,20 @@ class Fetcher:
             if waiter.download is download or waiter.download is None:
                 waiter.event.set()
         self._note_stored()
+
+    def _is_worth_another(self, download: Download, error: Exception | None) -> bool:
+        """Return True where the next connection may get further than the one that failed.
+
+        Connections may break without one new byte for `stall` seconds, with pauses in between.
+        """
+        if download.gained:
+            self._broken = 0
+            return isinstance(error, RemoteError)
+        if not isinstance(error, Interrupted):
+            return False
+        now = trio.current_time()
+        if not self._broken:
+            self._broken_since = now
+        self._resume_at = now + min(LONGEST_PAUSE, PAUSE * 2 ** min(self._broken, 16))
+        self._broken += 1
+        return self._resume_at < self._broken_since + self._engine.stall

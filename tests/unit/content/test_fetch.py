@@ -230,6 +230,94 @@ async def test_a_broken_connection_is_resumed(cache: Cache) -> None:
     reader.close()
 
 
+@pytest.mark.parametrize("room", [1 << 30, 0], ids=["on the disk", "in memory"])
+@pytest.mark.parametrize(("size", "cut"), [(MIB + 17, 20 * KIB), (70 * KIB, 1000)])
+async def test_a_file_is_read_over_connections_that_bring_little(
+    tmp_path: Path, nursery: trio.Nursery, key: bytes | None, size: int, cut: int, room: int
+) -> None:
+    """Every byte that came before a connection broke counts, and none comes twice."""
+    cache = Cache(tmp_path / "cache", key, room, stall=60.0)
+    await nursery.start(cache.run)
+    source = Script(content(size))
+    source.cut, source.error = cut, Interrupted("the connection broke")
+    reader = cache.open(7, "r", size, source)
+    with trio.fail_after(120):
+        assert await read_all(reader) == source.data
+    assert source.sent == size
+    reader.close()
+    assert cache.is_complete(7, "r") == bool(room)
+    opened = len(source.opened)
+    again = cache.open(7, "r", size, source)
+    assert await read_all(again) == source.data
+    assert not room or len(source.opened) == opened
+    again.close()
+    middle, at = cache.open(8, "r", size, source), size // 2 + 60 * KIB // 7
+    assert await middle.read(at, 30_000) == source.data[at:][:30_000]
+    middle.close()
+    await cache.aclose()
+
+
+async def test_a_change_between_two_connections_is_noticed(cache: Cache) -> None:
+    """What a broken connection brought is not continued with bytes of another version."""
+    source = Script(content(MIB))
+    source.cut, source.error = 20 * KIB, Interrupted("the connection broke")
+
+    def change(offset: int) -> None:
+        if offset >= 200 * KIB:
+            source.pace = lambda _offset: None
+            source.data, source.validator = content(MIB, seed=2), "v2"
+
+    source.pace = change
+    reader = cache.open(7, "r", MIB, source)
+    with pytest.raises(Changed):
+        await reader.read(0, MIB)
+    reader.close()
+    fresh = cache.open(7, "r2", MIB, source)
+    assert await read_all(fresh) == source.data
+    fresh.close()
+
+
+async def test_connections_that_bring_nothing_are_tried_for_a_while(
+    cache: Cache, mock_clock: trio.testing.MockClock
+) -> None:
+    """A reader hears of it after `stall` seconds, and the next one sooner; both can be told why."""
+    cache._engine.stall = 10.0
+    source = Script(content(MIB))
+    source.cut, source.error = 0, Interrupted("the connection broke")
+    reader = cache.open(7, "r", MIB, source)
+    ((_, fetcher),) = cache._active.values()
+    failed: list[tuple[int, Exception]] = []
+    cache.fetch_failed.add(lambda ino, error: failed.append((ino, error)))
+
+    async def attempt() -> float:
+        """Read in vain, while only the pauses between connections pass; how long that took."""
+        began, over = trio.current_time(), trio.Event()
+
+        async def read() -> None:
+            with pytest.raises(Interrupted):
+                await reader.read(0, 100)
+            over.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            while not over.is_set():
+                mock_clock.jump(max(0.0, fetcher._resume_at - trio.current_time()))
+                await trio.lowlevel.checkpoint()
+        return trio.current_time() - began
+
+    assert 8 < await attempt() <= 11
+    assert 10 < len(source.opened) < 20
+    assert await attempt() <= 2
+    assert failed == [(7, source.error)] * 2
+    mock_clock.jump(60)
+    assert 8 < await attempt() <= 11  # that was long ago
+    source.cut = 1
+    mock_clock.rate = 1
+    assert await reader.read(0, 100) == source.data[:100]
+    assert len(failed) == 3
+    reader.close()
+
+
 @pytest.mark.parametrize("size", [-1, 1])
 async def test_a_body_of_a_wrong_length_is_an_error(cache: Cache, size: int) -> None:
     """A body that ends early or never is not taken for the file."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -129,12 +130,38 @@ def test_a_download_that_breaks_off_is_completed(mounted: Mounted) -> None:
         assert (mounted.root / "big.bin").read_bytes() == mounted.zone.read("big.bin")
 
 
+def test_a_file_comes_over_connections_that_bring_little_each(mounted: Mounted) -> None:
+    """A proxy that lets few bytes through at a time makes a file slow, not unreadable."""
+    theirs = os.urandom(1 << 20)
+    mounted.zone.write("theirs.bin", theirs)
+    eventually((mounted.root / "theirs.bin").exists, what="the file shows up")
+    with mounted.deployment.faulty(cut_after=20_000, method="GET", path="/content$"):
+        assert (mounted.root / "theirs.bin").read_bytes() == theirs
+
+
+@NOTHING_AHEAD
 def test_a_download_that_always_breaks_off_is_an_error(mounted: Mounted) -> None:
-    """A file that cannot be had whole is an error, never a short file."""
+    """A file that cannot be had whole is an error, never a short file, and people can find why."""
     mounted.allow(WARNED)
+    run, place = mounted.machine.run, f"{mounted.root.name}/notes.txt"
+
+    def check() -> dict[str, object]:
+        found = json.loads(run("doctor", "--json").stdout)["checks"]
+        (downloads,) = [each for each in found if each["name"] == "downloads"]
+        return dict(downloads)
+
+    assert (mounted.root / "notes.txt").exists()
     with mounted.deployment.faulty(cut_after=0, method="GET", path="/content$"):
         assert refusal(mounted, "notes.txt") is not None
+    assert mounted.log().count("its content could not be fetched: reading a file: ") == 1
+    assert f"{place} could not be fetched lately: reading a file: " in mounted.status()["notice"]
+    assert "could not be fetched lately" in " ".join(run("status").stdout.split())
+    failed = check()
+    assert not failed["ok"]
+    assert "notes.txt" not in str(failed)
     eventually(lambda: refusal(mounted, "notes.txt") is None, what="the file can be read")
+    assert "notice" not in mounted.status()
+    assert check()["ok"]
 
 
 def test_a_listing_that_breaks_off_is_never_shown_in_part(mounted: Mounted) -> None:

@@ -45,8 +45,8 @@ def test_a_mount_in_use_is_in_order(mounted: Mounted) -> None:
     assert set(checks) == {
         "fuse device", "fusermount3", "settings", "state folder", "runtime folder", "cache folder",
         "cache speed", "database", "logon", "profile", "encryption", "key", "service",
-        "certificate", "clock", "token", "mount", "daemon", "background tasks", "outbox",
-        "lost and found",
+        "certificate", "clock", "token", "mount", "daemon", "background tasks", "downloads",
+        "outbox", "lost and found",
     }  # fmt: skip
     assert "encrypted" in checks["encryption"]["detail"]
     assert "in a file" in checks["key"]["detail"]

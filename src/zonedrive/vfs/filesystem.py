@@ -26,6 +26,7 @@ from zonedrive.vfs.attributes import MODE_BITS, Attr, allowed, permissions
 from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.carrier import Delivery
+from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.handles.files import Files
 from zonedrive.vfs.kernel_inodes import ino_of
 from zonedrive.vfs.listings.folders import Folders
@@ -101,7 +102,13 @@ class FileSystem:
         self.places = Places(core, self._folders, self._virtual)
         self.returning = Returning(core, service, self._folders, self._dispatcher)
         self.report = Report(
-            core, service, self._folders, self._dispatcher, self._delivery.uploads, self._histories
+            core,
+            service,
+            self._folders,
+            self._dispatcher,
+            self._delivery.uploads,
+            self._histories,
+            FetchFailures(core.tree, core.cache, service.link),
         )
         self.invalidations = core.invalidations.receive
 

@@ -17,6 +17,7 @@ from zonedrive.remote.service import Service
 from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.delivery.uploads import Uploads
+from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.recovery import losses
 from zonedrive.vfs.virtual.history import Histories
@@ -39,6 +40,7 @@ class Report:
         dispatcher: Dispatcher,
         uploads: Uploads,
         histories: Histories,
+        fetch_failures: FetchFailures,
     ) -> None:
         self._core = core
         self._service = service
@@ -46,11 +48,13 @@ class Report:
         self._dispatcher = dispatcher
         self._uploads = uploads
         self._histories = histories
+        self._fetch_failures = fetch_failures
 
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
         """state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
 
-        Also `notice`, one line, after a damaged database, or where a folder cannot be shown whole.
+        Also `notice`, one line, after a damaged database, where a folder cannot be shown whole, or
+        where content could not be fetched lately.
 
         `under` limits the uploads to what is in these folders; of those at most `most` are given,
         the most urgent ones, while `outbox` counts all.  This is for people, who are also told
@@ -98,7 +102,12 @@ class Report:
         return losses.count(self._core) if under is None or ROOT in under else 0
 
     def _notice(self) -> str:
-        said = [losses.notice(self._core), self._taken_back(), self._folders.notice()]
+        said = [
+            losses.notice(self._core),
+            self._taken_back(),
+            self._fetch_failures.notice(),
+            self._folders.notice(),
+        ]
         return "; ".join(each for each in said if each)
 
     def _taken_back(self) -> str:
@@ -122,6 +131,7 @@ class Report:
             "tries": max((intent.attempts for intent in intents), default=0),
             "conflicts": len(self.conflicts()),
             "lost": bool(losses.notice(self._core)),
+            "unfetched": len(self._fetch_failures.recent()),
         }
 
     def left(self) -> dict[str, int]:

@@ -57,6 +57,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("daemon", mount.answering),
     ("last daemon", mount.last_end),
     ("background tasks", mount.background),
+    ("downloads", mount.downloads),
     ("outbox", mount.outbox),
     ("lost and found", mount.lost_found),
 )

@@ -140,6 +140,19 @@ def background(patient: Patient) -> Finding | None:
     )
 
 
+def downloads(patient: Patient) -> Finding | None:
+    """The files that could not be fetched lately."""
+    if patient.vitals is None:
+        return None
+    if not (unfetched := int(patient.vitals.get("unfetched", 0))):
+        return Finding(True, "none failed in the last minutes")
+    return Finding(
+        False,
+        f"{unfetched} file(s) could not be fetched in the last minutes",
+        "see 'zonedrive status' for which and why, and read them again",
+    )
+
+
 def last_end(patient: Patient) -> Finding | None:
     """The end of the last daemon, where none runs."""
     died = last_run.death(patient.paths)

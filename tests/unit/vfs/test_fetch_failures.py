@@ -1,0 +1,112 @@
+"""Content that cannot be fetched is in the log, and people are told while it is of interest."""
+
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.vfs.disk import Disk, zone_of
+from zonedrive.errors import BadAnswer, Forbidden, Interrupted, RemoteError, Unreachable
+from zonedrive.tree.inode import Kind
+from zonedrive.vfs.fetch_failures import MOST, QUIET_S, REMEMBERED_S, FetchFailures
+
+
+class Watch:
+    """The failures of a zone with some files, on a clock that stands still."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.core = disk.start()
+        zone, self.seconds = zone_of(self.core), 1000.0
+        with self.core.transaction():
+            self.inos = [
+                self.core.tree.add(
+                    zone.ino, f"{n}.txt", Kind.FILE, zone="z", remote_id=f"{n}", size=5
+                ).ino
+                for n in range(MOST + 1)
+            ]
+        self.link = SimpleNamespace(state="online")
+        self.failures = FetchFailures(
+            self.core.tree, self.core.cache, cast(Any, self.link), lambda: self.seconds
+        )
+
+    def fail(self, number: int, error: RemoteError) -> None:
+        """As a reader does."""
+        self.core.cache.fetch_failed.notify(self.inos[number], error)
+
+
+@pytest.fixture
+def watch(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> Any:
+    """Nothing has failed yet."""
+    caplog.set_level(logging.INFO)
+    disk = Disk(tmp_path)
+    yield Watch(disk)
+    disk.close()
+
+
+CUT = Interrupted("reading a file: the connection broke")
+
+
+def test_each_failure_is_logged_once_in_a_while(
+    watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line for a file and a kind of failure, however often programs try."""
+
+    def lines() -> list[str]:
+        found = [each.getMessage() for each in caplog.records]
+        caplog.clear()
+        return found
+
+    for _ in range(5):
+        watch.fail(0, CUT)
+        watch.seconds += 1
+    assert lines() == [f"inode {watch.inos[0]}: its content could not be fetched: {CUT}"]
+    watch.fail(0, BadAnswer("too short"))
+    watch.fail(1, CUT)
+    assert len(lines()) == 2
+    watch.seconds += QUIET_S
+    watch.fail(1, CUT)
+    assert len(lines()) == 1
+
+
+def test_people_are_told_while_it_is_recent(watch: Watch) -> None:
+    """The last failure with its reason, and how many there are beside it."""
+    assert watch.failures.notice() == ""
+    watch.fail(0, CUT)
+    assert watch.failures.notice() == f"Zone/0.txt could not be fetched lately: {CUT}"
+    watch.fail(1, BadAnswer("too short"))
+    told = "Zone/1.txt could not be fetched lately (and 1 more file as well): too short"
+    assert watch.failures.notice() == told
+    watch.seconds += REMEMBERED_S
+    assert watch.failures.notice() == ""
+
+
+def test_what_is_here_by_now_is_not_told(watch: Watch) -> None:
+    """A file that was read meanwhile, or that is gone, is of no interest."""
+    core = watch.core
+    for number in range(3):
+        watch.fail(number, CUT)
+    core.cache.put(watch.inos[0], core.tree.get(watch.inos[0]).revision, b"bytes")
+    with core.transaction():
+        core.tree.unlink(core.tree.get(watch.inos[1]))
+    assert [inode.ino for inode, _ in watch.failures.recent()] == [watch.inos[2]]
+
+
+def test_what_the_state_or_the_errno_says_is_not_told_again(
+    watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the service is away nothing is noted; a refusal is in the log alone."""
+    watch.link.state = "offline"
+    watch.fail(0, Unreachable("away"))
+    assert not caplog.records
+    watch.link.state = "online"
+    watch.fail(1, Forbidden("your rights do not allow it"))
+    assert len(caplog.records) == 1
+    assert watch.failures.recent() == []
+
+
+def test_only_so_many_are_remembered(watch: Watch) -> None:
+    """A program that goes through a tree in vain takes no memory for ever."""
+    for number in range(MOST + 1):
+        watch.fail(number, CUT)
+    assert len(watch.failures.recent()) == MOST

@@ -1,10 +1,10 @@
-"""The service, seen from inside: typed verbs over HTTPS.  Nothing above sees a status or a URL.
+"""Typed access to the service over HTTPS. Other packages see no HTTP status and no URL.
 
-The names in `__all__` are a stable interface for other programs: see docs/PYTHON_CLIENT.md.
-The other names are zonedrive's own, for the daemon.
+The names in `__all__` are a stable interface for other programs: see docs/PYTHON_CLIENT.md. The
+other names are internal, for the daemon.
 
-Each is imported when it is first asked for: a command that needs an address alone does not load a
-client, which takes longer than all else that it does.
+Each name is imported on first use, so that a command that needs only an address does not load the
+client, which is slow to import.
 """
 
 from importlib import import_module
@@ -59,7 +59,7 @@ _HOMES = {
     "service": ("Service", "open_service"),
     "transfer": ("Cancelled", "Download", "Transfer"),
 }
-"""Names by the module that has them; what `__all__` has beside these is the model's."""
+"""Module of each name; the other names in `__all__` are in zonedrive.model."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,9 +1,9 @@
-"""Addresses of a deployment: its base URL, and paths below it that no name can bend.
+"""Addresses of a deployment: its base URL, and paths below it that no name can change.
 
-Must not know any endpoint's meaning.
+Knows nothing of the meaning of endpoints.
 
-INVARIANT: a value put into a path stays inside its own segment: it is percent-encoded with no
-safe characters, and `.` and `..` are refused.
+INVARIANT: a value put into a path stays inside its own segment: it is percent-encoded with no safe
+characters, and `.` and `..` are refused.
 """
 
 import re
@@ -18,22 +18,22 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 class Deployment(Protocol):
-    """Where the service is and whom to trust there; `logon.account.Account` is one."""
+    """Address of a service and the authority to trust; for example `logon.account.Account`."""
 
     @property
     def base_url(self) -> str:
-        """`https://host[:port]`."""
+        """Base URL in the form `https://host[:port]`."""
 
     @property
     def ca_file(self) -> str | None:
-        """A PEM file to trust instead of the system's authorities."""
+        """PEM file to trust instead of the system's authorities."""
 
 
 def base_url(text: str) -> str:
-    """The deployment that `text` means, as `https://host` or `https://host:port`.
+    """Return the base URL in `text` as `https://host` or `https://host:port`.
 
-    A bare host name gets the scheme; slashes at the end are dropped.  Raises ConfigError for
-    plain HTTP, and for anything beside scheme, host and port (paths, queries, passwords).
+    A bare host name gets the scheme; trailing slashes are dropped. Raises ConfigError for plain
+    HTTP, and for any part besides scheme, host and port (paths, queries, passwords).
     """
     stripped = text.strip()
     if not stripped:
@@ -72,15 +72,15 @@ def base_url(text: str) -> str:
 
 
 def host_of(base: str) -> str:
-    """The part of a base URL that a person recognises: host, and port where it is not 443."""
+    """Return the host of a base URL, with the port unless it is 443."""
     return urlsplit(base).netloc
 
 
 def fill_path(template: str, values: Mapping[str, str]) -> str:
-    """`template` with each `{name}` replaced by its percent-encoded value.
+    """Return `template` with each `{name}` replaced by its percent-encoded value.
 
     Raises Rejected for a value that could change the path: an empty one, `.` or `..`, or text
-    that has no UTF-8 form.
+    without a UTF-8 form.
     """
 
     def encoded(match: re.Match[str]) -> str:
@@ -101,5 +101,5 @@ def fill_path(template: str, values: Mapping[str, str]) -> str:
 
 
 def _shown(text: str) -> str:
-    """`text` for a message, without what may be a password in it."""
+    """Return `text` for a message, with any password replaced."""
     return repr(re.sub(r"//[^/@]*@", "//…@", text.strip())[:200])

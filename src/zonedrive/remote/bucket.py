@@ -1,9 +1,9 @@
-"""A rate limit that several threads share: a token bucket in bytes.
+"""Rate limit shared by several threads: a token bucket in bytes.
 
-Must not know what the bytes are.
+Knows nothing of the meaning of the bytes.
 
-INVARIANT: over any long time no more than `rate` bytes a second pass, and at most one second's
-worth at once.
+INVARIANT: over a long time at most `rate` bytes per second pass, and a burst has at most the bytes
+of one second.
 """
 
 import threading
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """Lets `rate` bytes a second pass, 0 for any number."""
+    """Limiter to `rate` bytes per second; 0 means no limit."""
 
     def __init__(
         self,
@@ -30,11 +30,11 @@ class TokenBucket:
 
     @property
     def piece(self) -> int:
-        """Bytes to take at a time, so that a slow limit flows rather than jerks."""
+        """Number of bytes to take at a time; small for a low rate, so that the flow is steady."""
         return max(4096, min(1 << 20, self.rate // 8)) if self.rate else 1 << 20
 
     def take(self, amount: int) -> None:
-        """Wait until `amount` bytes may pass.  A taker goes into debt and sleeps it off alone."""
+        """Wait until `amount` bytes may pass; each caller sleeps for its own deficit."""
         if not self.rate:
             return
         with self._lock:

@@ -29,16 +29,17 @@ from zonedrive.remote.transfer import Download
 
 FoundT = TypeVar("FoundT", Zone, Entry)
 Place = Zone | Entry
-"""Where a folder is wanted: a zone stands for its root folder."""
+"""Target folder of an operation: a zone stands for its root folder."""
 
 PIECE = 1 << 20  # bytes of a file on this machine that are read at once
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Which service, as whom, and what more it can than is published.
+    """Address, user, trust and profile of one service.
 
-    `zonedrive.logon.stored` gives those of an account that was logged on with the command.
+    `zonedrive.logon.stored` returns the credentials of an account that was logged on with the
+    command.
     """
 
     base_url: str  # https://host[:port]
@@ -49,15 +50,18 @@ class Credentials:
 
 
 class Client:
-    """One user's client; an async context manager, on trio.
+    """Client of one user; an async context manager that runs on trio.
 
-    Every verb raises subclasses of zonedrive.errors.ZonedriveError, whose `line()` is one line for
-    a person; an operation that the profile does not have raises NotSupported at once.  What goes
-    wrong with a file on this machine is an OSError.
+    Every method raises subclasses of zonedrive.errors.ZonedriveError, whose `line()` is a one-line
+    message for the user. An operation that the profile does not define raises NotSupported at once.
+    A problem with a local file raises OSError.
     """
 
     def __init__(self, credentials: Credentials) -> None:
-        """Connects at the first verb.  Raises ConfigError for what cannot be used."""
+        """Prepare the client, which connects with the first request.
+
+        Raises ConfigError if a credential or the profile cannot be used.
+        """
         profile = load_profile(credentials.profile)
         self._service: Service = open_service(
             credentials, credentials.auth, profile, credentials.settings
@@ -67,11 +71,11 @@ class Client:
     def with_token(
         cls, base_url: str, token: str, *, ca_file: str | None = None, profile: str = "published"
     ) -> Self:
-        """As the user, and within the scope, that a token or session id stands for."""
+        """Return a client for the user and scope of a token or session id."""
         return cls(Credentials(base_url, _Token(token), ca_file, profile))
 
     async def __aenter__(self) -> Self:
-        """Itself."""
+        """Return the client."""
         return self
 
     async def __aexit__(
@@ -90,35 +94,39 @@ class Client:
 
     @property
     def directory(self) -> Directory:
-        """The organization's users and groups, and the user's tokens."""
+        """Users and groups of the organization, and tokens of the user."""
         return self._service.directory
 
     def can(self, operation: str) -> bool:
-        """Whether the profile has `operation`: make_folder, move, delete, restore, …"""
+        """Return True if the profile defines `operation`: make_folder, move, delete, restore, …"""
         return self._service.can(operation)
 
     # ---- looking ----
 
     async def zones(self) -> list[Zone]:
-        """All zones of the user; one that is not `accessible` can only be listed."""
+        """Return all zones of the user; one that is not `accessible` can only be listed."""
         return await self._service.zones()
 
     async def zone(self, name: str) -> Zone:
-        """The zone of that name, or of that id.  Raises NotFound, and where several have it."""
+        """Return the zone with that name or id.
+
+        Raises NotFound if no zone matches, and ZonedriveError if several do.
+        """
         zones = await self.zones()
         found = [zone for zone in zones if zone.id == name]
         found = found or [zone for zone in zones if zone.name == name]
         return _only(found, f"zone {name!r}")
 
     async def listing(self, folder: Place) -> list[Entry]:
-        """What is in a folder now, in the service's order."""
+        """Return the present entries of a folder, in the service's order."""
         zone_id, folder_id = _folder(folder)
         return await self._service.listing(zone_id, folder_id)
 
     async def find(self, path: str) -> Entry:
-        """The file or folder at `ZONE/FOLDER/.../NAME`; for `ZONE` alone its root folder.
+        """Return the file or folder at `ZONE/FOLDER/.../NAME`; for `ZONE` alone its root folder.
 
-        Names are compared as the service has them.  Raises NotFound, and where several have it.
+        Names are compared exactly as the service stores them. Raises NotFound if no entry matches,
+        and ZonedriveError if several do.
         """
         zone_name, *names = [name for name in path.split("/") if name] or [""]
         zone = await self.zone(zone_name)
@@ -129,25 +137,26 @@ class Client:
         return here
 
     async def entry(self, zone_id: str, entry_id: str) -> Entry:
-        """A file or folder by its id; it may be a deleted one."""
+        """Return a file or folder by its id; it may be a deleted one."""
         return await self._service.entry(zone_id, entry_id)
 
     # ---- content ----
 
     async def read(self, file: Entry, *, version: str | None = None) -> bytes:
-        """All of a file, or of one of its versions (a `Version.version`)."""
+        """Return the whole content of a file, or of one version (a `Version.version`)."""
         async with self.stream(file, version=version) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
     async def download(
         self, file: Entry, target: str | os.PathLike[str], *, version: str | None = None
     ) -> int:
-        """Write a file to `target`, which is there whole or, after an error, not touched.
+        """Write a file to `target` and return the number of bytes.
 
-        Gives the number of bytes.
+        After an error, `target` is unchanged: the content goes to a temporary file that is renamed
+        at the end.
         """
         path = Path(target)
-        # Fits where any name fits, is nobody else's, and is no link that somebody has laid there.
+        # A short random name fits any name limit and cannot be a link placed by another user.
         part = path.parent / f".zonedrive-{secrets.token_hex(8)}.part"
         count = 0
         try:
@@ -168,7 +177,7 @@ class Client:
     async def stream(
         self, file: Entry, *, version: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The content in pieces of some hundred KiB, for an `async for` inside the block."""
+        """Yield an async iterator over the content, in chunks of some hundred KiB."""
         _must_be_file(file)
         transfer = self._service.transfer
 
@@ -187,12 +196,13 @@ class Client:
     async def upload(
         self, target: Place, source: str | os.PathLike[str] | bytes, *, name: str | None = None
     ) -> Entry:
-        """Upload a file of this machine, or bytes; gives the entry that it became.
+        """Upload a local file or bytes; return the resulting entry.
 
-        Into a folder or zone: under `name` (default: that of the file); where a file has the name
-        there, it becomes the next version of that one.  Onto a file: its next version, which has
-        its name.  Sent once: after ReplyLost or a cancellation it may be there or not, which
-        `listing` tells.
+        If `target` is a folder or zone, the file is stored there under `name` (default: the name of
+        the local file). If a file with this name exists, the upload becomes its next version. If
+        `target` is a file, the upload becomes its next version and `name` must match. The request
+        is sent once: after ReplyLost or a cancellation the file may exist or not; call `listing` to
+        find out.
         """
         if isinstance(target, Entry) and not target.folder:
             zone_id, folder_id = target.zone_id, target.parent_id
@@ -219,7 +229,7 @@ class Client:
     # ---- what the profile describes ----
 
     async def make_folder(self, parent: Place, name: str) -> Entry:
-        """A new folder.  Raises AlreadyExists."""
+        """Create a folder and return its entry. Raises AlreadyExists."""
         zone_id, parent_id = _folder(parent)
         return await self._service.make_folder(zone_id, parent_id, name)
 
@@ -235,40 +245,40 @@ class Client:
         )
 
     async def delete(self, entry: Entry) -> None:
-        """Into the trash; a folder takes along what is in it."""
+        """Move an entry to the trash; a folder goes with all its content."""
         await self._service.delete(entry.zone_id, entry.id, folder=entry.folder)
 
     async def deleted(self, zone: Zone) -> list[Entry]:
-        """What is in a zone's trash."""
+        """Return the entries in a zone's trash."""
         return await self._service.deleted(zone.id)
 
     async def restore(self, entry: Entry) -> Entry:
-        """Out of the trash."""
+        """Restore an entry from the trash."""
         return await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
 
     async def purge(self, entry: Entry) -> None:
-        """Remove for good."""
+        """Delete an entry permanently."""
         await self._service.purge(entry.zone_id, entry.id, folder=entry.folder)
 
     async def versions(self, file: Entry) -> list[Version]:
-        """All versions of a file, the newest first."""
+        """Return all versions of a file, newest first."""
         return await self._service.versions(file.zone_id, file.id)
 
     async def zone_log(self, zone: Zone) -> list[dict[str, object]]:
-        """The messages of a zone's log, each with the fields that this deployment gives."""
+        """Return the messages of a zone's log, each with the fields of this deployment."""
         return await self._service.zone_log(zone.id)
 
     async def change_password(self, username: str, password: str, new_password: str) -> None:
-        """Give the user another password; tokens made with the old one may end with it."""
+        """Change the user's password; tokens made with the old password may become invalid."""
         await self._service.change_password(username, password, new_password)
 
     async def revoke_token(self, token_id: str) -> None:
-        """End a token of the user before its time."""
+        """Revoke a token of the user before it expires."""
         await self._service.revoke_token(token_id)
 
 
 class _Token(httpx.Auth):
-    """One bearer, for ever."""
+    """Authentication with one fixed bearer token."""
 
     def __init__(self, token: str) -> None:
         if not token or not all("!" <= char <= "~" for char in token):
@@ -276,16 +286,16 @@ class _Token(httpx.Auth):
         self._token = token
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Put it in."""
+        """Add the token to the request."""
         request.headers["Authorization"] = f"Bearer {self._token}"
         yield request
 
 
 class _FileBody:
-    """A file's bytes, which can be read again from the start."""
+    """Content of a local file, which can be read repeatedly from the start."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+        """Read the file's size. Raises OSError."""
         self.path = path
         self.size = path.stat().st_size
 
@@ -307,7 +317,7 @@ async def _pieces(download: Download) -> AsyncGenerator[bytes, None]:
 
 
 def _folder(place: Place) -> tuple[str, str]:
-    """Zone and folder id."""
+    """Return the zone id and folder id of `place`."""
     if isinstance(place, Zone):
         return place.id, place.root_id
     if not place.folder:
@@ -321,7 +331,7 @@ def _must_be_file(entry: Entry) -> None:
 
 
 def _only(found: list[FoundT], what: str) -> FoundT:
-    """The one that was found."""
+    """Return the only element of `found`; raise an error if there are none or several."""
     if not found:
         raise NotFound(f"there is no {what}")
     if len(found) > 1:

@@ -1,6 +1,6 @@
-"""The clients of a deployment: httpx over the transports of this package.
+"""HTTP clients of a deployment: httpx over the transports of this package.
 
-Must not know endpoints.
+Knows nothing of endpoints.
 """
 
 import httpx
@@ -15,7 +15,7 @@ JSON = "application/json"
 
 
 class LoopClient(httpx.AsyncClient):
-    """The client for small requests on trio's loop: HTTP/2 where there is any, no redirects."""
+    """Client for small requests on the trio loop: HTTP/2 if available, no redirects."""
 
     def __init__(self, trust: Trust, auth: httpx.Auth) -> None:
         self.transport = LoopTransport(trust)
@@ -28,7 +28,7 @@ class LoopClient(httpx.AsyncClient):
 
 
 class BlockingClient(httpx.Client):
-    """The client for worker threads: HTTP/1.1, kept alive, no redirects, every answer bounded."""
+    """Client for worker threads: HTTP/1.1, keep-alive, no redirects, limited response sizes."""
 
     def __init__(
         self,

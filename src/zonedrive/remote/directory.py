@@ -1,9 +1,9 @@
-"""Users, groups and tokens of the organization, as typed verbs.
+"""Users, groups and tokens of the organization, as typed methods.
 
-Must not know zones, files or how answers look.  There is no endpoint that lists groups or shows
-one: a group is known by the id that came when it was made.
+Knows nothing of zones, files or the form of answers. No endpoint lists or shows groups: a group is
+known by the id that its creation returned.
 
-INVARIANT: each change is one request, sent once; a password goes into a request's body and
+INVARIANT: each change is one request, sent once. A password goes into the body of a request and
 nowhere else.
 """
 
@@ -35,9 +35,9 @@ MEMBER = "/api/groups/{group}/members/{member}"
 
 
 class Directory:
-    """The organization's users, groups and tokens, as one user may see and change them.
+    """Users, groups and tokens of the organization, as far as one user may see and change them.
 
-    Every verb raises subclasses of errors.RemoteError.
+    Every method raises subclasses of errors.RemoteError.
     """
 
     def __init__(self, requests: Calls, bounds: Bounds = BOUNDS) -> None:
@@ -46,12 +46,12 @@ class Directory:
         self._pagination = {path: Pagination() for path in (TOKENS, USERS)}
 
     async def users(self) -> list[Mapping[str, Any]]:
-        """All users, each with the fields that this deployment gives; none are published."""
+        """Return all users, each with the fields of this deployment; no fields are published."""
         with _advice("ask an administrator of the organization for the right to see its users"):
             return [record.fields for record in await self._list(USERS, "listing the users", "")]
 
     async def tokens(self) -> list[Token]:
-        """All tokens of the user, expired ones included."""
+        """Return all tokens of the user, including expired ones."""
         with _advice(_TOKEN_ADVICE):
             found = await self._list(TOKENS, "listing the tokens", "id")
         return [records.token(record) for record in found]
@@ -59,9 +59,10 @@ class Directory:
     async def create_token(
         self, name: str, seconds: int, password: str, scope: Scope | None = None
     ) -> NewToken:
-        """A new token of the user, who has `password`; without a scope it may all that he may.
+        """Create a token for the user with `password`; `scope` limits its rights.
 
-        Raises CredentialsRefused for a wrong password, which is not sent again.
+        Without a scope, the token has all rights of the user. Raises CredentialsRefused for a wrong
+        password, which is not sent again.
         """
         doing = "making a token"
         body = records.token_wanted(name, seconds, password, scope)
@@ -78,7 +79,7 @@ class Directory:
     async def create_group(
         self, name: str, description: str = "", members: Mapping[str, Level] | None = None
     ) -> Group:
-        """A new group; `members` are ids of users and groups with the level of each."""
+        """Create a group; `members` maps ids of users and groups to their level."""
         doing = "making a group"
         body = {
             "name": name,
@@ -90,9 +91,9 @@ class Directory:
     async def update_group(
         self, group_id: str, members: Mapping[str, Level], *, relative: bool = True
     ) -> Group:
-        """Give `members` their levels; not `relative`: and take everybody else out.
+        """Set the levels of `members`; unless `relative`, also remove all other members.
 
-        Relative without members changes nothing, and gives the group as it is.
+        A relative update without members changes nothing and returns the current group.
         """
         doing = "changing a group"
         path = fill_path(GROUP, {"group": group_id})
@@ -101,13 +102,13 @@ class Directory:
         return _done(await self._changed("PUT", path, doing, query=query, body=body), doing)
 
     async def set_member(self, group_id: str, member_id: str, level: Level) -> None:
-        """Give one member a level; "None" takes it out."""
+        """Set the level of one member; "None" removes the member."""
         path = fill_path(MEMBER, {"group": group_id, "member": member_id})
         query = {"accesslevel": level}
         await self._changed("PUT", path, "changing a member of a group", query=query)
 
     async def delete_group(self, group_id: str) -> None:
-        """Delete a group.  Its members lose the access to zones that they have through it."""
+        """Delete a group. Its members lose the access to zones that they have through the group."""
         path = fill_path(GROUP, {"group": group_id})
         await self._changed("DELETE", path, "deleting a group")
 
@@ -153,7 +154,7 @@ def _done(body: bytes, doing: str) -> Group:
 
 @contextmanager
 def _advice(remedy: str) -> Iterator[None]:
-    """What to do about a lost answer, or missing rights: the usual words are about zones."""
+    """Replace the remedy of ReplyLost and Forbidden, because the default texts concern zones."""
     try:
         yield
     except Forbidden as refused:

@@ -1,6 +1,6 @@
-"""One running download: what it announced, and whether its bytes keep to that.
+"""One running download: the announced range, and the check that its bytes match.
 
-Must not know how a request is sent or repeated.
+Knows nothing of sending or repeating requests.
 
 INVARIANT: a download ends with its last byte or with an exception, never silently short.
 """
@@ -22,22 +22,22 @@ _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCI
 
 
 class Owner(Protocol):
-    """What a download needs of whoever opened it."""
+    """Interface to the object that opened the download."""
 
     @property
     def link(self) -> Link:
-        """Hears of an answer that breaks its word."""
+        """Link to notify about an answer that does not match its announcement."""
 
     def chunks(self, response: httpx.Response, download: "Download") -> Iterator[Buffer]:
-        """The body, in pieces.  Raises Interrupted, TimedOut."""
+        """Yield the body in chunks. Raises Interrupted or TimedOut."""
 
 
 class Download:
-    """One running download; a context manager, whose end closes the connection.
+    """One running download; a context manager that closes the connection at the end.
 
-    offset: where the bytes really start: 0 where the service ignored the range.
-    total: bytes of the whole content, None where the service does not say.
-    validator: the ETag, else Last-Modified, else None: the same as long as the content is.
+    offset: real start of the bytes; 0 if the service ignored the range.
+    total: size of the whole content in bytes, None if the service does not tell it.
+    validator: the ETag, else Last-Modified, else None; unchanged while the content is unchanged.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Download:
         self.spare: list[bytearray] = []  # memory for chunks to come
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return the download."""
         return self
 
     def __exit__(
@@ -72,24 +72,25 @@ class Download:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the connection, or give it back where all was read."""
+        """Close the connection, or return it to the pool if everything was read."""
         self.close()
 
     def close(self) -> None:
-        """Stop.  From the thread that iterates."""
+        """Stop the download. Call this from the thread that iterates."""
         self._response.close()
 
     def give_back(self, chunks: Iterable[Buffer | bytearray]) -> None:
-        """Chunks that nobody looks at any more, for those to come.  From the same thread."""
+        """Reuse the memory of chunks that are no longer needed. Call this from the same thread."""
         for chunk in chunks:
             if isinstance(chunk, memoryview) and isinstance(chunk.obj, bytearray):
                 self.spare.append(chunk.obj)
 
     def abort(self) -> None:
-        """Break off what another thread iterates: it ends soon, in an error where bytes lack.
+        """Abort an iteration in another thread; it ends soon, with an error if bytes are missing.
 
-        Not after `close`.  What has come whole leaves its connection to others, and is not
-        touched: an upload of theirs would end in a lost reply.
+        Has no effect after `close`. A complete download has already returned its connection to the
+        pool. That connection is not touched, because an upload of another request on it would end
+        in a lost reply.
         """
         self.aborted = True
         body = self._response.extensions.get(BODY)
@@ -97,10 +98,10 @@ class Download:
             body.abort()
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes from `offset` on, in chunks of some hundred KiB; once.
+        """Yield the bytes from `offset`, in chunks of some hundred KiB; only once.
 
-        Raises BadAnswer where they are not as many as announced, Interrupted or TimedOut where
-        the connection breaks or stalls.
+        Raises BadAnswer if the number of bytes differs from the announced one, Interrupted or
+        TimedOut if the connection breaks or stalls.
         """
         if self._response.status_code == 416:
             return
@@ -123,9 +124,9 @@ class Download:
 
 
 def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int | None, int | None]:
-    """Where the bytes of `response` start, where they end, and the size of the whole content.
+    """Return start and end of the bytes in `response`, and the size of the whole content.
 
-    Raises BadAnswer for another range than the one from `offset`.
+    Raises BadAnswer if the range does not start at `offset`.
     """
     length = response.headers.get("Content-Length", "")
     size = int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None
@@ -146,10 +147,10 @@ def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int 
 def pieces(
     response: httpx.Response, limit: int, position: int, spare: list[bytearray]
 ) -> Iterator[Buffer]:
-    """The undecoded body, in pieces of at most `limit` bytes.  Raises httpx's errors.
+    """Yield the undecoded body in chunks of at most `limit` bytes. Raises httpx's errors.
 
-    `position` is where in the content it begins: pieces end at multiples of `limit`, where the
-    network is fast enough.  `spare`: memory of `limit` bytes each, to be used.
+    `position` is the offset of the body in the content: chunks end at multiples of `limit`, if the
+    network is fast enough. `spare` holds buffers of `limit` bytes for reuse.
     """
     body = response.extensions.get(BODY)
     if not isinstance(body, Body):
@@ -164,7 +165,7 @@ def pieces(
         if not count:
             return
         position += count
-        if count < limit // 2:  # who keeps a small piece shall not keep memory for a large one
+        if count < limit // 2:  # a consumer that keeps a small chunk must not keep a large buffer
             spare.append(memory)
             yield bytes(piece[:count])
         else:

@@ -1,9 +1,9 @@
 """Blocking work in a thread that trio can cancel.
 
-Must not know what the work is.
+Knows nothing of the work itself.
 
-INVARIANT: when `errand` has ended, so has the work.  Nothing that the work of `loose` gives is
-left without an owner.
+INVARIANT: when `errand` returns, the work has ended. A result of the work of `loose` is either
+returned or passed to `drop`.
 """
 
 import threading
@@ -18,10 +18,10 @@ ResultT = TypeVar("ResultT")
 async def errand(
     work: Callable[[Callable[[], bool]], ResultT], stop: Callable[[], None] = lambda: None
 ) -> ResultT:
-    """What `work` gives, or raises, in a thread.
+    """Run `work` in a thread and return its result or raise its error.
 
-    On a cancellation `stop` is called, and what was handed to `work` gives true from then on;
-    then its end is waited for.
+    On cancellation, `stop` is called, and the callable passed to `work` returns True from then on.
+    `errand` still waits for the end of the work.
     """
     ended = unwanted = False
     done: list[ResultT] = []
@@ -41,7 +41,7 @@ async def errand(
         try:
             with trio.CancelScope(shield=True):
                 done.append(await trio.to_thread.run_sync(work, lambda: unwanted))
-        except Exception as wrong:  # raised below, where no group is made of it
+        except Exception as wrong:  # raised outside the nursery, so not in a group
             failed.append(wrong)
         ended = True
         nursery.cancel_scope.cancel()
@@ -54,9 +54,9 @@ async def errand(
 async def loose(
     work: Callable[[Callable[[], bool]], ResultT], drop: Callable[[ResultT], None] = lambda _: None
 ) -> ResultT:
-    """As `errand`, for work that cannot be stopped at once: a cancellation does not wait for it.
+    """Run `work` like `errand`, but on cancellation do not wait for its end.
 
-    What it gives after that goes to `drop`.
+    A result that comes after the cancellation goes to `drop`.
     """
     lock = threading.Lock()
     unwanted = False

@@ -1,6 +1,6 @@
-"""One look at a service: does it answer, until when is its certificate good, what time has it.
+"""One probe of a service: reachability, end of its certificate, and its clock.
 
-Must not log on, and sends nothing that tells who asks.
+Does not log on, and sends nothing that identifies the user.
 """
 
 import time
@@ -23,19 +23,18 @@ SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Glance:
-    """What there was to see."""
+    """Result of a probe."""
 
     seconds: float  # from the first packet to the answer
-    ahead: float | None  # seconds by which this machine's clock is ahead; None: it tells no time
+    ahead: float | None  # seconds by which the local clock is ahead; None: no Date header
     certificate_days: float | None  # until it ends; None: not known
 
 
 def look(deployment: Deployment, seconds: float = SECONDS) -> Glance:
-    """Ask how one logs on there, once.  Blocks.
+    """Request the logon requirements once, without a logon. Blocks.
 
-    The connection, TLS and the whole answer take at most `seconds` each.
-
-    Raises RemoteError's subclasses, ConfigError for an address or authority that cannot be used.
+    The connection, TLS and the whole answer take at most `seconds` each. Raises RemoteError's
+    subclasses, and ConfigError for an address or authority that cannot be used.
     """
     doing = "looking at the service"
     base = base_url(deployment.base_url)
@@ -60,7 +59,7 @@ def look(deployment: Deployment, seconds: float = SECONDS) -> Glance:
 
 
 def _days(answer: httpx.Response) -> float | None:
-    """Until the peer's certificate ends."""
+    """Return the days until the server's certificate expires, or None."""
     text = answer.extensions.get(CERTIFICATE)
     if not text:
         return None
@@ -69,7 +68,10 @@ def _days(answer: httpx.Response) -> float | None:
 
 
 def _ahead(date: str, took: float) -> float | None:
-    """By the answer's date, which names whole seconds; the way of the answer is no difference."""
+    """Return by how many seconds the local clock is ahead, or None without a date.
+
+    Differences within the transfer time and the header's resolution of one second count as 0.
+    """
     there = header_seconds(date)
     if there is None:
         return None

@@ -1,10 +1,10 @@
-"""Requests that carry the user's password in their body: sent once, and what a refusal means.
+"""Requests with the user's password in their body: sent once, with a specific error handling.
 
-Must not know what else is in them.
+Knows nothing of the other content of the body.
 
-INVARIANT: a password that was refused is not sent a second time.  A 401 may mean the password as
-well as the logon, so the logon is tried (and renewed, where it has ended) before the password goes
-out; whatever is said to the request itself is then about the password, and repeats nothing.
+INVARIANT: a rejected password is not sent a second time. A 401 may concern the password or the
+logon. Therefore the logon is checked (and renewed if it has ended) before the password is sent; any
+later 401 concerns the password, and nothing is repeated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,10 +15,10 @@ from zonedrive.errors import CredentialsRefused, Forbidden, NotLoggedOn, RemoteE
 from zonedrive.remote.calls import Calls
 
 TRIED: Final = "/api/zones"
-"""What shows whether a logon is accepted; a limited one gets 403, which says as much."""
+"""Path of the request that checks the logon; a limited logon gets 403, which is also valid."""
 
 WRONG: Final = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE", "AUTHORIZATION_FAILED"})
-"""The codes that mean the password, or the user who has it."""
+"""Error codes that reject the password, or the user with this password."""
 
 _BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
 
@@ -32,9 +32,9 @@ async def change_with_password(
     *,
     doing: str,
 ) -> bytes:
-    """As Calls.change, for a `body` that holds the password of the user who is logged on.
+    """Run Calls.change with a `body` that contains the logged-on user's password.
 
-    Raises CredentialsRefused for a wrong one, NotLoggedOn where the logon itself has ended.
+    Raises CredentialsRefused if the password is wrong, NotLoggedOn if the logon has ended.
     """
     with suppress(Forbidden):
         await calls.read(TRIED, doing=doing)
@@ -44,9 +44,9 @@ async def change_with_password(
 
 @contextmanager
 def checked_password(doing: str) -> Iterator[None]:
-    """Raises CredentialsRefused where the service refuses the password in a request.
+    """Convert errors about the password of a request to CredentialsRefused.
 
-    The logon that carries the request is known to be accepted.
+    The logon of the request must be known to be valid.
     """
     try:
         yield

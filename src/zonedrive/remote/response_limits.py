@@ -1,11 +1,11 @@
-"""The one place through which every answer of the service passes: its size, its form, its end.
+"""Limits on the size, encoding and duration of every answer of the service.
 
-Must not know endpoints, nor what an answer means.  Uses only public names of httpx, above whatever
-transport brings the bytes.
+Knows nothing of endpoints or the meaning of an answer. Uses only public names of httpx, on top of
+any transport.
 
-INVARIANT: no answer is decoded.  Each request asks for identity; a success with any other
+INVARIANT: no answer is decoded. Each request asks for identity; a success with any other
 Content-Encoding is an error, and an error with one has no body.
-INVARIANT: of a success at most `Limits.size` bytes come into memory, of an error REFUSAL bytes.
+INVARIANT: at most `Limits.size` bytes of a success are held in memory, of an error REFUSAL bytes.
 INVARIANT: no client keeps or sends a cookie.
 """
 
@@ -30,40 +30,43 @@ MOST_PARTS: Final = 10_000  # of a body, before they must have LEAST_PART bytes 
 LEAST_PART: Final = 16
 PLAIN: Final = (b"", b"identity")
 EXTENSION: Final = "limits"
-"""The name under which a request of a blocking client carries its Limits."""
+"""Name of the request extension in which a blocking client passes its Limits."""
 
 
 class Unacceptable(httpx.DecodingError):
-    """The answer breaks a rule of this module."""
+    """Error for an answer that breaks a rule of this module."""
 
 
 class TooLong(Unacceptable):
-    """The answer is larger than its Limits."""
+    """Error for an answer that exceeds its Limits."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a successful answer may be, and how long its body may take."""
+    """Maximum size and duration of the body of a successful answer."""
 
-    size: int | None = SMALL  # bytes; None: content, which its reader counts
-    seconds: float | None = None  # None: its reader has a deadline, or a rule about stalls
+    size: int | None = SMALL  # bytes; None: content, whose size the consumer checks
+    seconds: float | None = None  # None: the consumer has its own deadline or stall check
 
 
 CONTENT: Final = Limits(None)
 
 
 class NoCookies(CookieJar):
-    """A jar that takes and gives nothing."""
+    """Cookie jar that stores and sends no cookies."""
 
     def extract_cookies(self, response: Any, request: Any) -> None:
-        """Leave the cookies of an answer where they are."""
+        """Ignore the cookies of an answer."""
 
     def add_cookie_header(self, request: Any) -> None:
-        """Send none."""
+        """Send no cookies."""
 
 
 def restrict(client: httpx.Client | httpx.AsyncClient) -> None:
-    """Apply the rules to a new client.  A client on trio's loop calls `admit` for each answer."""
+    """Apply the limits to a new client.
+
+    A client on the trio loop calls `admit` for each answer.
+    """
     client.headers["Accept-Encoding"] = "identity"
     client.cookies = NoCookies()
     if isinstance(client, httpx.Client):
@@ -71,7 +74,7 @@ def restrict(client: httpx.Client | httpx.AsyncClient) -> None:
 
 
 def admit(response: httpx.Response, limits: Limits) -> None:
-    """Check the head of an answer, and bound its body.  Raises Unacceptable."""
+    """Check the head of an answer, and limit its body. Raises Unacceptable."""
     meter = Meter(response.status_code, response.headers, limits)
     if "Content-Encoding" in response.headers:  # httpx would decode what is left
         del response.headers["Content-Encoding"]
@@ -83,15 +86,15 @@ def admit(response: httpx.Response, limits: Limits) -> None:
 
 
 def _admit(response: httpx.Response) -> None:
-    """Called by a blocking client for each answer, those that a logon repeats included."""
+    """Check an answer of a blocking client, including answers during an authentication flow."""
     admit(response, response.request.extensions.get(EXTENSION, Limits()))
 
 
 class Meter:
-    """What is accepted of one answer.  Every method raises Unacceptable."""
+    """Limits for one answer. Every method raises Unacceptable."""
 
     def __init__(self, status: int, headers: httpx.Headers, limits: Limits) -> None:
-        """Check the head."""
+        """Check the head of the answer."""
         self._limits = limits
         self._refused = status >= 300
         self._left = REFUSAL if self._refused else limits.size
@@ -110,7 +113,7 @@ class Meter:
                     transfer += value.strip().lower()
         if len(raw) > HEADERS or size > HEADER_BYTES:
             raise Unacceptable(f"it has over {HEADERS} headers or {HEADER_BYTES} bytes of them")
-        # Nothing (more) is to be read of a body that is not as it was before it was sent.
+        # An encoded body is not read at all.
         self.is_over = encoding not in PLAIN or transfer not in (*PLAIN, b"chunked")
         if self._refused:
             return
@@ -120,9 +123,9 @@ class Meter:
             self._check(int(length[:20]))
 
     def accepted(self, part: bytes) -> bytes:
-        """Return as much of the next part of the body as is accepted: of an error its beginning.
+        """Return the accepted part of the next chunk of the body; of an error only the beginning.
 
-        Raises httpx.ReadTimeout where the body takes too long.
+        Raises httpx.ReadTimeout if the body takes too long.
         """
         if self._end is not None and time.monotonic() > self._end:
             raise httpx.ReadTimeout(f"the answer takes longer than {self._limits.seconds:g} s")
@@ -147,7 +150,7 @@ class Meter:
 
 
 class _SyncStream(httpx.SyncByteStream):
-    """The accepted part of a body."""
+    """Accepted part of a body."""
 
     def __init__(self, stream: httpx.SyncByteStream, meter: Meter) -> None:
         self._stream, self._meter = stream, meter
@@ -165,9 +168,9 @@ class _SyncStream(httpx.SyncByteStream):
 
 
 class _AsyncStream(httpx.AsyncByteStream):
-    """The accepted part of a body, on trio's loop.
+    """Accepted part of a body, on the trio loop.
 
-    No generator: one that is left in the middle is ended by the garbage collector, and complains.
+    This is not a generator: the garbage collector would end an abandoned generator with a warning.
     """
 
     def __init__(self, stream: httpx.AsyncByteStream, meter: Meter) -> None:
@@ -192,7 +195,7 @@ class _AsyncStream(httpx.AsyncByteStream):
 
     @staticmethod
     async def _leave(parts: AsyncIterator[bytes]) -> None:
-        """End generators below in their order, by a cancellation."""
+        """Close the nested generators in order, by a cancellation."""
         if not isinstance(parts, AsyncGenerator):
             return
         with trio.CancelScope() as rest, contextlib.suppress(StopAsyncIteration, httpx.HTTPError):

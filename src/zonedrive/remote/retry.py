@@ -1,7 +1,7 @@
-"""When to ask again: capped exponential backoff with full jitter, within a deadline.
+"""Retry delays: capped exponential backoff with full jitter, within a deadline.
 
-Pure arithmetic; must not know clocks, requests or the link.  Only for requests whose repetition
-does no harm.
+Pure arithmetic; knows nothing of clocks, requests or the link. Only for requests that are safe to
+repeat.
 """
 
 from dataclasses import dataclass
@@ -9,29 +9,29 @@ from dataclasses import dataclass
 from zonedrive.errors import Interrupted, TimedOut, Unavailable, Unreachable, Untrusted
 from zonedrive.remote.wire.dates import header_seconds
 
-# The longest wait a service may impose by Retry-After; what is longer is a matter for the caller.
+# Longest delay in seconds accepted from Retry-After; for a longer one the caller decides.
 LONGEST_WISH = 30.0
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Waits of up to `first`, 2 `first`, 4 `first` … seconds, never above `cap`."""
+    """Delays of up to `first`, 2 `first`, 4 `first` … seconds, never above `cap`."""
 
     first: float = 0.25
     cap: float = 4.0
     attempts: int = 4
 
     def ceiling(self, failures: int) -> float:
-        """The longest wait in seconds after `failures` >= 1 in a row."""
+        """Return the longest delay in seconds after `failures` >= 1 consecutive failures."""
         return min(self.cap, self.first * 2.0 ** min(failures - 1, 32))
 
     def delay(
         self, failures: int, chance: float, remaining: float, wish: float | None = None
     ) -> float | None:
-        """Seconds to wait before the next attempt, or None: give up.
+        """Return the seconds to wait before the next attempt, or None to give up.
 
-        `chance` is a random number from 0 to 1, `remaining` the seconds left, `wish` what
-        Retry-After asked for.
+        `chance` is a random number from 0 to 1, `remaining` the seconds left, `wish` the delay from
+        Retry-After.
         """
         if failures >= self.attempts:
             return None
@@ -44,14 +44,14 @@ class Backoff:
 
 
 def worth_another(error: Exception) -> bool:
-    """Whether the same harmless request may succeed a little later."""
+    """Return True if a repetition of the same harmless request may succeed later."""
     if isinstance(error, Untrusted):
         return False
     return isinstance(error, Unavailable | Interrupted | TimedOut | Unreachable)
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """Seconds that a Retry-After header asks for (a number or a date), None for none or nonsense.
+    """Return the delay in seconds of a Retry-After header (number or date), or None.
 
     `now` is the wall clock in seconds since the epoch.
     """

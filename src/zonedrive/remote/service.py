@@ -1,7 +1,8 @@
-"""The service as typed verbs: what zones, folders and files there are, and changes to them.
+"""The service as typed methods: read zones, folders and files, and change them.
 
-Must not know inodes, the kernel, caches or the outbox.  No message holds a name: errors are kept
-and logged where names are not.  Published endpoints stand here, all others in the profile.
+Knows nothing of inodes, the kernel, caches or the outbox. No message contains a name, because
+errors are stored and logged in places where names are not allowed. Published endpoints are defined
+here, all other endpoints in the profile.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,16 +43,17 @@ FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
 REQUIREMENTS = "/api/access/authorizationrequirements"
 AS_IT_IS = {"Accept": "*/*"}
-LARGE = 1_000_000  # bytes of an answer that would keep the loop for too long
+LARGE = 1_000_000  # bytes; parsing a longer answer would block the loop for too long
 ItemT = TypeVar("ItemT", bound=Item)
 ShapeT = TypeVar("ShapeT", wire.WireEntry, wire.WireZone, wire.WireVersion)
 
 
 class Service:
-    """One deployment, as one user.  All verbs may be called concurrently, on one trio loop.
+    """One deployment, seen as one user. All methods may run concurrently on one trio loop.
 
-    Every verb raises subclasses of errors.RemoteError; verbs without an endpoint in the profile
-    raise NotSupported at once.  Reading verbs repeat themselves a little, others never do.
+    Every method raises subclasses of errors.RemoteError. A method without an endpoint in the
+    profile raises NotSupported at once. Reading methods retry a few times, changing methods never
+    do.
     """
 
     def __init__(
@@ -63,7 +65,10 @@ class Service:
         profile: Profile,
         bounds: Bounds = listing.BOUNDS,
     ) -> None:
-        """Takes over `client` and `transfer`: aclose closes them.  `bounds`: of each listing."""
+        """Take ownership of `client` and `transfer`; aclose closes both.
+
+        `bounds` limits each listing.
+        """
         self._client = client
         self._calls = requests
         self._profile = profile
@@ -74,58 +79,59 @@ class Service:
         self.link = link
 
     async def aclose(self) -> None:
-        """Close all connections; transfers that are underway end in Interrupted."""
+        """Close all connections; running transfers end with Interrupted."""
         self.transfer.close()
         await self._client.aclose()
 
     async def reconnect(self, *, dead: bool) -> None:
-        """After a sleep, or in another network: use no connection of before, and look at once.
+        """Stop using the existing connections and probe the service at once.
 
-        `dead`: those in use are cut as well, since nothing would come on them any more.
+        Call this after a suspend or a change of network. `dead`: also abort the connections in use,
+        because no more data can arrive on them.
         """
         self._calls.drop_idle()
         await trio.to_thread.run_sync(partial(self.transfer.reconnect, dead=dead))
         self.link.recheck()
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
-        """Whether the profile knows how to do `operation`, one of profile.OPERATIONS.
+        """Return True if the profile defines `operation`, one of profile.OPERATIONS.
 
-        For a file or a folder; None: for one of them at least.
+        `folder` selects the variant for folders or for files; None accepts either.
         """
         return self._profile.can(operation, folder=folder)
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
-        """Whether `move` can give an entry another name, another parent, or both."""
+        """Return True if `move` can change the name, the parent, or both, as requested."""
         return self._profile.can_place(folder, renamed=renamed, moved=moved)
 
     @property
     def places(self) -> int:
-        """How many requests for metadata may be under way at once."""
+        """Maximum number of concurrent metadata requests."""
         return self._calls.places
 
     @property
     def underway(self) -> int:
-        """How many there are."""
+        """Number of metadata requests in progress."""
         return self._calls.underway
 
     async def zones(self) -> list[Zone]:
-        """All zones of the user, the ones not accessible through the API included."""
+        """Return all zones of the user, including those not accessible through the API."""
         return (await self.listed_zones()).zones
 
     async def listed_zones(self) -> wire.ListedZones:
-        """As `zones`, with word of what the service does not really say."""
+        """Return all zones, and which facts the service left out."""
         doing = "listing the zones"
         return wire.ListedZones(await self._all("zones", ZONES, wire.WireZone, doing), doing)
 
     async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
-        """The present entries of a folder, on however many pages they come; order is the service's.
+        """Return the present entries of a folder, from all pages, in the service's order.
 
-        Deleted ones are left out, and each id comes once.
+        Deleted entries are left out, and each id occurs once.
         """
         return (await self.listed(zone_id, folder_id)).entries()
 
     async def listed(self, zone_id: str, folder_id: str) -> Listed:
-        """As `listing`, with entries that are only read when they are asked for."""
+        """Return the listing of a folder; each entry is parsed on first access."""
         doing = "listing a folder"
         path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
 
@@ -141,14 +147,14 @@ class Service:
         return Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
-        """One file or folder; it may be a deleted one, see Entry.deleted."""
+        """Return one file or folder; it may be a deleted one, see Entry.deleted."""
         doing = "asking for an entry"
         path = fill_path(FILE, {"zone": zone_id, "file": file_id})
         body = await self._calls.read(path, doing=doing)
         return wire.one_entry(wire.parse(body, doing), doing, zone_id=zone_id)
 
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
-        """Store a small file, as `Transfer.upload` does, without a thread and without its limit."""
+        """Upload a small file without a thread and without the rate limit of `Transfer.upload`."""
         form = MultipartBody(name, [data], len(data))
         path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
         body = await self._calls.post(
@@ -157,16 +163,17 @@ class Service:
         return uploaded(body, zone_id, folder_id, name)
 
     async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
-        """All of a small file; what is bigger goes through `transfer`.
+        """Return the whole content of a small file; larger files need `transfer`.
 
-        Raises BadAnswer for more than `size` bytes, of which it holds no more than that.
+        Raises BadAnswer if the content has more than `size` bytes. No more than `size` bytes are
+        held in memory.
         """
         path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
         doing = "reading a small file"
         return await self._calls.read(path, doing=doing, headers=AS_IT_IS, most=size)
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
-        """A new folder.  Raises AlreadyExists where the name is taken."""
+        """Create a folder and return its entry. Raises AlreadyExists if the name is taken."""
         doing = "making a folder"
         values = {"zone": zone_id, "parent": parent_id, "folder": parent_id, "name": name}
         answer = await self._change("make_folder", values, doing)
@@ -181,9 +188,10 @@ class Service:
     async def move(
         self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None
     ) -> Entry:
-        """Rename, move, or both, inside one zone: `parent_id` and `name` are the new ones.
+        """Rename an entry, move it within its zone, or both.
 
-        Here and below, `folder` tells whether the entry is one, for profiles that distinguish.
+        `parent_id` and `name` are the new ones. Here and in the methods below, `folder` says
+        whether the entry is a folder, for profiles that distinguish files from folders.
         """
         values = _of_entry(zone_id, entry_id) | {
             "parent": parent_id, "folder": parent_id, "name": name,
@@ -199,20 +207,20 @@ class Service:
         return await mover.bring(parent_id, name, folder)
 
     async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        """Into the service's trash; a folder takes what is in it along."""
+        """Move an entry to the service's trash; a folder goes with all its content."""
         await self._change("delete", _of_entry(zone_id, entry_id), "deleting", folder)
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
-        """Out of the trash."""
+        """Restore an entry from the trash."""
         values = _of_entry(zone_id, entry_id)
         return await self._changed_entry("restore", values, "restoring", folder)
 
     async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        """Remove for good."""
+        """Delete an entry permanently."""
         await self._change("purge", _of_entry(zone_id, entry_id), "removing for good", folder)
 
     async def versions(self, zone_id: str, file_id: str) -> list[Version]:
-        """All versions of a file, the newest first."""
+        """Return all versions of a file, newest first."""
         doing = "listing versions"
         fields = self._profile.operation("versions").fields
 
@@ -224,17 +232,17 @@ class Service:
         )
 
     async def deleted(self, zone_id: str) -> list[Entry]:
-        """What is in a zone's trash."""
+        """Return the entries in a zone's trash."""
         return [entry for entry, _ in await self.deletions(zone_id)]
 
     async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
-        """What is in a zone's trash, and when each was deleted: nanoseconds, 0 for unknown."""
+        """Return the entries in a zone's trash with their deletion time in ns (0: unknown)."""
         reading = Deletions(self._profile.operation("deleted"))
         found = await self._known("deleted", {"zone": zone_id}, reading.items, DOING)
         return reading.told(found, zone_id)
 
     async def zone_log(self, zone_id: str) -> list[dict[str, object]]:
-        """The messages of a zone's log as they come: their fields are not published."""
+        """Return the messages of a zone's log unchanged, because their fields are not published."""
         doing = "reading the zone log"
 
         def items(value: object) -> list[wire.WireMessage]:
@@ -244,7 +252,7 @@ class Service:
         return [message.said for message in found]
 
     async def levels(self) -> dict[str, str]:
-        """The user's access level by id of the zone, in the service's words: Add, Modify, …"""
+        """Return the user's access level per zone id, in the service's words: Add, Modify, …"""
         doing = "reading the levels in zones"
         operation = self._profile.operation("levels")
         request = operation.request({})
@@ -254,7 +262,7 @@ class Service:
         return wire.levels(operation.located(wire.parse(body, doing)), operation.fields, doing)
 
     async def change_password(self, username: str, password: str, new_password: str) -> None:
-        """Give the user another password.  Raises CredentialsRefused for a wrong one."""
+        """Change the user's password. Raises CredentialsRefused if `password` is wrong."""
         doing = "changing the password"
         values = {"username": username, "password": password, "new_password": new_password}
         request = self._profile.operation("change_password").request(values)
@@ -263,11 +271,11 @@ class Service:
         )
 
     async def revoke_token(self, token_id: str) -> None:
-        """End a token of the user before its time."""
+        """Revoke a token of the user before it expires."""
         await self._change("revoke_token", {"token": token_id}, "revoking a token")
 
     async def probe(self, state: State) -> None:
-        """Ask something harmless, to see whether `state` has ended.  See Link.run."""
+        """Send a harmless request to find out whether `state` has ended. See Link.run."""
         if state == "offline":
             doing = "asking whether the service is there"
             await self._calls.try_once(REQUIREMENTS, doing=doing, bare=True)
@@ -291,7 +299,7 @@ class Service:
         items: Callable[[object], list[ItemT]],
         doing: str,
     ) -> list[ItemT]:
-        """The items of a listing that the profile describes."""
+        """Return the items of a listing that the profile describes."""
         operation = self._profile.operation(name)
         request = operation.request(values)
         budget = Budget(doing, self._bounds)
@@ -314,7 +322,7 @@ class Service:
     async def _change(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None
     ) -> object:
-        """Do an operation of the profile: what the answer says of the entry, None for nothing."""
+        """Run an operation of the profile; return the entry data in the answer, or None."""
         operation = self._profile.operation(name, folder=folder)
         request = operation.request(values)
         body = await self._calls.change(
@@ -325,13 +333,13 @@ class Service:
         try:
             return operation.located(wire.parse(body, doing))
         except BadAnswer:
-            # It is done; what the service said about it can be looked up.
+            # The change is done; its result can be requested separately.
             return None
 
     async def _changed_entry(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None
     ) -> Entry:
-        """As `_change`, and the entry afterwards, asked for where the answer does not tell it."""
+        """Run `_change` and return the entry; request it if the answer does not contain it."""
         answer = await self._change(name, values, doing, folder)
         try:
             return wire.one_entry(answer, doing, zone_id=values["zone"])
@@ -346,9 +354,9 @@ def _of_entry(zone_id: str, entry_id: str) -> dict[str, str]:
 def open_service(
     deployment: Deployment, auth: httpx.Auth, profile: Profile, settings: Settings
 ) -> Service:
-    """The service at `deployment`; connects at the first request.
+    """Return the service at `deployment`; it connects with the first request.
 
-    Raises ConfigError for a base URL that is not https or a certificate file that cannot be used.
+    Raises ConfigError if the base URL is not https or the certificate file cannot be used.
     """
     base = base_url(deployment.base_url)
     trust = tls.trust(deployment.ca_file)

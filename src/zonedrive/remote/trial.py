@@ -1,20 +1,19 @@
-"""Whether a deployment has the address that a profile names, found out without doing anything.
+"""Check that a deployment has the address named in a profile, without running the operation.
 
-Must not know what an operation is for, nor carry any credentials.
+Knows nothing of the purpose of an operation, and carries no credentials.
 
-Two questions are asked about ids that were made up a moment ago, without a body and without a
-logon, which the service demands for everything:
+Two requests are sent, with ids made up for this check, without a body and without a logon:
 
-1. `OPTIONS`, which by its definition changes nothing: an answer with an `Allow` header lists the
-   methods that the address knows.
-2. The method itself, where that told nothing.  `401` is the answer of an address that is there,
-   `404` and `405` are those of one that is not.
+1. `OPTIONS`, which by definition changes nothing.  An `Allow` header in the response lists the
+   methods of the address.
+2. The method itself, if `OPTIONS` gave no result.  The service demands a logon for everything, so
+   `401` means that the address exists; `404` and `405` mean that it does not.
 
-Each answer is compared with the one for an address that nobody has: where both are alike, it tells
-nothing.
+Each response is compared with the response for a random address. If both are equal, it is no
+evidence.
 
-INVARIANT: no request carries an id that exists, a body, or credentials; where the service answers
-without a logon, or ends one, only OPTIONS is asked, see `may_be_asked`.
+INVARIANT: no request carries an existing id, a body, or credentials. Where the service answers
+without a logon, or ends one, only OPTIONS is sent, see `may_be_asked`.
 """
 
 import re
@@ -34,22 +33,22 @@ from zonedrive.remote.wire import answers
 
 SECONDS: Final = 15.0
 _GUARDED: Final = re.compile(r"/api/(?!access(?![A-Za-z0-9_-]))", re.IGNORECASE)
-"""Below `/api/`, but not below `/api/access`, in whatever letters a service takes for that."""
+"""Paths below `/api/` but not below `/api/access`, in upper or lower case."""
 
 _NOBODY: Final = (404, 410, 501)
 
 
 def may_be_asked(operation: Operation) -> bool:
-    """Whether a method beside OPTIONS is harmless at the address of an operation.
+    """Return True if a method other than OPTIONS is harmless at the address of an operation.
 
-    Below `/api/access/` a GET begins and ends sessions, outside of `/api/` it may do anything; and
-    it is not the profile that is to say where that is not so.
+    Below `/api/access/`, a GET begins and ends sessions; outside `/api/`, it may have any effect. A
+    profile cannot override this check.
     """
     return _GUARDED.match(operation.path) is not None
 
 
 class Verdict(Enum):
-    """What an address that was asked for turned out to be."""
+    """Result of the check of one address."""
 
     PRESENT = "it is there"
     WRONG_METHOD = "the address is there, but not for this method"
@@ -60,10 +59,13 @@ class Verdict(Enum):
 
 
 class Trial:
-    """Asks one deployment.  Blocks; to be used in a `with`."""
+    """Checker of the addresses of one deployment; blocking, a context manager."""
 
     def __init__(self, deployment: Deployment, seconds: float = SECONDS) -> None:
-        """Raises ConfigError for an address or authority that cannot be used."""
+        """Prepare the client.
+
+        Raises ConfigError for an address or authority that cannot be used.
+        """
         self._base = base_url(deployment.base_url)
         self._client = BlockingClient(tls.trust(deployment.ca_file), timeout=seconds)
         self._nobody: dict[str, httpx.Response] = {}
@@ -75,9 +77,9 @@ class Trial:
         self._client.close()
 
     def look(self, operation: Operation) -> Verdict:
-        """Whether the address of an operation is there for its method.
+        """Return the verdict on an operation's address and method.
 
-        Raises RemoteError's subclasses where the service does not answer.
+        Raises RemoteError's subclasses if the service does not answer.
         """
         path = operation.request(_made_up()).path
         told = self._by_options(operation.method, path)
@@ -106,7 +108,7 @@ class Trial:
         return Verdict.OPEN if same or answer.status_code >= 500 else Verdict.PRESENT
 
     def _at_nobodys(self, method: str) -> httpx.Response:
-        """The answer for an address that nobody has."""
+        """Return the response for a random address, cached per method."""
         if method not in self._nobody:
             self._nobody[method] = self._asked(method, f"/api/{secrets.token_hex(8)}")
         return self._nobody[method]
@@ -127,6 +129,6 @@ def _allowed(answer: httpx.Response) -> frozenset[str]:
 
 
 def _made_up() -> dict[str, str]:
-    """Values that nothing on a service can have, for every placeholder."""
+    """Return random values for every placeholder, which no object of a service can have."""
     values = {name: secrets.token_hex(16) for kind in OPERATIONS.values() for name in kind.may}
     return values | {"zone": str(uuid.uuid4())}

@@ -1,1 +1,1 @@
-"""What a deployment has beyond the published interface, as checked data."""
+"""Operations of a deployment beyond the published interface, as validated data."""

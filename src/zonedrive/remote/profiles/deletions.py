@@ -1,6 +1,6 @@
-"""What is in a zone's trash, wire ↔ model: entries, and when each was deleted.
+"""Parsing of a zone's trash: entries, and the deletion time of each.
 
-Must not know requests.  When is not published: a profile says where an answer tells it.
+Knows nothing of requests. The member with the deletion time is not published: a profile names it.
 """
 
 import msgspec
@@ -15,25 +15,25 @@ DOING = "listing deleted entries"
 
 
 class WireDeleted(msgspec.Struct, eq=False):
-    """A deleted entry as it comes."""
+    """JSON form of a deleted entry."""
 
     entry: wire.WireEntry
     at: object
 
     @property
     def id(self) -> object:
-        """Of the entry."""
+        """Id of the entry."""
         return self.entry.id
 
 
 class Deletions:
-    """Reads the answers to one operation."""
+    """Parser for the answers of the operation `deleted`."""
 
     def __init__(self, operation: Operation) -> None:
         self._path = operation.fields.get("deleted_at", "")
 
     def items(self, value: object) -> list[WireDeleted]:
-        """Those of a parsed answer.  Raises BadAnswer where it is no array."""
+        """Return the deleted entries in a parsed answer. Raises BadAnswer if it is not an array."""
         if not isinstance(value, list):
             raise BadAnswer(f"{DOING}: the answer is not an array")
         entries = wire.items_of(value, wire.WireEntry, DOING)
@@ -42,7 +42,7 @@ class Deletions:
 
     @staticmethod
     def told(found: list[WireDeleted], zone_id: str) -> list[tuple[Entry, int]]:
-        """All that have an id, each with when it was deleted: nanoseconds, 0 for unknown."""
+        """Return all entries that have an id, with the deletion time in ns (0: unknown)."""
         times = {str(each.id): moment(each.at) for each in found}
         entries = wire.entries([each.entry for each in found], DOING, zone_id=zone_id)
         return [(entry, times.get(entry.id, 0)) for entry in entries]

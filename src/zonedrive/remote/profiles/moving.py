@@ -1,8 +1,8 @@
-"""Renaming and moving with what a deployment has for it: one request for both, or one for each.
+"""Rename and move with the operations of a profile: one request for both, or one for each.
 
-Must not know how a request is sent, nor paths or bodies.
+Knows nothing of sending requests, paths or bodies.
 
-INVARIANT: an entry that is not where it should be is an error, never a success.
+INVARIANT: an entry that is not at its target afterwards is an error, never a success.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,11 +11,11 @@ from zonedrive.errors import AlreadyExists, BadAnswer
 from zonedrive.model import Entry
 from zonedrive.remote.profiles.operations import Profile
 
-_STEPS = 3  # two are enough, unless somebody else moves it at the same time
+_STEPS = 3  # two are enough unless another user moves the entry at the same time
 
 
 class Mover:
-    """Brings one entry to its place."""
+    """Rename and move of one entry."""
 
     def __init__(
         self,
@@ -23,23 +23,26 @@ class Mover:
         change: Callable[[str], Awaitable[Entry]],
         present: Callable[[], Awaitable[Entry]],
     ) -> None:
-        """`change` does an operation and gives the entry after it, `present` asks for the entry."""
+        """Set the callbacks: `change` runs an operation, `present` requests the current entry.
+
+        Both return the entry.
+        """
         self._profile = profile
         self._change = change
         self._present = present
 
     async def bring(self, parent_id: str, name: str, folder: bool | None) -> Entry:
-        """To a name in a folder, wherever it is now.
+        """Give the entry the name `name` in the folder `parent_id`, wherever it is now.
 
-        Raises NotSupported, and what the requests raise; after a first step of two the entry may
-        be under its former name in the new folder, or the other way round.
+        Raises NotSupported, and the errors of the requests. After the first of two steps, the entry
+        may have its old name in the new folder, or its new name in the old folder.
         """
         move = self._profile.find("move", folder)
         if move is None and self._profile.find("rename", folder) is None:
             self._profile.operation("move", folder=folder)  # raises
         if move is not None and move.uses("name"):
             return await self._change("move")
-        # What an earlier attempt, or somebody else, did in between decides which step is left.
+        # An earlier attempt or another user may have done one of the steps already.
         entry = await self._present()
         for _ in range(_STEPS):
             renamed, moved = entry.name != name, entry.parent_id not in ("", parent_id)
@@ -51,9 +54,9 @@ class Mover:
     async def _step(self, entry: Entry, renamed: bool, moved: bool) -> Entry:
         if not (renamed and moved):
             return await self._change("rename" if renamed else "move")
-        self._profile.operation("rename", folder=entry.folder)  # rather nothing than half
+        self._profile.operation("rename", folder=entry.folder)  # raise before the first step
         self._profile.operation("move", folder=entry.folder)
         try:
             return await self._change("rename")
-        except AlreadyExists:  # somebody has the new name in the former folder
+        except AlreadyExists:  # the new name is taken in the old folder
             return await self._change("move")

@@ -1,11 +1,11 @@
-"""Deployment profiles: operations that the published interface does not show, as checked data.
+"""Deployment profiles: operations outside the published interface, as validated data.
 
-Must not know connections; what it gives out is a request in parts.  How a file is read and
-checked stands in `profile`, how one is written in `docs/PROFILES.md`.
+Knows nothing of connections; it returns requests in parts. Reading and checking of profile files is
+in `reading`; `docs/PROFILES.md` explains how to write one.
 
-INVARIANT: a request made from a profile goes below `/api/` of the deployment's own host, or
-below its root for a path without a leading slash, whatever the values put into it: a value stays
-inside its segment of the path, its parameter of the query or its text in the body.
+INVARIANT: a request made from a profile goes below `/api/` of the deployment's own host, or below
+its root for a path without a leading slash, whatever the values put into it: a value stays inside
+its segment of the path, its parameter of the query or its text in the body.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from zonedrive.remote.address import PLACEHOLDER, fill_path
 from zonedrive.remote.profiles.sign_on import SignOn
 
 CHARACTERS: Final = ":characters"
-"""Ends a placeholder that stands for an array of single characters, as passwords are sent."""
+"""Suffix of a placeholder that expands to an array of single characters, as passwords are sent."""
 
 KINDS: Final = ("file", "folder")
-"""What an operation may have a table of its own for."""
+"""Kinds of entries for which an operation may have a separate table."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What an operation may and must say."""
+    """Rules for one operation: allowed and required placeholders, and properties."""
 
     may: frozenset[str]  # placeholders
     must: tuple[frozenset[str], ...]  # of each set at least one, else the wrong thing is hit
@@ -72,10 +72,10 @@ VERSION_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "modified_by": "lastModifiedBy",
     }
 )
-"""What a version tells, and the member of an answer that is taken for it unless `fields` says."""
+"""Fields of a version, and the default member of the answer for each."""
 
 LEVEL_FIELDS: Final[Mapping[str, str]] = MappingProxyType({"zone": "zoneId", "level": "level"})
-"""The same for one of the user's levels."""
+"""Fields of an access level, and the default member of the answer for each."""
 
 FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
     {
@@ -84,12 +84,12 @@ FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
         "deleted": MappingProxyType({"deleted_at": None}),
     }
 )
-"""What `fields` may tell the place of, for each operation that has them, and where it is else."""
+"""Configurable fields per operation, with the default path of each (None: no default)."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request in parts: `path` is encoded, `body` is to be sent as JSON (None: nothing)."""
+    """One request in parts: `path` is encoded, `body` is sent as JSON (None: no body)."""
 
     method: str
     path: str
@@ -99,7 +99,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Operation:
-    """One table of a profile, checked."""
+    """One validated table of a profile."""
 
     method: str
     path: str
@@ -109,7 +109,7 @@ class Operation:
     fields: Mapping[str, str] = field(default_factory=dict)
 
     def request(self, values: Mapping[str, str]) -> Request:
-        """The request for `values`, a text for each placeholder that the operation may use.
+        """Return the request for `values`, which has a text for each allowed placeholder.
 
         Raises Rejected for a value that cannot be part of a path.
         """
@@ -121,19 +121,20 @@ class Operation:
         )
 
     def uses(self, placeholder: str) -> bool:
-        """Whether a value goes anywhere."""
+        """Return True if `placeholder` occurs in the path, query or body."""
         return placeholder in used(self.path, self.query, self.body)
 
     def located(self, answer: object) -> object:
-        """The part of a parsed answer that `answer` points at; None where it is not there."""
+        """Return the part of a parsed answer at the path `self.answer`, None if it is missing."""
         return answer if self.answer in ("entry", "none") else member(answer, self.answer)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The operations that a deployment offers beyond the published ones.
+    """Operations that a deployment offers beyond the published ones.
 
-    `operations` has each table by its name, `delete.folder` for one that is for folders only.
+    `operations` maps a name to its table; the name of a table for folders only is `delete.folder`,
+    for example.
     """
 
     name: str
@@ -142,23 +143,23 @@ class Profile:
     sign_on: SignOn | None = None
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
-        """Whether there is a way to do `operation`, one of OPERATIONS.
+        """Return True if the profile defines `operation`, one of OPERATIONS.
 
-        Where `folder` is None: for files, for folders, or for both.
+        If `folder` is None, an operation for files only or folders only is enough.
         """
         if operation == "rename":
             return any(self.can_place(each, renamed=True) for each in _either(folder))
         return self.find(operation, folder) is not None
 
     def can_place(self, folder: bool, *, renamed: bool = False, moved: bool = False) -> bool:
-        """Whether an entry can get another name, another folder, or both."""
+        """Return True if an entry can get another name, another folder, or both, as requested."""
         move, rename = self.find("move", folder), self.find("rename", folder)
         if move is not None and move.uses("name"):
             return True
         return not (renamed and rename is None) and not (moved and move is None)
 
     def find(self, operation: str, folder: bool | None = None) -> Operation | None:
-        """The table for it, the one for files or folders first."""
+        """Return the table of an operation, or None; a table for files or folders has priority."""
         if operation not in OPERATIONS:
             raise ValueError(f"there is no operation {operation!r}")
         special = (f"{operation}.{KINDS[each]}" for each in _either(folder))
@@ -166,7 +167,7 @@ class Profile:
         return next((self.operations[name] for name in names if name in self.operations), None)
 
     def operation(self, name: str, *, folder: bool | None = None) -> Operation:
-        """The operation.  Raises NotSupported where the profile has none of that name."""
+        """Return the table of an operation. Raises NotSupported if the profile lacks it."""
         if found := self.find(name, folder):
             return found
         other = self.find(name) is not None
@@ -182,21 +183,21 @@ def _either(folder: bool | None) -> tuple[bool, ...]:
 
 
 def member(value: object, path: str) -> object:
-    """What a dotted path leads to in parsed JSON; None where there is nothing."""
+    """Return the value at a dotted path in parsed JSON, or None."""
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def used(path: str, query: Mapping[str, str], body: object) -> set[str]:
-    """The names of all placeholders."""
+    """Return the names of all placeholders in a path, query and body."""
     found = {name for text in (path, *query.values()) for name in PLACEHOLDER.findall(text)}
     inside = {name for text in texts(body) for name in PLACEHOLDER.findall(text)}
     return found | {name.removesuffix(CHARACTERS) for name in inside}
 
 
 def texts(body: object) -> list[str]:
-    """Every text in a body."""
+    """Return all strings in a body."""
     if isinstance(body, str):
         return [body]
     inner = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()

@@ -1,9 +1,9 @@
-"""Profile files: found, read, and checked, so that a mistake is told with its line.
+"""Parsing and validation of profile files; errors name the line.
 
-Must not know what a request is sent with, nor who uses an operation.
+Knows nothing of the credentials of a request or the callers of an operation.
 
-INVARIANT: what comes out holds nothing but known operations, keys and placeholders, and no path
-that leads to another host or out of its folder.
+INVARIANT: a parsed profile contains only known operations, keys and placeholders, and no path that
+leads to another host or out of its folder.
 """
 
 import math
@@ -42,9 +42,9 @@ __all__ = ["OPERATIONS", "Operation", "Profile", "load_profile", "packaged", "pa
 
 
 def load_profile(name_or_path: str) -> Profile:
-    """The packaged profile of that name, or the one in a TOML file (a path with `/` or `.toml`).
+    """Return the packaged profile of that name, or the one in a TOML file.
 
-    Raises ProfileError, naming file and line.
+    A value with `/` or ending in `.toml` is a path. Raises ProfileError, which names file and line.
     """
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         path = expanded(name_or_path)
@@ -60,7 +60,7 @@ def load_profile(name_or_path: str) -> Profile:
 
 
 def packaged() -> list[str]:
-    """The names of the profiles that come with zonedrive."""
+    """Return the names of the profiles that ship with zonedrive, sorted."""
     folder = resources.files(__package__)
     return sorted(file.name[:-5] for file in folder.iterdir() if file.name.endswith(".toml"))
 
@@ -81,7 +81,10 @@ def _read(path: Path) -> str:
 
 
 def parse_profile(text: str, name: str, source: str) -> Profile:
-    """The profile that `text` holds; `source` is the file's name for errors."""
+    """Return the profile in `text`; `source` is the file name for errors.
+
+    Raises ProfileError, which names file and line.
+    """
     try:
         document = parse(text)
     except WrongDocument as wrong:
@@ -103,14 +106,14 @@ def parse_profile(text: str, name: str, source: str) -> Profile:
 
 
 class _Check:
-    """Turns one file's tables into operations, or says in which line they are wrong."""
+    """Converter from one file's tables to operations, with errors that name the line."""
 
     def __init__(self, source: str, text: str) -> None:
         self._source = source
         self._text = text
 
     def sign_on(self, table: object) -> SignOn:
-        """The table of a sign-on in a browser."""
+        """Return the parsed table of a browser sign-on."""
         if not isinstance(table, dict):
             raise self.error("sign_on must be a table such as [sign_on]", ("sign_on",))
         try:
@@ -120,7 +123,7 @@ class _Check:
             raise self.error(f"sign_on: {wrong.message}", where) from wrong
 
     def operation(self, name: str, table: object) -> dict[str, Operation]:
-        """The table of an operation, and those in it for files or folders alone."""
+        """Return the operations in a table: the general one and those for files or folders only."""
         if not isinstance(table, dict):
             raise self.error(f"{name} must be a table such as [{name}]", (name,))
         special = {}
@@ -202,7 +205,7 @@ class _Check:
         return body
 
     def _json(self, there: Where, value: object) -> None:
-        """Refuse what JSON has no form for."""
+        """Raise ProfileError if `value` contains something that JSON cannot express."""
         if isinstance(value, dict):
             for key, inner in value.items():
                 self._plain((*there, key), key)
@@ -270,7 +273,10 @@ class _Check:
                 raise self.error(f"{name}: a brace without its other half", (*where, key))
 
     def error(self, what: str, where: Where, needle: str = "", *, remedy: str = "") -> ProfileError:
-        """What is wrong, with the line where `where` is defined; there `needle`, if it has many."""
+        """Return an error with the line that defines `where`.
+
+        If the definition spans several lines, `needle` selects the line.
+        """
         line = line_of(self._text, where, needle)
         said = f"{self._source}, line {line}: {brief(what)}"
         return ProfileError(said, remedy=remedy or "mend it")

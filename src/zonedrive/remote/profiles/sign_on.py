@@ -1,9 +1,10 @@
-"""What a sign-on in a browser brings back, and where that goes: a profile's table [sign_on].
+"""Mapping from the result of a browser sign-on to a logon request: the profile's [sign_on] table.
 
-The published interface shows how the address of a sign-on is had, and that the provider's answer
-comes in a fragment or as a form; it names no field of that answer.  So the names are data.
+The published interface shows how to get the address of a sign-on, and that the provider's answer
+comes in a fragment or as a form. It names no field of that answer, so the names are data in the
+profile.
 
-Must not know browsers, requests or files.
+Knows nothing of browsers, requests or files.
 
 INVARIANT: a value of an answer gets into the logon as text, and nowhere else.
 """
@@ -26,7 +27,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
 class WrongTable(Exception):
-    """A table that cannot be meant: what is wrong, and the keys that lead there."""
+    """Error in a table: the message, and the path of keys to the faulty value."""
 
     def __init__(self, message: str, *where: str) -> None:
         super().__init__(message)
@@ -35,7 +36,7 @@ class WrongTable(Exception):
 
 
 class MissingFields(Exception):
-    """An answer that lacks fields; `names` are theirs."""
+    """Error for an answer that lacks required fields; `names` lists them."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(", ".join(names))
@@ -44,7 +45,7 @@ class MissingFields(Exception):
 
 @dataclass(frozen=True)
 class SignOn:
-    """How to read an answer of a provider."""
+    """Rules for reading a provider's answer."""
 
     body: Mapping[str, str | bool]  # fields of the logon request, as templates
     error: str = ""  # the answer's field that says why nobody is signed on
@@ -54,7 +55,7 @@ class SignOn:
     redirect: str = ""  # the parameter in which the idpURI of a logon takes the way back
 
     def logon(self, answer: Mapping[str, str], organization: str) -> dict[str, str | bool]:
-        """The fields of a logon request.  Raises MissingFields."""
+        """Return the fields of a logon request. Raises MissingFields."""
         wanted = [
             name.removeprefix(ANSWER)
             for text in self.body.values()
@@ -76,7 +77,7 @@ class SignOn:
 
 
 def parse(table: Mapping[str, object]) -> SignOn:
-    """The table, checked.  Raises WrongTable."""
+    """Return the validated table. Raises WrongTable."""
     for key in table:
         if key not in KEYS:
             raise WrongTable(f"unknown key {key!r}, the keys are {', '.join(KEYS)}", key)

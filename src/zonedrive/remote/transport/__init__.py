@@ -1,1 +1,1 @@
-"""Bytes to and from a host: connections, their bodies and pace; knows nothing of zones."""
+"""Connections to a host, their request bodies and timeouts; knows nothing of zones."""

@@ -1,10 +1,10 @@
-"""One connection to one origin through libcurl, and one request at a time on it.
+"""One connection to one origin through libcurl; it carries one request at a time.
 
-Must not know endpoints.  Each connection has a multi handle of its own, so that this module alone
-decides what is sent where.
+Knows nothing of endpoints. Each connection has its own multi handle, so that this module alone
+decides which request uses which connection.
 
 INVARIANT: libcurl never sends a request a second time, and opens no other connection for it.
-INVARIANT: no byte that came before a request was sent is part of the answer to it.
+INVARIANT: no byte that arrived before a request was sent is part of its response.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from zonedrive.remote.transport.failures import failure
 from zonedrive.remote.transport.tls import Trust
 
 CERTIFICATE: Final = "certificate"
-"""Extension of a request, and of its answer: the peer's certificate (PEM)."""
+"""Extension of a request and its response: the certificate of the server (PEM)."""
 UNSEEN_BYTES: Final = 1 << 20  # received without any sign of an answer
 _LONGEST: Final = 3600  # seconds of one wait
 _ESTABLISHED: Final = 1
@@ -45,7 +45,7 @@ _UPLOADED: Final[int] = getattr(pycurl, "SIZE_UPLOAD_T", pycurl.SIZE_UPLOAD)
 
 
 class _Wire(NamedTuple):
-    """What the system knows of a connection, in bytes; first of one that is closed."""
+    """Kernel counters of a TCP connection, in bytes; the defaults describe a closed one."""
 
     state: int = 0
     received: int = -1
@@ -54,7 +54,7 @@ class _Wire(NamedTuple):
 
 
 class Connection(Engine):
-    """A connection, made with its first request.  For one thread at a time, but `abort`."""
+    """A connection, opened by its first request. For one thread at a time, except `abort`."""
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Connection(Engine):
         self._easy.setopt(pycurl.SOCKOPTFUNCTION, self._opened)
 
     def begin(self, exchange: Exchange) -> None:
-        """Send a request, as far as that goes at once."""
+        """Start sending a request, without waiting."""
         self._exchange, exchange.is_ahead = exchange, self.is_ahead
         exchange.is_first = self._received < 0
         self._counted = -1
@@ -102,7 +102,7 @@ class Connection(Engine):
         self.step(())
 
     def seconds_left(self) -> float:
-        """Return how long to wait for `epoll` at most.  Raises httpx.TimeoutException."""
+        """Return how long to wait for `epoll`, in seconds. Raises httpx.TimeoutException."""
         assert self._exchange is not None
         now = time.monotonic()
         end, kind = self._exchange.due()
@@ -115,7 +115,7 @@ class Connection(Engine):
         return max(0.0, min(end, end if self.alarm is None else self.alarm) - now)
 
     def step(self, events: Iterable[tuple[int, int]]) -> None:
-        """Go on after what `epoll` told.  Raises httpx.ReadError after `abort`."""
+        """Process events from `epoll`. Raises httpx.ReadError after `abort`."""
         exchange = self._exchange
         if self._aborted:
             raise httpx.ReadError("the transfer was ended")
@@ -152,9 +152,9 @@ class Connection(Engine):
             self._end(exchange, pycurl.E_RECV_ERROR, "what comes is no answer")
 
     def _is_leaving(self, exchange: Exchange) -> bool:
-        """Return True where the peer took more of the body since the last look.
+        """Return True if the peer acknowledged more of the request body since the last call.
 
-        libcurl asks for more only once a large piece of it is through.
+        libcurl asks for more only after it has sent a whole large piece.
         """
         if not exchange.is_sent or exchange.flushed >= exchange.length:
             return False
@@ -163,14 +163,14 @@ class Connection(Engine):
         return taken > before
 
     def _is_barren(self) -> bool:
-        """Return True where much came that is neither head nor body."""
+        """Return True if many bytes arrived that are neither head nor body of a response."""
         received = self._taken()
         if self._counted < 0:
             self._counted = received
         return received - self._counted > UNSEEN_BYTES
 
     def go_on(self) -> None:
-        """Let the peer send more, since the reader has made room."""
+        """Resume receiving after the consumer has made room."""
         exchange = self._exchange
         if exchange is not None and exchange.is_paused:
             exchange.is_paused = False
@@ -179,14 +179,14 @@ class Connection(Engine):
             self.step(())
 
     def is_quiet(self) -> bool:
-        """Return True where it is open, and nothing has come that nobody asked for."""
+        """Return True if the connection is open and has no unexpected data waiting."""
         wire = self._wire()
         is_open = wire.state == _ESTABLISHED and not wire.queued
         self._received = wire.received if is_open else -1
         return self._received >= 0 and not self._aborted
 
     def is_ahead(self) -> bool:
-        """Return True where an answer that begins was there before its request."""
+        """Return True if the response that begins had arrived before its request was sent."""
         return 0 <= self._taken() <= self._received
 
     def _taken(self) -> int:
@@ -194,7 +194,7 @@ class Connection(Engine):
         return wire.received - wire.queued
 
     def _wire(self) -> "_Wire":
-        """Return what the system knows of the connection."""
+        """Return the kernel's counters of the connection."""
         for descriptor, inode in self._sockets.items():
             with contextlib.suppress(OSError):
                 if os.fstat(descriptor).st_ino == inode:  # none of another attempt, or file
@@ -205,14 +205,14 @@ class Connection(Engine):
         return _Wire()
 
     def abort(self, exchange: Exchange | None = None) -> None:
-        """End it from another thread; with `exchange`, only while that is on it."""
+        """Abort from another thread; with `exchange`, only if the connection still carries it."""
         with self._lock:
             if not self._is_closed and exchange in (None, self._exchange):
                 self._aborted = True
                 os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
-        """Close the connection; what is on it is given up."""
+        """Close the connection and abandon its request."""
         with self._lock:
             if self._is_closed:
                 return
@@ -231,7 +231,7 @@ class Connection(Engine):
         os.close(self._wake)
 
     def release(self) -> None:
-        """Let it be used for another request; nobody aborts the one before any more."""
+        """Prepare the connection for another request; the previous one can no longer abort it."""
         with self._lock:
             self._exchange = None
         for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION, pycurl.READFUNCTION):

@@ -1,6 +1,7 @@
-"""What all ways of sending through libcurl share: its options, its sockets and its timers.
+"""Common base of all requests through libcurl: options, sockets and timers.
 
-Must not know requests, nor how a caller waits: it says what to wait for, and goes on from there.
+Knows nothing of requests, nor of how a caller waits: it reports what to wait for, and continues
+when the caller calls `act`.
 """
 
 import contextlib
@@ -60,7 +61,7 @@ _FIXED: Final = (
 
 
 class Engine:
-    """A multi handle of libcurl, and what it waits for."""
+    """A libcurl multi handle, with the sockets and timer it waits for."""
 
     def __init__(self) -> None:
         self.epoll = select.epoll()
@@ -71,7 +72,7 @@ class Engine:
         self._watched: dict[int, int] = {}
 
     def act(self, events: Iterable[tuple[int, int]]) -> None:
-        """Let libcurl go on after what `epoll` told."""
+        """Process events that `epoll` reported."""
         for descriptor, what in events:
             mask = pycurl.CSELECT_IN if what & ~select.EPOLLOUT else 0
             if what & select.EPOLLOUT:
@@ -79,7 +80,7 @@ class Engine:
             self.multi.socket_action(descriptor, mask)
 
     def act_on_timers(self, most: int) -> None:
-        """Attend to timers that have run out; there may be one whenever more has come."""
+        """Process up to `most` expired timers; new data may start another one."""
         for _ in range(most):
             if self.alarm is None or self.alarm > time.monotonic():
                 break
@@ -87,7 +88,7 @@ class Engine:
             self.multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
     def dispose(self) -> None:
-        """Close it; nothing is on it any more."""
+        """Close the multi handle; no request may be on it."""
         self.multi.close()
         self.epoll.close()
 
@@ -110,12 +111,12 @@ class Engine:
 
 
 def was_sent(easy: pycurl.Curl) -> bool:
-    """Return True where some of the request has left; what a proxy was told does not count."""
+    """Return True if a part of the request was sent; a CONNECT to a proxy does not count."""
     return bool(easy.getinfo(pycurl.REQUEST_SIZE) and easy.getinfo(pycurl.PRETRANSFER_TIME))
 
 
 def configure(easy: pycurl.Curl, trust: Trust, url: httpx.URL) -> None:
-    """Set what is the same for all requests to an origin."""
+    """Set the options that are common to all requests to an origin."""
     for option, value in (*_FIXED, *_trusted(trust), (pycurl.PROXY, proxy_for(url))):
         if value is None:
             easy.unsetopt(option)
@@ -124,25 +125,25 @@ def configure(easy: pycurl.Curl, trust: Trust, url: httpx.URL) -> None:
 
 
 def address(request: httpx.Request) -> bytes:
-    """Return the address of a request as libcurl takes it."""
+    """Return the URL of a request in libcurl's form."""
     target: bytes = request.extensions.get(TARGET) or request.url.raw_path
     return b"https://" + request.url.netloc + target
 
 
 def nothing(_given: object) -> int:
-    """Refuse what libcurl gives between two requests."""
+    """Refuse data that libcurl delivers between two requests."""
     return -1
 
 
 def watch_peer(descriptor: int, _purpose: int = 0) -> int:
-    """Let the system notice that the peer of a socket of libcurl's has vanished."""
+    """Set the socket options that detect a vanished peer."""
     for level, option, value in VANISHED:
         socket_option(descriptor, level, option, value)
     return int(pycurl.SOCKOPT_OK)
 
 
 def socket_option(descriptor: int, level: int, option: int, value: int | None = None) -> bytes:
-    """Set an option of a socket of libcurl's, or return its value."""
+    """Set an option of a libcurl socket, or return its value."""
     view = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     try:
         if value is None:
@@ -154,7 +155,7 @@ def socket_option(descriptor: int, level: int, option: int, value: int | None = 
 
 
 def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
-    """Name the authorities to libcurl: no default of its own is left."""
+    """Yield the libcurl options for all CA locations, so that no default of libcurl remains."""
     file, folder = trust.file, trust.folder
     if file and folder and trust.is_same:  # one will do, the one that is sooner read
         file, folder = (file, None) if _GNUTLS else (None, folder)
@@ -163,7 +164,7 @@ def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
 
 
 def proxy_for(url: httpx.URL) -> str:
-    """Return the proxy that the environment names for `url`, "" for none."""
+    """Return the proxy for `url` according to the environment, "" for none."""
     proxies = getproxies()
     proxy = proxies.get("https") or proxies.get("all") or ""
     return "" if not proxy or proxy_bypass(url.netloc.decode()) else proxy

@@ -1,8 +1,8 @@
-"""One request, and what has come of its answer, as libcurl tells it.
+"""One request and the received part of its response, as libcurl reports it.
 
-Must not know connections.
+Knows nothing of connections.
 
-INVARIANT: of an answer no more than `room` and one piece wait for a reader.
+INVARIANT: at most `room` bytes and one chunk of a response wait for the consumer.
 """
 
 import time
@@ -14,15 +14,15 @@ import httpx
 import pycurl
 
 EFFECT: Final = "effect"
-"""Extension of a request that must not be sent twice."""
+"""Request extension: the request must not be sent twice."""
 TARGET: Final = "target"
-"""Extension of a request: path and query as they go out, instead of those of its URL."""
+"""Request extension: path and query to send instead of those of the URL."""
 SENT: Final = "sent"
-"""Extension of a request: a function to be called once some of it was sent."""
+"""Request extension: function to call once a part of the request was sent."""
 WHOLE: Final = "whole"
-"""Extension of a request whose answer must be there, body included, within the read timeout."""
+"""Request extension: the read timeout covers the whole response, body included."""
 EARLY: Final = "early"
-"""Extension of an answer: whether it came before the end of the request."""
+"""Response extension: True if the response came before the request was sent completely."""
 
 HEAD_BYTES: Final = 128 * 1024  # of all heads and trailers of one answer
 NOWHERE: Final = memoryview(bytearray())
@@ -36,18 +36,22 @@ _TIMEOUTS: Final[dict[str, type[httpx.TimeoutException]]] = {
 
 
 class Exchange:
-    """One request, and what has come of its answer."""
+    """One request and the received part of its response."""
 
     def __init__(self, request: httpx.Request, content: Iterable[bytes], *, room: int) -> None:
-        """`room`: bytes of the answer that wait for the reader, before the peer has to."""
+        """Prepare the request.
+
+        `room`: number of bytes of the response that may wait for the consumer before receiving is
+        paused.
+        """
         self.request = request
         self.timeout: dict[str, float | None] = request.extensions.get("timeout", {})
         self.lines, self.length = _lines(request)  # headers as libcurl takes them
         self.unsent = self.length
         self.is_first = True  # on its connection
-        self.is_sent = False  # some of it, to the service
+        self.is_sent = False  # a part of it has reached the network
         self.is_held = True  # its body waits until nothing has come after its head was sent
-        self.is_asked = False  # for its body
+        self.is_asked = False  # libcurl has asked for the body
         self.flushed = 0  # bytes of the body that have left
         self.acknowledged = 0  # bytes that the peer had taken when it was last looked at
         self.version = b""  # of HTTP
@@ -59,14 +63,14 @@ class Exchange:
         self.certificate: str | None = None
         self.seen = 0  # bytes of the answer
         self.pieces = 0  # of its body that are small
-        self.into = NOWHERE  # where the body goes, and how much of that is filled
+        self.into = NOWHERE  # buffer for the body; `filled` bytes of it are used
         self.filled = 0
         self.parts: deque[bytes] = deque()
         self.waiting = 0  # bytes in these
         self.is_paused = False
         self.easy: pycurl.Curl | None = None  # where it shares a connection
         self.moved = time.monotonic()
-        self.is_ahead: Callable[[], bool] = lambda: False  # of the request, and so none to it
+        self.is_ahead: Callable[[], bool] = lambda: False  # the response came before the request
         self._room = room
         self._head: list[bytes] = []  # lines of the head that is coming
         self._head_bytes = 0
@@ -75,15 +79,15 @@ class Exchange:
         self._rest = memoryview(b"")
 
     def due(self) -> tuple[float, type[httpx.TimeoutException]]:
-        """Return when to give up, and how."""
+        """Return the deadline on the monotonic clock, and the error to raise after it."""
         phase = "connect" if not self.is_sent else "write" if self.unsent else "read"
         seconds = self.timeout.get(phase)
         return (float("inf") if seconds is None else self.moved + seconds), _TIMEOUTS[phase]
 
     def moves(self) -> None:
-        """Note that there is progress, from which timeouts count.
+        """Restart the timeout after progress.
 
-        Not where the whole answer, or the whole head, has one deadline.
+        If the whole response or the whole head has one deadline, the timeout is not restarted.
         """
         if not self.is_sent or self.unsent or (
             self.has_head and not self.request.extensions.get(WHOLE)
@@ -92,7 +96,7 @@ class Exchange:
 
     @property
     def may_repeat(self) -> bool:
-        """Return True where a kept connection failed before the service can have acted."""
+        """True if a kept connection failed before the service can have acted."""
         if self.is_first or isinstance(self.wrong, httpx.TimeoutException):
             return False
         if (self.wrong is None or self.has_head) and (not self.is_early or self.status >= 300):
@@ -102,13 +106,13 @@ class Exchange:
         return EFFECT not in self.request.extensions and self.request.method != "POST"
 
     def take(self) -> bytes:
-        """Return a piece of the body that has come."""
+        """Remove and return the next received chunk of the body."""
         part = self.parts.popleft()
         self.waiting -= len(part)
         return part
 
     def end_content(self) -> None:
-        """Let go of what the request's body is made from: no more of it is sent."""
+        """Close the source of the request's body; no more of it is sent."""
         source, self._source = self._source, iter(())
         if isinstance(source, Generator):
             source.close()
@@ -116,7 +120,7 @@ class Exchange:
     def response(
         self, stream: httpx.SyncByteStream | httpx.AsyncByteStream, extensions: dict[str, object]
     ) -> httpx.Response:
-        """Return the answer that has begun.  Raises what ended the request."""
+        """Return the response once its head is there. Raises the error that ended the request."""
         if not self.has_head:
             raise self.wrong or httpx.RemoteProtocolError("there is no answer")
         found = httpx.Response(
@@ -126,10 +130,10 @@ class Exchange:
             found.headers.encoding = "ascii"
         return found
 
-    # ---- called by libcurl; an exception would be printed, and lost ----
+    # ---- called by libcurl, which prints and discards exceptions ----
 
     def give(self, size: int) -> bytes | int:
-        """Hand over the next bytes of the request's body."""
+        """Return the next bytes of the request's body, or a libcurl code."""
         self.is_asked = True
         if self.is_held:
             return int(pycurl.READFUNC_PAUSE)
@@ -152,7 +156,7 @@ class Exchange:
         return part
 
     def head(self, line: bytes) -> int | None:
-        """Take a line of a head, or a trailer."""
+        """Process a line of the head, or a trailer."""
         size = len(line)
         self.seen += size
         self._head_bytes += size
@@ -190,7 +194,7 @@ class Exchange:
         return -1 if self.is_early and self.status < 300 else None
 
     def body(self, part: bytes) -> int | None:
-        """Take a piece of the body."""
+        """Store a chunk of the body, or pause receiving."""
         size = len(part)
         end = self.filled + size
         if end <= len(self.into):
@@ -213,7 +217,7 @@ class Exchange:
 
 
 def _lines(request: httpx.Request) -> tuple[list[bytes], int]:
-    """Return the headers without those that libcurl makes itself, and the length of the body."""
+    """Return the headers except those libcurl adds itself, and the length of the body."""
     lines, length = [b"Expect:"], 0
     for name, value in request.headers.raw:
         if b"\r" in value or b"\n" in value or b"\0" in value:

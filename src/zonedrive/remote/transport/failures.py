@@ -1,8 +1,8 @@
-"""What httpx calls the ways in which libcurl fails.
+"""Mapping from libcurl errors to httpx exceptions.
 
-Must not know requests.
+Knows nothing of requests.
 
-INVARIANT: an error that says that there was no connection is given only where nothing was sent.
+INVARIANT: an error that reports a missing connection is returned only if nothing was sent.
 """
 
 import os
@@ -20,10 +20,10 @@ _ADDRESS: Final = frozenset({pycurl.E_UNSUPPORTED_PROTOCOL, pycurl.E_URL_MALFORM
 
 
 def failure(code: int, text: str, system: int, *, sent: bool, tunnel: int) -> httpx.TransportError:
-    """The error for libcurl's `code`.
+    """Return the exception for libcurl's `code`.
 
-    `system` is the errno that was met, `sent` says that some of the request was sent, `tunnel` is
-    what a proxy answered.
+    `system` is the errno of the failed system call, `sent` says that a part of the request was
+    sent, `tunnel` is the status of a proxy's answer.
     """
     if code in _ADDRESS:
         return httpx.UnsupportedProtocol(text)

@@ -1,10 +1,11 @@
-"""The open connections of one client: the one that was free last serves next.
+"""Open connections of one client, reused in last-in, first-out order.
 
-Must not know requests.
+Knows nothing of requests.
 
-INVARIANT: a connection is lent to one request at a time, and comes back only when its answer was
-read to the end; any other is closed.
-INVARIANT: how many there are is the caller's matter: as many as requests at once.
+INVARIANT: a connection is lent to one request at a time, and returns to the pool only after its
+response was read to the end; any other connection is closed.
+INVARIANT: the pool does not limit the number of connections; it equals the caller's number of
+concurrent requests.
 """
 
 import threading
@@ -20,10 +21,10 @@ KEEP_SECONDS = 300.0
 
 
 class Pool:
-    """Connections to one origin.  Thread-safe."""
+    """Connections to one origin. Thread-safe."""
 
     def __init__(self, trust: Trust, keep_seconds: float = KEEP_SECONDS) -> None:
-        """Keep what nobody uses for at most `keep_seconds`."""
+        """Create an empty pool that keeps idle connections for at most `keep_seconds`."""
         self._trust = trust
         self._keep_seconds = keep_seconds
         self._lock = threading.Lock()
@@ -32,11 +33,11 @@ class Pool:
         self._ended = False
 
     def __len__(self) -> int:
-        """Return how many connections there are."""
+        """Return the number of connections, idle and lent."""
         return len(self._idle) + len(self._lent)
 
     def borrow(self, url: httpx.URL, *, new: bool) -> Connection:
-        """Return a connection to the host of `url`; `new`: not one that was kept."""
+        """Return a connection to the host of `url`; `new`: never an idle one."""
         found: Connection | None = None
         over = []
         with self._lock:
@@ -58,7 +59,7 @@ class Pool:
         return found
 
     def give_back(self, connection: Connection) -> None:
-        """Take back a connection whose answer was read to the end."""
+        """Return a connection to the pool after its response was read to the end."""
         connection.release()
         with self._lock:
             self._lent.discard(connection)
@@ -69,21 +70,21 @@ class Pool:
             connection.close()
 
     def discard(self, connection: Connection) -> None:
-        """Close a connection that was lent."""
+        """Close a lent connection."""
         with self._lock:
             self._lent.discard(connection)
         connection.close()
 
     def has_idle(self) -> bool:
-        """Return True where a connection is free."""
+        """Return True if an idle connection is usable."""
         with self._lock:
             return any(each.is_quiet() for each in self._idle)
 
     def drop_idle(self) -> None:
-        """Close the connections that nobody uses.
+        """Close the idle connections.
 
-        After a suspend or a change of network all of them are dead at once, and each would cost a
-        request its patience.
+        After a suspend or a change of network all of them are dead, and each would delay a request
+        until a timeout.
         """
         with self._lock:
             idle, self._idle = self._idle, []
@@ -91,13 +92,13 @@ class Pool:
             each.close()
 
     def cut(self) -> None:
-        """Break off what is under way; it may be tried again."""
+        """Abort all lent connections; their requests may be retried."""
         with self._lock:
             for each in self._lent:
                 each.abort()
 
     def hang_up(self) -> None:
-        """Close all connections, break off what is under way, and make no more."""
+        """Close all connections, abort the lent ones, and open no more."""
         with self._lock:
             self._ended = True
         self.cut()

@@ -1,13 +1,14 @@
-"""Many requests at once on a connection or two, where the service speaks HTTP/2.
+"""Concurrent requests on one or two shared connections, if the service supports HTTP/2.
 
-Must not know endpoints.  For trio's loop: the tasks that wait for answers drive libcurl in turn.
+Knows nothing of endpoints. Runs on the trio loop: the tasks that wait for answers drive libcurl in
+turn.
 
-INVARIANT: only what may be sent twice is sent this way: libcurl repeats it by itself where the
+INVARIANT: only repeatable requests are sent this way. libcurl repeats a request by itself if the
 service refuses a stream, or ends a kept connection without an answer.
-INVARIANT: no answer is paused.  libcurl 7.88 mixes its bytes with those of others then, where
-these are given up.
-INVARIANT: while anybody waits, exactly one of those tasks waits for the sockets.  It is woken for
-what came for it meanwhile, and for an earlier timer of libcurl's.
+INVARIANT: no response is paused. If a paused response is cancelled, libcurl 7.88 mixes its bytes
+with those of other responses.
+INVARIANT: while any task waits, exactly one of them waits for the sockets. It is woken when its own
+data has arrived meanwhile, and for an earlier timer of libcurl.
 """
 
 import time
@@ -33,12 +34,12 @@ from zonedrive.remote.transport.failures import failure
 from zonedrive.remote.transport.tls import Trust
 
 HTTP_2: Final = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
-"""Whether this libcurl speaks it."""
+"""True if this libcurl supports HTTP/2."""
 KEPT: Final = 32  # handles for requests to come
 
 
 class Streams(Engine):
-    """The connections to one origin that requests share."""
+    """Shared connections to one origin."""
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class Streams(Engine):
         self._driver: tuple[Exchange, trio.CancelScope] | None = None
 
     def begin(self, exchange: Exchange) -> None:
-        """Send a GET, as far as that goes at once."""
+        """Start sending a GET request, without waiting."""
         easy = self._free.pop() if self._free else self._new()
         easy.setopt(pycurl.URL, address(exchange.request))
         easy.setopt(pycurl.HTTPHEADER, exchange.lines)
@@ -63,7 +64,7 @@ class Streams(Engine):
         self._step(())
 
     async def wait(self, exchange: Exchange) -> None:
-        """Wait until more of an answer has come.  Raises httpx.TimeoutException."""
+        """Wait until more of a response has arrived. Raises httpx.TimeoutException."""
         seen = exchange.seen
         try:
             while exchange.seen == seen and not exchange.is_over:
@@ -78,20 +79,20 @@ class Streams(Engine):
         exchange.moves()
 
     def leave(self, exchange: Exchange) -> None:
-        """Give up what has not come."""
+        """Cancel the rest of a response."""
         if exchange.easy is not None:
             self._finish(exchange.easy)
         if self.is_retired and not self._running:
             self.close()
 
     def retire(self) -> None:
-        """Close it as soon as nothing is under way."""
+        """Accept no new request, and close once no request is in progress."""
         self.is_retired = True
         if not self._running:
             self.close()
 
     def close(self) -> None:
-        """End everything that is under way, and all connections."""
+        """Abort all requests in progress and close all connections."""
         if self.is_closed:
             return
         self.is_retired = True
@@ -108,7 +109,7 @@ class Streams(Engine):
         self.dispose()
 
     async def _turn(self, exchange: Exchange) -> None:
-        """Wait for the sockets, or for whoever does so."""
+        """Wait for the sockets, or until the task that waits for them sets this task's event."""
         if self._driver is not None:
             event = self._waiting[exchange] = trio.Event()
             try:
@@ -126,13 +127,13 @@ class Streams(Engine):
             self._step(self.epoll.poll(0))
 
     def _due(self) -> float:
-        """Return when libcurl wants to go on anyway, on trio's clock."""
+        """Return the time of libcurl's next timer, on trio's clock."""
         if self.alarm is None:
             return float("inf")
         return trio.current_time() + self.alarm - time.monotonic()
 
     def _hand_over(self) -> None:
-        """Let another waiting task wait for the sockets, where this one does no more."""
+        """Wake another waiting task to wait for the sockets, if no task does so now."""
         if self._driver is None and self._waiting:
             next(iter(self._waiting.values())).set()
 

@@ -1,6 +1,6 @@
-"""Whom we trust: the authorities that every connection of a process to a service uses.
+"""Trusted certificate authorities for all connections of a process to a service.
 
-Must not know addresses or requests.
+Knows nothing of addresses or requests.
 """
 
 import os
@@ -14,7 +14,7 @@ from zonedrive.paths import require_file
 
 @dataclass(frozen=True)
 class Trust:
-    """Where the certificates of authorities are: a file in PEM form, a folder, or both."""
+    """Location of the authorities' certificates: a PEM file, a folder, or both."""
 
     file: str | None
     folder: str | None = None
@@ -22,9 +22,9 @@ class Trust:
 
 
 def trust(ca_file: str | Path | None = None) -> Trust:
-    """Trust `ca_file` (PEM) alone, or else this system's authorities.
+    """Return the trust in `ca_file` (PEM) alone, or in the system's authorities.
 
-    Where the system has none (a bare container), certifi's stand in.  Raises ConfigError where
+    A system without authorities (a bare container) uses those of certifi. Raises ConfigError if
     `ca_file` is missing or holds no certificate.
     """
     if ca_file is None:
@@ -48,7 +48,7 @@ def trust(ca_file: str | Path | None = None) -> Trust:
 
 
 def _system() -> Trust:
-    """The places that this system's OpenSSL looks at, as far as something is there."""
+    """Return the default locations of the system's OpenSSL that contain certificates."""
     paths = ssl.get_default_verify_paths()
     file = paths.cafile if paths.cafile and Path(paths.cafile).stat().st_size else None
     folder = paths.capath if paths.capath and any(Path(paths.capath).glob("*.0")) else None

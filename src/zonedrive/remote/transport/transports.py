@@ -1,10 +1,10 @@
-"""The transports that httpx sends through: one for worker threads, one for trio's loop.
+"""httpx transports: one for worker threads, one for the trio loop.
 
-Must not know endpoints.
+Knows nothing of endpoints.
 
-INVARIANT: over `stall_seconds` of a thread's waiting for an answer that has begun, at least
-STALL_BYTES come, or it ends in a timeout.  Time between two reads (a consumer's pause) does not
-count.
+INVARIANT: while a thread waits for an answer that has begun, at least STALL_BYTES arrive in
+`stall_seconds` of waiting, or the wait ends with a timeout. The time between two reads (a pause of
+the consumer) does not count.
 """
 
 import sys
@@ -22,7 +22,7 @@ from zonedrive.remote.transport.streams import HTTP_2, Streams
 from zonedrive.remote.transport.tls import Trust
 
 BODY: Final = "body"
-"""Extension of an answer: its Body."""
+"""Response extension that holds the Body."""
 ROOM: Final = 512 * 1024  # bytes of an answer that wait for its reader
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
@@ -30,14 +30,14 @@ LINGER: Final = 0.002  # seconds that a chunk waits for more bytes
 
 
 class BlockingTransport(httpx.BaseTransport):
-    """Sends requests for worker threads.  Thread-safe."""
+    """Transport for worker threads. Thread-safe."""
 
     def __init__(self, trust: Trust, stall_seconds: float = STALL_SECONDS) -> None:
         self.connections = Pool(trust)
         self._stall_seconds = stall_seconds
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send, and return the answer as it begins.  Raises httpx's errors."""
+        """Send a request and return the response once its head is there. Raises httpx's errors."""
         assert isinstance(request.stream, httpx.SyncByteStream)
         body = Body(self.connections, request, request.stream, self._stall_seconds)
         try:
@@ -54,9 +54,9 @@ class BlockingTransport(httpx.BaseTransport):
 
 
 class LoopTransport(httpx.AsyncBaseTransport):
-    """Sends requests for tasks.
+    """Transport for trio tasks.
 
-    What may be repeated shares a connection with others, where the service has HTTP/2.
+    Repeatable requests share a connection if the service supports HTTP/2.
     """
 
     def __init__(self, trust: Trust) -> None:
@@ -67,7 +67,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
         self._is_closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send, and return the answer as it begins.  Raises httpx's errors."""
+        """Send a request and return the response once its head is there. Raises httpx's errors."""
         if self._is_shared and request.method == "GET" and EFFECT not in request.extensions:
             shared = await self._on_stream(request)
             if shared is not None:
@@ -83,7 +83,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
             raise
 
     async def _on_stream(self, request: httpx.Request) -> httpx.Response | None:
-        """Ask on a shared connection; None where the service turns out to have no HTTP/2."""
+        """Send the request on a shared connection; return None if the service lacks HTTP/2."""
         body = await self._asked(request)
         # The server had ended the connection, or was about to.
         if body.exchange.may_repeat and not self._is_closed:
@@ -92,13 +92,13 @@ class LoopTransport(httpx.AsyncBaseTransport):
         if body.exchange.version.startswith(b"HTTP/1"):
             self._is_shared = False
             body.streams.retire()
-            if not body.exchange.is_over:  # only a connection of its own bounds such a body
+            if not body.exchange.is_over:  # only a dedicated connection can limit such a body
                 await body.aclose()
                 return None
         return body.response()
 
     async def _asked(self, request: httpx.Request) -> "StreamBody":
-        """Ask on a shared connection; return the answer as it begins."""
+        """Send the request on a shared connection and wait for the head of the response."""
         if self._is_closed:
             raise httpx.ConnectError("all connections are closed")
         streams = self._streams
@@ -109,15 +109,15 @@ class LoopTransport(httpx.AsyncBaseTransport):
         return body
 
     def drop_idle(self) -> None:
-        """Close the connections that nobody uses, and use the others for nothing new."""
+        """Close idle connections and use the busy ones for no new request."""
         self.connections.drop_idle()
         if self._streams is not None:
             self._streams.retire()
             self._streams = None
-            self._is_shared = HTTP_2  # the way to the service may be another one
+            self._is_shared = HTTP_2  # the new route may have another proxy
 
     async def aclose(self) -> None:
-        """Close all connections, and make no more."""
+        """Close all connections and refuse new ones."""
         self._is_closed = True
         self.connections.hang_up()
         if self._streams is not None:
@@ -125,7 +125,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A request on its way, then the body of its answer, which its reader pulls."""
+    """A request in progress, then the body of its response, which the consumer pulls."""
 
     def __init__(
         self,
@@ -144,10 +144,10 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._counted = 0
 
     def begin(self) -> Iterator[float]:
-        """Send the request, and give the seconds to wait each time, until the head is there.
+        """Send the request; yield the seconds to wait until the head of the response is there.
 
-        Where a kept connection turns out to be none before the service can have acted, the request
-        is sent on a new one.
+        If a kept connection turns out to be closed before the service can have acted, the request
+        is sent again on a new connection.
         """
         yield from self._head(new=False)
         if self.exchange.may_repeat:
@@ -162,30 +162,30 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         yield from self._steps(lambda: exchange.has_head)
 
     def response(self) -> httpx.Response:
-        """Return the answer that has begun.  Raises what ended the request."""
+        """Return the response once its head is there. Raises the error that ended the request."""
         exchange = self.exchange
         extensions = {BODY: self, EARLY: exchange.is_early, CERTIFICATE: exchange.certificate}
         return exchange.response(self, extensions)
 
     def wait(self, seconds: float) -> bool:
-        """Wait in a thread; return True where something has happened."""
+        """Block the calling thread for up to `seconds`; return True if an event occurred."""
         return self._connection is not None and bool(self._connection.epoll.poll(seconds))
 
     async def wait_on_loop(self, seconds: float) -> None:
-        """Wait on trio's loop."""
+        """Wait on the trio loop for an event, up to `seconds`."""
         if self._connection is not None:
             with trio.move_on_after(seconds):
                 await trio.lowlevel.wait_readable(self._connection.epoll.fileno())
 
     def __iter__(self) -> Iterator[bytes]:
-        """Give the pieces as they come."""
+        """Yield the chunks as they arrive."""
         while self._more():
             yield self.exchange.take()
 
     def fill(self, into: memoryview) -> int:
-        """Put what comes into `into`; return how much, 0 at the end.  Raises httpx's errors.
+        """Read into `into`; return the number of bytes, 0 at the end. Raises httpx's errors.
 
-        Waits until it is full, as long as bytes keep coming.
+        Waits until `into` is full, or until no more bytes arrive for a moment.
         """
         exchange = self.exchange
         count = 0
@@ -207,7 +207,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         return count
 
     def _more(self, patience: float | None = None) -> bool:
-        """Wait for bytes, if none are there; with `patience` only so long.  False for none."""
+        """Wait for bytes, with `patience` at most that long; return True if some are available."""
         exchange = self.exchange
 
         def has_come() -> bool:
@@ -230,11 +230,11 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         return has_come()
 
     def __aiter__(self) -> Self:
-        """Give the pieces as they come.  No generator: one that is left in the middle complains."""
+        """Return the body itself: an abandoned async generator would cause a warning."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next piece.  Raises httpx's errors."""
+        """Return the next chunk. Raises httpx's errors."""
         exchange = self.exchange
         try:
             for seconds in self._on(lambda: bool(exchange.parts)):
@@ -247,23 +247,23 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         raise exchange.wrong or StopAsyncIteration
 
     def abort(self) -> None:
-        """Let the reader in another thread end soon; what has come whole is not touched."""
+        """Make the reading thread fail soon; a complete response is not affected."""
         if (connection := self._connection) is not None:
             connection.abort(self.exchange)
 
     def close(self) -> None:
-        """Close the connection, unless all has come."""
+        """Close the connection, unless the whole response has arrived."""
         self.exchange.end_content()
         if self._connection is not None:
             self._pool.discard(self._connection)
             self._connection = None
 
     async def aclose(self) -> None:
-        """Close the connection, unless all has come."""
+        """Close the connection, unless the whole response has arrived."""
         self.close()
 
     def _on(self, is_enough: Callable[[], bool]) -> Iterator[float]:
-        """Let the answer come further, until there `is_enough`: give the seconds to wait."""
+        """Continue receiving until `is_enough()`; yield the seconds to wait."""
         self.exchange.moves()
         if self._connection is not None and not is_enough():
             self._connection.go_on()
@@ -286,14 +286,14 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class StreamBody(httpx.AsyncByteStream):
-    """The body of an answer that shares its connection."""
+    """Body of a response on a shared connection."""
 
     def __init__(self, streams: Streams, request: httpx.Request) -> None:
-        self.exchange = Exchange(request, (), room=sys.maxsize)  # who reads it bounds it
+        self.exchange = Exchange(request, (), room=sys.maxsize)  # the consumer limits its size
         self.streams = streams
 
     async def begin(self) -> None:
-        """Send the request, and wait for the head of the answer.  Raises httpx's errors."""
+        """Send the request and wait for the head of the response. Raises httpx's errors."""
         self.streams.begin(self.exchange)
         try:
             while not (self.exchange.has_head or self.exchange.is_over):
@@ -303,15 +303,15 @@ class StreamBody(httpx.AsyncByteStream):
             raise
 
     def response(self) -> httpx.Response:
-        """Return the answer that has begun.  Raises what ended the request."""
+        """Return the response once its head is there. Raises the error that ended the request."""
         return self.exchange.response(self, {})
 
     def __aiter__(self) -> Self:
-        """Give the pieces as they come."""
+        """Return the body itself as the iterator over its chunks."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next piece.  Raises httpx's errors."""
+        """Return the next chunk. Raises httpx's errors."""
         exchange = self.exchange
         while not (exchange.parts or exchange.is_over):
             exchange.moves()
@@ -321,5 +321,5 @@ class StreamBody(httpx.AsyncByteStream):
         raise exchange.wrong or StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Give up what has not come."""
+        """Cancel the rest of the response."""
         self.streams.leave(self.exchange)

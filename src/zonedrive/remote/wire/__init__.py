@@ -1,1 +1,1 @@
-"""What an answer means: the service's JSON, read tolerantly, and its errors."""
+"""Tolerant parsing of the service's JSON and errors."""

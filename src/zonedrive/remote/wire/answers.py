@@ -1,9 +1,9 @@
-"""What an answer, or the lack of one, means: status and APIError to exception, in one table.
+"""Mapping from HTTP status and APIError code to exceptions, in one table.
 
-Must not know which verb was asked, nor retry anything.
+Knows nothing of the operation that was requested, and retries nothing.
 
-INVARIANT: decisions go by status, code and type; the service's own words are only shown, after
-control characters are removed.
+INVARIANT: decisions depend on status, code and exception type. The service's own text is only
+shown, after control characters are removed.
 """
 
 import os
@@ -36,7 +36,7 @@ from zonedrive.plain import plain
 
 @dataclass(frozen=True)
 class Meaning:
-    """One line of the table: an error type, what leads to it, and how a person reads it."""
+    """One row of the table: an error type, the statuses and codes that lead to it, and its text."""
 
     error: type[RemoteError]
     statuses: frozenset[int]
@@ -114,21 +114,21 @@ REMEDIES: dict[int | str, str] = {
     "TEMPORARILY_BLOCKED": "wait some minutes before the next attempt",
     "TEMPORARY_BLOCKED": "wait some minutes before the next attempt",
 }
-"""By status or code: what to do, where it is more special than the line of the table says."""
+"""Remedy by status or code, where it is more specific than the remedy in the table's row."""
 
 WORDS: dict[str, str] = {
     "UNSUPPORTED_VERSION": "the service does not support this version of zonedrive",
     "TEMPORARILY_BLOCKED": "the user is blocked for a while, after too many failures",
     "TEMPORARY_BLOCKED": "the user is blocked for a while, after too many failures",
 }
-"""By code: what it says whatever the status, where that is more special."""
+"""Message by code, where it is more specific than the message in the table's row."""
 
 _BY_STATUS = {status: row for row in TABLE for status in row.statuses}
 _BY_CODE = {code: row for row in TABLE for code in row.codes}
 _BY_ERROR = {row.error: row for row in TABLE}
 
 # Statuses that are too general to stand alone: a code of the table, where there is one, decides.
-# All others mean what they say, whatever the code.
+# All other statuses decide alone, whatever the code.
 _REFINED = frozenset({400, 409, 422, 500})
 # A lock is told with several statuses; its code wins over these as well.
 _LOCKABLE = _REFINED | {403}
@@ -141,7 +141,7 @@ class _ErrorBody(msgspec.Struct, eq=False):
 
 
 def meaning(status: int, code: str) -> Meaning:
-    """The line of the table for an answer of `status` >= 300 with APIError `code` ("" for none)."""
+    """Return the table's row for `status` >= 300 and APIError `code` ("" for none)."""
     row = _BY_CODE.get(code)
     if row is not None and (
         status in _REFINED
@@ -155,7 +155,7 @@ def meaning(status: int, code: str) -> Meaning:
 
 
 def refusal(status: int, body: bytes, doing: str) -> RemoteError:
-    """The error for an answer that is no success; `doing` begins its message."""
+    """Return the error for an unsuccessful answer; `doing` begins its message."""
     if 300 <= status < 400:
         return BadAnswer(f"{doing}: the service sends us elsewhere (HTTP {status})", status=status)
     code, message, data = error_body(body)
@@ -172,18 +172,18 @@ def refusal(status: int, body: bytes, doing: str) -> RemoteError:
 
 
 LOST = frozenset({408, 502, 504})
-"""Statuses that a gateway gives when it has lost the service: an effect is then unknown."""
+"""Statuses of a gateway that lost contact with the service: the effect is then unknown."""
 
 
 def lost(error: RemoteError) -> ReplyLost:
-    """What a refusal with a status of LOST means for a request with an effect."""
+    """Return the error for a changing request that ended with a status of LOST."""
     return ReplyLost(
         f"{error.message}, so it may have been done or not", status=error.status, code=error.code
     )
 
 
 def redirected(status: int, location: str, doing: str, base: str) -> BadAnswer:
-    """The error for a redirect: none is ever followed."""
+    """Return the error for a redirect; redirects are never followed."""
     target = plain_text(location, 120) or "nowhere"
     return BadAnswer(
         f"{doing}: {base} redirects to {target}, which is not followed (HTTP {status})",
@@ -193,9 +193,9 @@ def redirected(status: int, location: str, doing: str, base: str) -> BadAnswer:
 
 
 def error_body(body: bytes) -> tuple[str, str, str | None]:
-    """APIError code, message and datum of an error body; ("", "", None) where there are none.
+    """Return APIError code, message and data of an error body; ("", "", None) if it has none.
 
-    The code is cleaned too: what is not a word of capitals is none.
+    A code that is not made of letters, digits and underscores is returned as "".
     """
     try:
         found = msgspec.json.decode(body, type=_ErrorBody)
@@ -210,7 +210,7 @@ def error_body(body: bytes) -> tuple[str, str, str | None]:
 
 
 def plain_text(text: str, limit: int = 200) -> str:
-    """Return `text` plain, without formatting characters, at most `limit` characters."""
+    """Return `text` without control and formatting characters, at most `limit` characters."""
     clean = "".join(char for char in plain(text[: limit * 8]) if char.isprintable())
     clean = " ".join(clean.split())
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
@@ -219,10 +219,10 @@ def plain_text(text: str, limit: int = 200) -> str:
 def broken(
     wrong: BaseException, host: str, doing: str, *, sent: bool = False
 ) -> RemoteError:  # what a request without an answer comes to
-    """The error for a request that `wrong` ended.
+    """Return the error for a request that the exception `wrong` ended.
 
-    `sent` says that the whole of a request with an effect may have reached the service; only
-    then the result is ReplyLost.
+    `sent`: the whole of a request with an effect may have reached the service. Only then the result
+    is ReplyLost.
     """
     certificate = _in_chain(wrong, ssl.SSLCertVerificationError)
     if certificate is not None:
@@ -255,7 +255,7 @@ def _reason(wrong: BaseException) -> str:
             return plain_text(f"TLS: {getattr(found, 'reason', None) or found}")
         if isinstance(found, socket.gaierror) and found.strerror:
             return plain_text(found.strerror)
-        if isinstance(found, OSError) and found.errno:  # its own words may hold the address again
+        if isinstance(found, OSError) and found.errno:  # its text may repeat the address
             return os.strerror(found.errno)
     return plain_text(str(wrong)) or type(wrong).__name__
 
@@ -265,7 +265,7 @@ def _in_chain(wrong: BaseException, kind: type[Exception]) -> BaseException | No
 
 
 def _chain(wrong: BaseException) -> list[BaseException]:
-    """`wrong` and what led to it, innermost first; groups (several addresses tried) included."""
+    """Return `wrong` and its causes, innermost first, including the members of groups."""
     found: list[BaseException] = []
     ahead: list[BaseException | None] = [wrong]
     while ahead:

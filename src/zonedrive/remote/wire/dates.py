@@ -1,6 +1,6 @@
-"""The dates in the headers of an answer.
+"""Parsing of dates in the headers of an answer.
 
-Must not know what a date is needed for.
+Knows nothing of their use.
 """
 
 from email.utils import parsedate_to_datetime
@@ -10,9 +10,9 @@ _LATEST: Final = 2**62 // 10**9  # seconds; a century later, the nanoseconds sti
 
 
 def header_seconds(value: str | None) -> float | None:
-    """Return the seconds since the epoch of a date in a header.
+    """Return the date of a header in seconds since the epoch.
 
-    None for no date, for nonsense, and for a moment before 1970 or after the year 2115.
+    Returns None for a missing or malformed date, and for a time before 1970 or after 2115.
     """
     try:
         found = parsedate_to_datetime(value or "").timestamp()

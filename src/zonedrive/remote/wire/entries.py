@@ -1,14 +1,14 @@
-"""The service's JSON, read tolerantly: bytes to zones, entries and versions.
+"""Tolerant parsing of the service's JSON into zones, entries and versions.
 
-The only place that knows the wire's names.  Must not know requests or where an answer came from.
-Unknown members are passed over; a missing, null or odd one takes a harmless value.  Where none is
-harmless (what it is called, whether it is a folder, a file's size) an item is `unsure`: who keeps a
-tree leaves alone what it knows of it.  An item that cannot be addressed is dropped with a warning
-rather than lose its neighbours: an entry without id, a zone without id or name.  Then an answer is
-not `complete`: what it does not name may be there all the same.  The names of such entries are
-taken, whatever has them.  An array in which nothing is an object is no answer at all.
+The only module that knows the JSON member names. Knows nothing of requests or the origin of an
+answer. Unknown members are ignored. A missing, null or malformed member gets a harmless default. If
+there is no harmless default (name, kind, size of a file), the item is marked `unsure`, and the tree
+keeps its previous state of it. An item that cannot be addressed (an entry without id, a zone
+without id or name) is dropped with a warning, so that the other items survive. The listing is then
+not `complete`: unnamed items may exist all the same, and their names count as taken. An array that
+contains no object at all is an error.
 
-INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
+INVARIANT: every integer returned fits SQLite (64 bits, signed), every text has a UTF-8 form.
 """
 
 import itertools
@@ -32,12 +32,12 @@ from zonedrive.remote.wire.members import text as text
 logger = logging.getLogger(__name__)
 
 MOST_VALUES = 4_000_000
-"""In one answer: the members of some two hundred thousand entries."""
+"""Maximum number of values in one answer: the members of about 200,000 entries."""
 
 
 # Members are `object`: an odd value in one of them must not cost the whole listing.
 class WireEntry(msgspec.Struct, eq=False):
-    """A file or folder entry as it comes."""
+    """JSON form of a file or folder entry."""
 
     id: object = None
     zoneId: object = None  # noqa: N815
@@ -54,7 +54,7 @@ class WireEntry(msgspec.Struct, eq=False):
 
 
 class WireZone(msgspec.Struct, eq=False):
-    """A zone as it comes."""
+    """JSON form of a zone."""
 
     id: object = None
     name: object = None
@@ -67,7 +67,7 @@ class WireZone(msgspec.Struct, eq=False):
 
 
 class WireVersion(msgspec.Struct, eq=False):
-    """A version of a file as it comes."""
+    """JSON form of a file version."""
 
     id: object = None
     version: object = None
@@ -77,7 +77,7 @@ class WireVersion(msgspec.Struct, eq=False):
 
 
 class WireMessage(msgspec.Struct, eq=False):
-    """A message of a zone log as it comes: which members it has is not published."""
+    """JSON form of a zone log message; its members are not published."""
 
     id: object
     said: dict[str, object]
@@ -87,14 +87,16 @@ WireT = TypeVar("WireT", WireEntry, WireZone, WireVersion)
 
 
 def require_few_values(body: bytes, doing: str) -> None:
-    """Raises BadAnswer for more values than any answer has, before they take a hundred times the
-    room of `body`."""
+    """Raise BadAnswer if `body` has too many values.
+
+    Parsed values can take a hundred times the memory of `body`, so this check runs before parsing.
+    """
     if len(body) > MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise BadAnswer(f"{doing}: the answer has more than {MOST_VALUES} values")
 
 
 def parse(body: bytes, doing: str) -> Any:
-    """The JSON value in `body`.  Raises BadAnswer where there is none."""
+    """Return the JSON value in `body`. Raises BadAnswer if `body` is not JSON."""
     require_few_values(body, doing)
     try:
         return msgspec.json.decode(body)
@@ -113,7 +115,7 @@ def parse(body: bytes, doing: str) -> Any:
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; the name of a member that has no UTF-8 form would break whoever converts it."""
+    """Return a JSON object as a dict; member names become valid UTF-8."""
     return {plain(key): value for key, value in pairs}
 
 
@@ -123,10 +125,10 @@ def _finite(digits: str) -> float | None:
 
 
 def items(body: bytes, kind: type[WireT], doing: str) -> list[WireT]:
-    """The array in `body`, its objects read as `kind`.
+    """Return the objects of the array in `body`, converted to `kind`.
 
-    What is not an object in it is kept as an empty `kind`, so that the length stays that of the
-    array.  Raises BadAnswer where the answer is not an array.
+    An item that is not an object becomes an empty `kind`, so that the length of the array is kept.
+    Raises BadAnswer if the answer is not an array.
     """
     require_few_values(body, doing)
     try:
@@ -136,7 +138,7 @@ def items(body: bytes, kind: type[WireT], doing: str) -> list[WireT]:
 
 
 def items_of(value: object, kind: type[WireT], doing: str) -> list[WireT]:
-    """As `items`, for a value that is parsed already."""
+    """Return the objects of an already parsed array, converted as in `items`."""
     if not isinstance(value, list):
         raise BadAnswer(f"{doing}: the answer is not an array")
     require_objects((isinstance(item, dict) for item in value), doing)
@@ -144,7 +146,7 @@ def items_of(value: object, kind: type[WireT], doing: str) -> list[WireT]:
 
 
 def require_objects(objects: Iterable[bool], doing: str) -> None:
-    """Raises BadAnswer where there are items, and none of them is an object."""
+    """Raise BadAnswer if there are items but none of them is an object."""
     none_is = False
     for is_object in objects:
         if is_object:
@@ -155,9 +157,9 @@ def require_objects(objects: Iterable[bool], doing: str) -> None:
 
 
 def version_items(value: object, fields: Mapping[str, str], doing: str) -> list[WireVersion]:
-    """As `items_of`, of versions, whose members are where `fields` says (dotted paths).
+    """Return the versions in a parsed array; `fields` maps each Version field to a dotted path.
 
-    `fields` has what a Version tells.
+    Raises BadAnswer if `value` is not an array.
     """
     if not isinstance(value, list):
         raise BadAnswer(f"{doing}: the answer is not an array")
@@ -168,7 +170,10 @@ def version_items(value: object, fields: Mapping[str, str], doing: str) -> list[
 
 
 def message_items(value: object, doing: str) -> list[WireMessage]:
-    """As `items_of`, of messages of a zone log; what is not an object is left out."""
+    """Return the zone log messages in a parsed array; items that are not objects are skipped.
+
+    Raises BadAnswer if `value` is not an array.
+    """
     if not isinstance(value, list):
         raise BadAnswer(f"{doing}: the answer is not an array")
     return [
@@ -179,7 +184,10 @@ def message_items(value: object, doing: str) -> list[WireMessage]:
 
 
 def levels(value: object, fields: Mapping[str, str], doing: str) -> dict[str, str]:
-    """The level by id of the zone; their members are where `fields` says (dotted paths)."""
+    """Return the access level per zone id; `fields` gives the dotted path of both members.
+
+    Raises BadAnswer if `value` is not an array.
+    """
     if not isinstance(value, list):
         raise BadAnswer(f"{doing}: the answer is not an array")
     pairs = (
@@ -205,7 +213,7 @@ def member(value: object, path: str) -> object:
 
 
 def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
-    """The entry, or None where the id is missing; the keywords fill what is not told."""
+    """Return the entry, or None if it has no id; the keywords fill in missing members."""
     found_id = identifier(wire.id)
     if not found_id:
         return None
@@ -229,12 +237,12 @@ def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "")
 
 
 def _revision(modified: int | str, size: int, author: str) -> Revision:
-    # The moment counts as read, so that two spellings of it make one stamp.
+    # The parsed time is used, so that two spellings of one time give the same stamp.
     return Revision(f"{modified}|{size}|{author}")
 
 
 def is_whole(wire: WireEntry) -> bool:
-    """Whether an entry tells what a tree needs: name, kind, size, whether it is there."""
+    """Return True if an entry has all facts the tree needs: name, kind, size and deleted flag."""
     return (
         isinstance(wire.name, str)
         and isinstance(wire.folder, bool)
@@ -244,7 +252,7 @@ def is_whole(wire: WireEntry) -> bool:
 
 
 def _same(told: object, known: str) -> str:
-    """What is told, and one object where thousands of entries tell the same."""
+    """Return the id in `told`, or `known` if they are equal, to share one string object."""
     return known if told == known else identifier(told) or known
 
 
@@ -257,9 +265,9 @@ def one_entry(
     name: str = "",
     is_file: bool = False,
 ) -> Entry:
-    """The entry that a parsed answer is; the keywords fill what is not told.
+    """Return the entry in a parsed answer; the keywords fill in missing members.
 
-    Raises BadAnswer where it is none, or one that does not say what it is.
+    Raises BadAnswer if the answer is not an entry, or lacks name, kind or size.
     """
     wire = msgspec.convert(value, WireEntry) if isinstance(value, dict) else WireEntry()
     if name and not isinstance(wire.name, str):
@@ -277,13 +285,13 @@ def one_entry(
 def entries(
     wires: list[WireEntry], doing: str, *, zone_id: str, parent_id: str = ""
 ) -> list[Entry]:
-    """All entries that have an id, in their order."""
+    """Return all entries that have an id, in the order of `wires`."""
     found = [entry(wire, zone_id=zone_id, parent_id=parent_id) for wire in wires]
     return _kept(found, "id", doing)
 
 
 class ListedZones:
-    """The zones of a user, as they came."""
+    """Zones of a user, and which facts the service left out."""
 
     def __init__(self, wires: list[WireZone], doing: str) -> None:
         self.zones = zones(wires, doing)
@@ -291,11 +299,11 @@ class ListedZones:
         named = {zone.id for zone in self.zones if zone.root_id}
         self.complete = "" not in ids
         self.unsure = frozenset(ids) - named - {""}
-        """Ids of those that have no name, or no root folder."""
+        """Ids of the zones without a name or a root folder."""
 
 
 def zones(wires: list[WireZone], doing: str) -> list[Zone]:
-    """All zones that can be named; one without a root folder counts as not accessible."""
+    """Return all zones with id and name; a zone without a root folder is not accessible."""
     found: list[Zone | None] = []
     for wire in wires:
         zone_id, root = identifier(wire.id), identifier(wire.rootId)
@@ -318,7 +326,7 @@ def zones(wires: list[WireZone], doing: str) -> list[Zone]:
 
 
 def versions(wires: list[WireVersion], doing: str) -> list[Version]:
-    """All versions that can be named, the newest first."""
+    """Return all versions that have an id, newest first."""
     found: list[Version | None] = []
     for wire in wires:
         version, version_id = identifier(wire.version), identifier(wire.id)

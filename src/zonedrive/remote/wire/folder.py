@@ -1,7 +1,7 @@
-"""The listing of a folder, of which each entry is only read when it is asked for.
+"""Listing of a folder; each entry is parsed on first access.
 
-So many thousands of entries take little more room and time than the answer did.  Must not know
-what a tree makes of them.
+A listing of many thousand entries therefore needs little more memory and time than the answer
+itself. Knows nothing of the tree.
 """
 
 import json
@@ -30,16 +30,17 @@ OBJECT = ord("{")  # what one begins with
 
 
 class RawEntry(msgspec.Struct, eq=False, gc=False):
-    """A file or folder entry as it comes, unread but for its id; see `Listed`."""
+    """JSON of a file or folder entry, unparsed except for its id; see `Listed`."""
 
     id: object = None
     raw: msgspec.Raw | bytes = b"null"
 
 
 def raw_items(body: bytes, doing: str) -> list[RawEntry]:
-    """As `items`, of entries: each is read only when it is asked for.
+    """Return the entries of the array in `body`, unparsed except for their ids.
 
-    They refer to `body`, which stays in memory as long as one of them.
+    The entries refer to `body`, which stays in memory until all of them are released. Raises
+    BadAnswer if the answer is not an array of objects.
     """
     require_few_values(body, doing)
     raws: Sequence[msgspec.Raw | bytes]
@@ -55,7 +56,7 @@ def raw_items(body: bytes, doing: str) -> list[RawEntry]:
 
 
 class Listed:
-    """The present entries of a folder, as they came: numbered, each id once, unread."""
+    """Present entries of a folder, unparsed: numbered, each id once."""
 
     def __init__(
         self, items: Iterable[RawEntry], doing: str, *, zone_id: str, parent_id: str
@@ -77,7 +78,7 @@ class Listed:
             for wire in wires
             if wire.deleted is not True
         ]  # fmt: skip
-        """What has no id, so that nothing but its name, if it has one, is of use."""
+        """Entries without an id; nothing but the name, if present, is usable."""
         self.ids = list(found)
         self._raws = list(found.values())
         self._doing = doing
@@ -86,16 +87,16 @@ class Listed:
         self._read: tuple[int, WireEntry] | None = None  # the last one
 
     def said(self, number: int) -> bytes:
-        """Everything the service says of an entry."""
+        """Return the complete JSON of an entry."""
         return bytes(self._raws[number])
 
     def entry(self, number: int) -> Entry | None:
-        """The entry, or None where it is a deleted one."""
+        """Return an entry, or None if it is deleted."""
         found = entry(self._wire(number), zone_id=self._zone_id, parent_id=self._parent_id)
         return None if found is None or found.deleted else found
 
     def unsure(self, number: int) -> bool:
-        """Whether the service does not really say what it is."""
+        """Return True if the service left out essential facts about an entry."""
         return not is_whole(self._wire(number))
 
     def _wire(self, number: int) -> WireEntry:
@@ -104,7 +105,7 @@ class Listed:
         return self._read[1]
 
     def entries(self) -> list[Entry]:
-        """All of them, read, but for `strangers`."""
+        """Return all entries, parsed, except `strangers`."""
         found = (self.entry(number) for number in range(len(self.ids)))
         return [each for each in found if each is not None]
 
@@ -117,7 +118,7 @@ _ReadT = TypeVar("_ReadT", _Id, WireEntry)
 
 
 def _read(raw: msgspec.Raw | bytes, kind: type[_ReadT], doing: str) -> _ReadT:
-    """One object; what is none is an empty one."""
+    """Return `raw` parsed as `kind`; anything but an object gives an empty `kind`."""
     try:
         return _DECODERS[kind](raw)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,23 +1,23 @@
-"""Whole listings from a service that may or may not paginate, which the interface leaves open.
+"""Complete listings from a service whose pagination is not documented.
 
-Must not know addresses or the items beyond their ids.  What is known of pagination:  `page`
-counts from 1, `pageSize` is 100 where it is not given; which calls know them is not said.
+Knows nothing of addresses, and of items only their ids. The published facts: `page` counts from 1,
+and `pageSize` defaults to 100. Which listings support these parameters is not published.
 
-So the first request of a listing carries no parameters, and its length tells:
+The first request of a listing therefore has no parameters, and the number of items decides:
 
-- fewer than 100 items: that is all there is, paginated or not;
+- fewer than 100 items: the listing is complete, paginated or not;
 - more than 100: this kind of listing is not paginated, which is remembered;
-- exactly 100: page 2 is asked for.  A service that sends the same items again does not paginate,
-  which is remembered; other items, or none, show that it does.
+- exactly 100: page 2 is requested.  If the service sends the same items again, it does not
+  paginate, which is remembered; other items, or none, show that it does.
 
-Once a kind is known to paginate, a full first page is read again in pages of up to 1,000.  The
-service may cap that: the length of its first page is then taken as the size of a page.
+Once a kind is known to paginate, a full first page is read again in pages of up to 1,000 items. The
+service may cap the page size, so the length of its first page is taken as the page size.
 
-Between two pages entries come and go.  An entry that is pushed to a later page comes twice and
-is kept once (the later copy).  One that is pulled to an earlier page would be missed; so after
-several pages the boundaries are compared with single-item pages, and on a difference all is
-read once more and joined.  An entry that is gone may so be listed until the next refresh, but
-none that is there is missed unless the folder changes faster than it can be read.
+Between two pages, entries are added and removed. An entry that moves to a later page arrives twice,
+and the later copy is kept. An entry that moves to an earlier page would be missed. So after several
+pages the page boundaries are compared with single-item pages. If they differ, everything is read
+once more and merged. A deleted entry may therefore stay listed until the next refresh, but no
+existing entry is missed unless the folder changes faster than it can be read.
 """
 
 import logging
@@ -39,11 +39,11 @@ PASSES = 3  # at most so many readings of a listing that changes meanwhile
 
 
 class Item(Protocol):
-    """Anything with an id as the wire has it."""
+    """Any object with an id as in the JSON."""
 
     @property
     def id(self) -> object:
-        """The identifier, or something odd."""
+        """Identifier, or a malformed value."""
 
 
 ItemT = TypeVar("ItemT", bound=Item)
@@ -55,16 +55,16 @@ AnyT = TypeVar("AnyT")
 
 
 class Whole(NamedTuple, Generic[AnyT]):
-    """An item of which no member is known to be its own: `id` stands for all that it says."""
+    """An item without a known id member: `id` is computed from its whole content."""
 
     id: str
     item: AnyT
 
 
 def whole(page: Iterable[AnyT]) -> list[Whole[AnyT]]:
-    """The items of one page, for a Reader.
+    """Return the items of one page with computed ids, for a Reader.
 
-    Those of a page that say the same are told apart by their order, so that none is lost.
+    Equal items of a page get different ids, so that none is lost.
     """
     before: Counter[str] = Counter()
     found = []
@@ -77,7 +77,7 @@ def whole(page: Iterable[AnyT]) -> list[Whole[AnyT]]:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much one listing may be, all requests for its pages together."""
+    """Limits of one listing, over the requests for all its pages."""
 
     pages: int = 10_000
     items: int = 500_000
@@ -89,19 +89,19 @@ BOUNDS = Bounds()
 
 
 class Budget:
-    """What is left of the bounds of one listing that is being read."""
+    """Remaining part of the bounds of one listing in progress."""
 
     def __init__(self, doing: str = "reading a list", bounds: Bounds = BOUNDS) -> None:
-        """`doing` begins every error's message."""
+        """Start with full bounds; `doing` begins the message of every error."""
         self._doing = doing
         self._bounds = bounds
         self._pages = self._items = 0
         self._end = time.monotonic() + bounds.seconds
         self.size = bounds.size
-        """Bytes that the next page may have."""
+        """Maximum size of the next page, in bytes."""
 
     def begin_page(self) -> None:
-        """Raises BadAnswer where no further page may be asked for."""
+        """Count one more page. Raises BadAnswer if no further page may be requested."""
         self._pages += 1
         if self._pages > self._bounds.pages:
             raise self._endless(f"{self._bounds.pages} pages")
@@ -109,17 +109,17 @@ class Budget:
             raise self._endless(f"{self._bounds.seconds:g} seconds")
 
     def spend(self, size: int) -> None:
-        """A page of so many bytes came."""
+        """Count the bytes of a received page. Raises BadAnswer if the listing is too long."""
         self.size -= size
         if self.size <= 0:
             raise self.too_long()
 
     def too_long(self) -> BadAnswer:
-        """The error for a listing of more bytes."""
+        """Return the error for a listing with too many bytes."""
         return self._endless(f"{self._bounds.size} bytes")
 
     def count(self, items: int) -> None:
-        """So many items came."""
+        """Count the items of a received page. Raises BadAnswer if there are too many."""
         self._items += items
         if self._items > self._bounds.items:
             raise self._endless(f"{self._bounds.items} items")
@@ -129,14 +129,14 @@ class Budget:
 
 
 class Pagination:
-    """What one service has shown about one kind of listing: None while unknown."""
+    """Knowledge about the pagination of one kind of listing; None while unknown."""
 
     def __init__(self) -> None:
         self.paginated: bool | None = None
 
 
 class Reader(Generic[ItemT]):
-    """Reads one listing, whole.  `fetch` makes one request with the given query."""
+    """Reader of one complete listing; `fetch` makes one request with the given query."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Reader(Generic[ItemT]):
         self._page = page
 
     async def read(self) -> list[ItemT]:
-        """All items, each id once.  Raises what `fetch` raises."""
+        """Return all items, each id once. Raises the errors of `fetch`."""
         return _joined([], await self._pages())
 
     async def _fetch(self, query: Query) -> list[ItemT]:
@@ -182,7 +182,10 @@ class Reader(Generic[ItemT]):
         return await self._settled([], self._page)
 
     async def _settled(self, pages: list[list[ItemT]], size: int | None) -> list[list[ItemT]]:
-        """`pages` read with `size` (none: still to be read), joined with more where they moved."""
+        """Return `pages` merged with further readings while the page boundaries move.
+
+        An empty `pages` means that nothing was read yet; `size` is the page size of the requests.
+        """
         read: list[list[ItemT]] = []
         for number in range(PASSES):
             if number or not pages:
@@ -194,9 +197,9 @@ class Reader(Generic[ItemT]):
         return read
 
     async def _walk(self, size: int | None) -> tuple[list[list[ItemT]], int | None]:
-        """Every page from the first, and the page size that the service took."""
+        """Return every page from the first, and the page size that the service accepted."""
         first = await self._beyond(1, size)
-        if first is None:  # so large a page is refused: its own size, then
+        if first is None:  # the service rejects this page size: use its default
             size = None
             first = await self._fetch({"page": "1"})
         pages, seen = [first], _ids(first)
@@ -211,7 +214,7 @@ class Reader(Generic[ItemT]):
         return pages, size
 
     async def _moved(self, pages: Sequence[list[ItemT]]) -> bool:
-        """Whether the last item of a page that has a follower is no longer the last one there."""
+        """Return True if the last item of any page but the last has changed."""
         for number, page in enumerate(pages[:-1], 1):
             last = await self._beyond(number * len(pages[0]), 1)
             if last is None or len(last) > 1:
@@ -221,7 +224,7 @@ class Reader(Generic[ItemT]):
         return False
 
     async def _beyond(self, number: int, size: int | None) -> list[ItemT] | None:
-        """A page that may not exist: None where the service refuses it."""
+        """Return a page, or None if the service rejects its number."""
         query = {"page": str(number)}
         if size is not None:
             query["pageSize"] = str(size)
@@ -237,12 +240,12 @@ def _ids(items: Sequence[Item]) -> set[str]:
 
 
 def _mostly_known(second: Sequence[Item], first: Sequence[Item]) -> bool:
-    """Whether `second` is `first` again, give or take what changed in between."""
+    """Return True if `second` is mostly the same page as `first`."""
     return bool(second) and len(_ids(second) & _ids(first)) * 2 > len(second)
 
 
 def _joined(old: list[ItemT], pages: Sequence[list[ItemT]]) -> list[ItemT]:
-    """All items, the later copy of each id; an item without one is kept as it is."""
+    """Return all items with the later copy of each id; items without an id are all kept."""
     found: dict[object, ItemT] = {}
     for item in (*old, *(item for page in pages for item in page)):
         found[item.id if isinstance(item.id, str) else id(item)] = item

@@ -1,8 +1,8 @@
-"""Single members of an answer, read tolerantly: texts, ids, names, counts, moments.
+"""Tolerant parsing of single JSON values: texts, ids, names, counts, times.
 
-Must not know what they are members of.  All decoding of answers passes through here.
+Knows nothing of the objects they belong to. All decoding of answers passes through this module.
 
-INVARIANT: every integer given out fits SQLite (64 bits, signed), every text has a UTF-8 form.
+INVARIANT: every integer returned fits SQLite (64 bits, signed), every text has a UTF-8 form.
 INVARIANT: every text but a `name` is plain (see `zonedrive.plain`).
 """
 
@@ -28,7 +28,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def text(value: object) -> str:
-    """Return `value` as plain text: numbers are written out, what is no text is ""."""
+    """Return `value` as plain text: a number in digits, "" for anything but text and numbers."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -37,9 +37,9 @@ def text(value: object) -> str:
 
 
 def identifier(value: object) -> str:
-    """Return `value` as an id, "" for one that is malformed: not plain as it came.
+    """Return `value` as an id, or "" if it contains characters that are not plain.
 
-    Ids go back to the service as they are, so none is ever altered.
+    Ids are sent back to the service unchanged, so an id is never altered.
     """
     if isinstance(value, str) and value.isprintable():  # nearly every one
         return value
@@ -48,16 +48,16 @@ def identifier(value: object) -> str:
 
 
 def name(value: object) -> str:
-    """Return what an entry or a zone is called: data, and the only text that is not plain."""
+    """Return the name of an entry or zone: the only text that may contain non-plain characters."""
     if isinstance(value, str):
         return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
     return text(value)
 
 
 def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: int = 0) -> Any:
-    """Return JSON of unknown shape with all texts plain, and no member of a name in `without`.
+    """Return JSON of unknown shape with plain texts, without members whose name is in `without`.
 
-    Raises BadAnswer for one that is nested too deep.
+    Raises BadAnswer if the value is nested too deep.
     """
     if depth > _DEEPEST:
         raise BadAnswer(f"{doing}: the answer is nested more than {_DEEPEST} deep")
@@ -75,7 +75,7 @@ def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: 
 
 
 def count(value: object) -> int:
-    """`value` as a number from 0 to 2**63 - 1; 0 for anything odd."""
+    """Return `value` as an integer from 0 to 2**63 - 1; 0 if it is malformed."""
     if type(value) is int and 0 <= value <= _LARGEST:
         return value
     if isinstance(value, bool):
@@ -88,7 +88,7 @@ def count(value: object) -> int:
 
 
 def is_count(value: object) -> bool:
-    """Whether `value` is a number from 0, in any spelling that `count` reads."""
+    """Return True if `value` is a non-negative number in any spelling that `count` reads."""
     if type(value) is int:
         return value >= 0
     if isinstance(value, str):
@@ -99,9 +99,9 @@ def is_count(value: object) -> bool:
 
 
 def moment(value: object) -> int:
-    """An ISO 8601 moment as nanoseconds since the epoch; 0 for anything odd or before it.
+    """Return an ISO 8601 time in ns since the epoch; 0 if it is malformed or before the epoch.
 
-    Any number of fractional digits, any spelling of the offset; without one it is UTC.
+    Accepts any number of fractional digits and any spelling of the offset; the default is UTC.
     """
     if not isinstance(value, str):
         return 0
@@ -152,7 +152,7 @@ def _zone(offset: str | None) -> timezone:
 
 
 def known(value: object) -> int | None:
-    """A count that may be untold; the service writes -1 for that."""
+    """Return a count, or None if it is unknown; the service writes -1 for unknown."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, int | float) and not value >= 0:

@@ -1,9 +1,9 @@
-"""The body of an upload: multipart/form-data that streams, with its length known beforehand.
+"""Body of an upload: streamed multipart/form-data with a length known beforehand.
 
-Must not know connections.  The part `fileName` goes first, so that a service that reads in order
-knows the name before the content comes.
+Knows nothing of connections. The part `fileName` goes first, so that a service that reads in order
+knows the name before the content arrives.
 
-INVARIANT: exactly `length` bytes come out, or an exception does.
+INVARIANT: the body yields exactly `length` bytes, or raises an exception.
 """
 
 import secrets
@@ -13,11 +13,11 @@ from zonedrive.errors import Rejected, StoreError, ZonedriveError
 
 
 class Cancelled(ZonedriveError):
-    """The caller wanted the transfer to stop."""
+    """The caller cancelled the transfer."""
 
 
 class MultipartBody:
-    """One upload's body, an iterable of byte strings; may be iterated again if `body` may."""
+    """Body of one upload, an iterable of byte strings; repeatable if `body` is."""
 
     def __init__(
         self,
@@ -29,15 +29,16 @@ class MultipartBody:
         passing: Callable[[int], None] = lambda amount: None,
         piece: int = 1 << 20,
     ) -> None:
-        """`body` gives `size` bytes, which are handed over in pieces of at most `piece`.
+        """Prepare the body.
 
-        `passing(n)` is called before n bytes of content, and may wait.
-        Raises Rejected for a name that has no UTF-8 form.
+        `body` yields `size` bytes, which are passed on in chunks of at most `piece` bytes.
+        `passing(n)` is called before n bytes of content, and may wait. Raises Rejected for a name
+        that has no UTF-8 form.
         """
         try:
             raw = name.encode()
         except UnicodeEncodeError:
-            # Without the encoder's words, which hold the name.
+            # The encoder's message is left out because it contains the name.
             raise Rejected("a name that is not Unicode cannot be uploaded") from None
         mark = secrets.token_hex(24)
         dashed = f"--{mark}\r\n".encode()
@@ -58,11 +59,14 @@ class MultipartBody:
 
     @property
     def replayable(self) -> bool:
-        """Whether the body can be sent a second time."""
+        """True if the body can be sent a second time."""
         return iter(self._body) is not self._body
 
     def __iter__(self) -> Iterator[bytes]:
-        """The pieces.  Raises Cancelled, or StoreError where `body` is not of its size."""
+        """Yield the chunks.
+
+        Raises Cancelled, or StoreError if `body` does not have its announced size.
+        """
         self.complete = False
         yield self._head
         sent = 0
@@ -78,7 +82,7 @@ class MultipartBody:
             raise StoreError(f"a file to upload ended after {sent} of its {self._size} bytes")
         if self._cancelled():
             raise Cancelled("the upload was stopped")
-        # Set before it is handed over: a doubt must count as sent.
+        # Set before the yield: if unsure, the body must count as sent.
         self.complete = True
         yield self._tail
 

@@ -1,9 +1,9 @@
-"""What a caller put into a request, in the form in which it travels.
+"""Encoding of a caller's values for a request.
 
-Must not know requests, nor what the values mean.
+Knows nothing of requests, or of the meaning of the values.
 
-INVARIANT: a value that has no such form is a refusal that does not hold it: there may be a
-password beside it.
+INVARIANT: the error for a value that cannot be encoded does not contain the value, because the same
+body may contain a password.
 """
 
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ _FORMLESS = (ValueError, TypeError, OverflowError, RecursionError, msgspec.Msgsp
 
 
 def as_json(value: object, doing: str) -> bytes:
-    """`value` as JSON.  Raises Rejected for what has no such form, half characters for instance."""
+    """Return `value` as JSON. Raises Rejected if it has no JSON form, e.g. lone surrogates."""
     try:
         return msgspec.json.encode(value)
     except _FORMLESS:
-        pass  # and raised outside: the error in here holds the value
+        pass  # raised outside, because this exception contains the value
     raise Rejected(f"{doing}: something that was given cannot be sent as JSON", remedy=_REMEDY)
 
 
 def as_query(query: Mapping[str, str] | None, doing: str) -> dict[str, str]:
-    """`query` as it is.  Raises Rejected where one of its values is not Unicode."""
+    """Return `query` as a dict. Raises Rejected if a value is not valid Unicode."""
     found = dict(query or {})
     for value in found.values():
         if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):

@@ -1,12 +1,13 @@
-"""The JSON of tokens, users and groups, read tolerantly.
+"""Tolerant parsing of the JSON of tokens, users and groups.
 
-Knows the wire's names of these, and `wire` those of zones and entries.  Must not know requests.
+Knows the JSON member names of these; `entries` knows those of zones and entries. Knows nothing of
+requests.
 
-How a list of users or tokens looks is not published.  So the list is found wherever it stands,
-what stands in it is handed on as it came, and only names that the interface publishes for a
-token elsewhere mean something here.
+The form of a list of users or tokens is not published. The parser therefore accepts a list wherever
+it is found and passes its items on unchanged. It interprets only the members that the interface
+publishes for a token elsewhere.
 
-INVARIANT: the secret of a token comes out of `new_token` and of nothing else.
+INVARIANT: only `new_token` returns the secret of a token.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,17 +32,17 @@ _SECRETS = frozenset({"token", "password"})
 
 
 class Record(msgspec.Struct, eq=False):
-    """One item of a list as it came, without secrets."""
+    """One item of a list as received, without secrets."""
 
     id: str  # the same whenever the same item comes again, in another request
     fields: dict[str, Any]
 
 
 def records(body: bytes, doing: str, known_by: str = "") -> list[Record]:
-    """The items of a list that comes as an array, or as the only array in an object.
+    """Return the items of a list, which is an array or the only array in an object.
 
-    One is known by its published member `known_by`, else by all that it says, and by how many
-    before it say the same.  Raises BadAnswer where there is no such thing.
+    The id of an item is its published member `known_by`. Without it, the id is computed from the
+    item's content and its number among equal items. Raises BadAnswer if there is no list.
     """
     found = parse(body, doing)
     if isinstance(found, dict):
@@ -60,7 +61,7 @@ def records(body: bytes, doing: str, known_by: str = "") -> list[Record]:
 
 
 def token(record: Record) -> Token:
-    """One item of the list of tokens."""
+    """Return the token that an item of the token list describes."""
     fields = record.fields
     expiry = count(fields.get("expiry"))
     return Token(
@@ -73,9 +74,9 @@ def token(record: Record) -> Token:
 
 
 def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
-    """A token that was asked for with a life of `seconds`, at `now_ns`.
+    """Return the token created at `now_ns` with a requested life of `seconds`.
 
-    Raises BadAnswer where none is in the answer, or none of use.
+    Raises BadAnswer if the answer holds no token, or none that can be used.
     """
     found = _object(body, doing)
     secret = text(found.get("token"))
@@ -88,10 +89,10 @@ def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
 
 
 def _end(expiry: int, now: int, life: int) -> int:
-    """When a token ends, all in milliseconds: `expiry` may be that moment, or count from `now`.
+    """Return the end of a token, in ms; `expiry` is either that time or a duration from `now`.
 
-    The reading that gives it no longer life than the `life` that was asked for; where both do,
-    the shorter one, which is renewed too early rather than too late.
+    The interpretation must not exceed the requested `life`. If both are possible, the earlier end
+    is returned, because a token that is renewed too early does no harm.
     """
     latest = now + life + _CLOCKS_DIFFER
     readings = [end for end in (expiry, now + expiry) if now < end <= latest]
@@ -101,7 +102,7 @@ def _end(expiry: int, now: int, life: int) -> int:
 
 
 def group(body: bytes, doing: str) -> Group:
-    """The group of an answer.  Raises BadAnswer where it is none."""
+    """Return the group in an answer. Raises BadAnswer if there is none."""
     found = _object(body, doing)
     about = found.get("properties")
     if not isinstance(about, dict) or not identifier(about.get("groupId")):
@@ -133,12 +134,12 @@ def _members(items: list[Any]) -> Iterable[Member]:
 
 
 def members_wanted(levels: Mapping[str, str]) -> list[dict[str, str]]:
-    """For a request: members by id, and the level that each is to have."""
+    """Return the members for a request: ids with the level each is to have."""
     return [{"accessLevel": level, "memberId": member} for member, level in levels.items()]
 
 
 def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) -> dict[str, object]:
-    """For a request: a token of that name; the password goes as an array of characters."""
+    """Return the body of a token request; the password is sent as an array of characters."""
     body: dict[str, object] = {
         "tokenName": name,
         "validity": seconds,

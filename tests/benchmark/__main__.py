@@ -1,4 +1,4 @@
-"""The benchmark: `python -m tests.benchmark [--quick] [--only WORK,…] [--json FILE] [--readme]`.
+"""The benchmark: `python -m tests.benchmark [--quick] [--only WORK,…] [--json FILE] [--publish]`.
 
 Measures zonedrive, what one would use instead, and what this machine could do at best, in turn for
 each work, five times, and prints medians with the lowest and highest values.  Whoever takes long
@@ -25,7 +25,7 @@ from tests.benchmark.measurements import Bench, Failed, Figures
 from tests.benchmark.mounts import Contestant
 from tests.benchmark.servers import RCLONE, SSHD, Servers, Sshd, WebDav
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "src/zonedrive/docs/PERFORMANCE.md"
 QUICK_MIB = 128
 SLOW = {"scale_1m"}
 TIMES = 5
@@ -137,7 +137,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
     parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="also write the table here, as in the README"
+        "--markdown", type=Path, metavar="FILE", help="also write the table here, as on the page"
     )
     parser.add_argument(
         "--rtt", type=float, default=20, metavar="MS", help="milliseconds to what is far"
@@ -157,7 +157,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="make the data set here and leave it for the next"
     )
-    parser.add_argument("--readme", action="store_true", help="put the table into the README")
+    parser.add_argument(
+        "--publish", action="store_true", help="write the table to docs/PERFORMANCE.md"
+    )
     given = parser.parse_args()
     if given.times < 1:
         parser.error("--times is at least 1")
@@ -223,8 +225,8 @@ def main() -> int:
         given.json.write_text(json.dumps(table.as_json(found, measured, more), indent=1))
     if given.markdown:
         given.markdown.write_text(block, "utf-8")
-    if given.readme:
-        table.into_readme(README, block)
+    if given.publish:
+        table.publish(PAGE, block)
     return bool(failures)
 
 

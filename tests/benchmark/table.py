@@ -1,4 +1,4 @@
-"""The figures as people read them: a table for the terminal, the block in the README, JSON.
+"""The figures as people read them: the table of a terminal and of a page, and JSON.
 
 Must not know how anything was measured.
 """
@@ -150,13 +150,13 @@ def text(every: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(found: Sequence[Line], about: str) -> str:
-    """Return the block for the README."""
+    """Return the block for the page."""
     every = [HEADS, ["---", *["--:"] * (len(HEADS) - 1)], *map(cells, found)]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in every)
     return f"{about}\n\n{table}\n"
 
 
-def into_readme(path: Path, block: str) -> None:
+def publish(path: Path, block: str) -> None:
     """Replace the text between the two markers.  Raises ValueError where they are missing."""
     old = path.read_text("utf-8")
     before, begin, rest = old.partition(BEGIN)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmark import compare, table
+from tests.benchmark.__main__ import PAGE
 from tests.benchmark.rows import ROWS, WORKS, Goal, Row
 from tests.benchmark.spread import Spread
 
@@ -85,14 +86,16 @@ def test_two_reports_are_compared_by_medians_and_spread() -> None:
 
 
 def test_only_the_block_between_the_markers_changes(tmp_path: Path) -> None:
-    """The rest of the README is written by hand."""
-    readme = tmp_path / "README.md"
-    readme.write_text(f"above\n{table.BEGIN}old\n{table.END}below\n")
-    table.into_readme(readme, "new\n")
-    assert readme.read_text() == f"above\n{table.BEGIN}new\n{table.END}below\n"
-    readme.write_text("nothing\n")
+    """Publishing keeps the rest of the page."""
+    page = tmp_path / "PERFORMANCE.md"
+    page.write_text(f"above\n{table.BEGIN}old\n{table.END}below\n")
+    table.publish(page, "new\n")
+    assert page.read_text() == f"above\n{table.BEGIN}new\n{table.END}below\n"
+    page.write_text("nothing\n")
     with pytest.raises(ValueError, match="has no"):
-        table.into_readme(readme, "new\n")
+        table.publish(page, "new\n")
+    published = PAGE.read_text("utf-8")
+    assert 0 < published.find(table.BEGIN) < published.find(table.END)
 
 
 def test_every_row_names_a_measurement_and_somebody_who_is_measured() -> None:

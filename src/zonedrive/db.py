@@ -12,10 +12,11 @@ import secrets
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from zonedrive.errors import StoreError
 from zonedrive.paths import given_runtime_dir
@@ -31,9 +32,8 @@ _ERRNO = {
     sqlite3.SQLITE_READONLY: errno.EROFS,
     sqlite3.SQLITE_NOMEM: errno.ENOMEM,
 }
-# What a disk without room, or that became read-only, makes of a mere look.
-_NO_PLACE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR,
-             sqlite3.SQLITE_FULL)  # fmt: skip
+
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 _READS = ("SELECT", "WITH", "PRAGMA")
 """What statements begin with that change nothing."""
@@ -47,17 +47,16 @@ removal fails that would make room.
 
 PASSES = 3  # of one checkpoint, at most
 
+DOCTOR = "run 'zonedrive doctor'"
+
 Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]
 
 
-def is_unwritable(wrong: BaseException | None) -> bool:
-    """Whether an error means that there is no room, or that the disk or folder is read-only."""
-    if isinstance(wrong, OSError):
-        return wrong.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-    if isinstance(wrong, sqlite3.OperationalError):
-        return getattr(wrong, "sqlite_errorcode", 0) & 0xFF in _NO_PLACE
-    return isinstance(wrong, StoreError) and is_unwritable(wrong.__cause__)
+def is_damage(wrong: BaseException | None) -> bool:
+    """Return True if an error of SQLite speaks of the content of the file, not of the disk."""
+    code = getattr(wrong, "sqlite_errorcode", 0)
+    return isinstance(wrong, sqlite3.DatabaseError) and code & 0xFF in _BROKEN
 
 
 class Database:
@@ -67,63 +66,61 @@ class Database:
     power cut as well.
     """
 
-    def __init__(
-        self, path: Path, migrations: Sequence[Migration], *, copied: bool = False
-    ) -> None:
-        """Open `path`, creating it, and bring its schema up to date.
-
-        `migrations[n]` takes schema n to n + 1.  With `copied` all that happens to a copy in
-        memory, of nothing where there is no file.  Raises StoreError where the file is damaged, or
-        was written by a newer zonedrive.
-        """
+    def __init__(self, path: Path, connection: Connection) -> None:
+        """Use the connection of `open` or `read`."""
         self.path = path
-        if not copied:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        try:
-            # Other threads only call `flush` and `checkpoint`, which do not use the connection.
-            self._connection = sqlite3.connect(
-                ":memory:" if copied else path, isolation_level=None, check_same_thread=False
-            )
-            try:
-                if copied and path.exists():
-                    with at_rest(path) as source:
-                        source.backup(self._connection)
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                self._connection.execute("PRAGMA synchronous = NORMAL")
-                self._connection.execute("PRAGMA foreign_keys = ON")
-                self._connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
-                self._migrate(migrations)
-            except BaseException:
-                self._connection.close()
-                raise
-        except sqlite3.DatabaseError as wrong:
-            full = getattr(wrong, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
-            remedy = "make room on that disk" if full else "run 'zonedrive doctor'"
-            raise StoreError(f"{path} cannot be opened ({wrong})", remedy=remedy) from wrong
+        self._connection = connection
         self._undo: list[Callable[[], object]] | None = None  # of the open transaction
         self._afterwards: list[Callable[[], object]] = []  # once it is committed
 
-    def _migrate(self, migrations: Sequence[Migration]) -> None:
-        (found,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if found > len(migrations):
-            raise StoreError(
-                f"{self.path} was written by a newer zonedrive (schema {found})",
-                remedy="upgrade zonedrive",
-            )
-        for number in range(found, len(migrations)):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                if number == 0:
-                    self._connection.execute(
-                        f"PRAGMA application_id = {1 + secrets.randbelow((1 << 31) - 1)}"
-                    )
-                migrations[number](self._connection)
-                self._connection.execute(f"PRAGMA user_version = {number + 1}")
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+    @classmethod
+    def open(cls, path: Path, migrations: Sequence[Migration]) -> Self:
+        """Open the file at `path`, creating it, and bring its schema up to date.
+
+        `migrations[n]` takes schema n to n + 1.  Raises StoreError where the file is damaged, or
+        was written by a newer zonedrive.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+        def connect(stack: ExitStack) -> Connection:
+            # Other threads only call `flush` and `checkpoint`, which do not use the connection.
+            connection = _connected(path, stack)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+            _migrate(path, connection, migrations)
+            return connection
+
+        return cls(path, _made(path, "opened", connect))
+
+    @classmethod
+    def read(cls, path: Path, migrations: Sequence[Migration]) -> Self:
+        """Open the file at `path` for reading, without any effect on the disk.
+
+        What a daemon that was killed left in the write-ahead log is read as well.  The schema of
+        an earlier version is brought up to date in a copy in memory, a missing file is an empty
+        one.  Raises StoreError as `open` does.
+        """
+
+        def connect(stack: ExitStack) -> Connection:
+            if path.exists():
+                connection = _read_only(path, stack)
+                (found,) = connection.execute("PRAGMA user_version").fetchone()
+                if found == len(migrations):
+                    return connection
+            else:
+                connection = _connected(":memory:", stack)
+            copy = _connected(":memory:", stack)
+            connection.backup(copy)
+            connection.close()
+            _migrate(path, copy, migrations)
+            return copy
+
+        database = cls(path, _made(path, "read", connect))
+        database._connection.execute("PRAGMA query_only = ON")
+        return database
 
     @property
     def identity(self) -> str:
@@ -300,44 +297,93 @@ class Transaction:
             self._database._roll_back(wrong)
 
 
-@contextmanager
-def at_rest(path: Path) -> Iterator[Connection]:
-    """Look at a database without a key, and without changing it, whatever its disk allows.
+def _connected(place: Path | str, stack: ExitStack) -> Connection:
+    """Connect; the connection is closed with `stack`."""
+    return stack.enter_context(
+        closing(
+            sqlite3.connect(
+                place, uri=isinstance(place, str), isolation_level=None, check_same_thread=False
+            )
+        )
+    )
 
-    SQLite puts files beside a database to read it.  Where there is no room for them, or the disk
-    is read-only, a copy is looked at, unless there is nothing to be written at all.  Raises
-    sqlite3.Error where it cannot be read, OSError where it is not there.
-    """
-    path.stat()
+
+def _made(path: Path, done: str, connect: Callable[[ExitStack], Connection]) -> Connection:
+    """Return what `connect` makes, and close what it opened where it fails.  Raises StoreError."""
     with ExitStack() as stack:
-        yield _looked_at(path, stack)
+        try:
+            connection = connect(stack)
+        except sqlite3.DatabaseError as wrong:
+            full = getattr(wrong, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+            remedy = "make room on that disk" if full else DOCTOR
+            raise StoreError(f"{path} cannot be {done} ({wrong})", remedy=remedy) from wrong
+        stack.pop_all()
+        return connection
+    raise AssertionError
 
 
-def _looked_at(path: Path, stack: ExitStack) -> Connection:
-    log = path.with_name(path.name + "-wal")
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    try:
-        return _opened(uri, stack)
-    except sqlite3.OperationalError as wrong:
-        if getattr(wrong, "sqlite_errorcode", 0) & 0xFF not in _NO_PLACE:
+def _migrate(path: Path, connection: Connection, migrations: Sequence[Migration]) -> None:
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found > len(migrations):
+        raise StoreError(
+            f"{path} was written by a newer zonedrive (schema {found})",
+            remedy="upgrade zonedrive",
+        )
+    for number in range(found, len(migrations)):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if number == 0:
+                connection.execute(
+                    f"PRAGMA application_id = {1 + secrets.randbelow((1 << 31) - 1)}"
+                )
+            migrations[number](connection)
+            connection.execute(f"PRAGMA user_version = {number + 1}")
+        except BaseException:
+            connection.execute("ROLLBACK")
             raise
-        if not log.exists() or not log.stat().st_size:
-            return _opened(f"{uri}&immutable=1", stack)
-    folder = Path(stack.enter_context(_room()))
-    for each in (path, log):
-        shutil.copyfile(each, folder / each.name)
-    return _opened((folder / path.name).as_uri(), stack)
+        connection.execute("COMMIT")
 
 
-def _opened(uri: str, stack: ExitStack) -> Connection:
-    connection = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
+def _read_only(path: Path, stack: ExitStack) -> Connection:
+    """Connect to a file that nobody may be writing to, and that stays as it is.
+
+    SQLite writes to the index beside a write-ahead log, and makes both where they are missing:
+    `readonly_shm` has it build that index in memory, and without a log nothing is needed
+    (`immutable`).  Where a daemon has the file open, its index is used, which needs a lock there.
+    """
+    log, index = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    if not log.exists() or not (log.stat().st_size or index.exists()):
+        return _looked_at(f"{uri}&immutable=1", stack)
+    if not index.exists():  # lost on the way from another machine, or out of a backup
+        return _copied(path, log, stack)
+    try:
+        return _looked_at(f"{uri}&readonly_shm=1", stack)
+    except sqlite3.OperationalError as wrong:
+        if getattr(wrong, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_CANTLOCK:
+            raise
+        stack.close()
+        return _looked_at(uri, stack)
+
+
+def _looked_at(uri: str, stack: ExitStack) -> Connection:
+    connection = _connected(uri, stack)
     connection.execute("PRAGMA schema_version").fetchone()  # what is wrong shows here
     return connection
 
 
-def _room() -> "tempfile.TemporaryDirectory[str]":
-    """A folder of our own on another disk, or in memory.  Raises OSError."""
-    for place in ("/dev/shm", given_runtime_dir()):  # noqa: S108 - it is private
-        with suppress(OSError):
-            return tempfile.TemporaryDirectory(prefix="zonedrive-", dir=place)
-    return tempfile.TemporaryDirectory(prefix="zonedrive-")
+def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
+    """Connect to a copy of file and log that has no name any more.  Raises OSError."""
+    for place in ("/dev/shm", given_runtime_dir(), None):  # noqa: S108 - it is private
+        with (
+            suppress(OSError),
+            tempfile.TemporaryDirectory(prefix="zonedrive-", dir=place) as folder,
+        ):
+            for each in (path, log):
+                shutil.copyfile(each, Path(folder, each.name))
+            connection = _connected(Path(folder, path.name), stack)
+            # Its index is in memory, so that nothing needs the folder any more.
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("PRAGMA schema_version").fetchone()
+            return connection
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from zonedrive.db import Connection, Database, Migration
+from zonedrive.db import Connection, Database, Migration, is_damage
 from zonedrive.errors import StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.paths import write_private
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 PROBES = 20_000  # ranges of row numbers that are tried in vain before a table is given up
 _SUFFIXES = ("", "-wal", "-shm")
-_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 SMALL = 24 << 20  # bytes of a database that is looked at in full: some tenths of a second
 
@@ -60,9 +59,9 @@ def open_sound(
         write_private(_mark(path), b"missing")
     _finish(path)
     try:
-        database = Database(path, migrations)
+        database = Database.open(path, migrations)
     except StoreError as wrong:
-        if not _is_damage(wrong.__cause__):
+        if not is_damage(wrong.__cause__):
             raise
         return _salvage(path, migrations, accept, used, str(wrong))
     large = path.stat().st_size > SMALL and not _doubt(path).exists()
@@ -109,7 +108,7 @@ def inspect(path: Path) -> str:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             why = _structure(connection.execute)
     except sqlite3.DatabaseError as wrong:
-        why = str(wrong) if _is_damage(wrong) else ""
+        why = str(wrong) if is_damage(wrong) else ""
     if why:
         write_private(_doubt(path), why.encode())
         log.error("%s is damaged (%s): it is mended at the next start", path, why)
@@ -172,18 +171,13 @@ def _tables(execute: Callable[[str], sqlite3.Cursor]) -> list[str]:
     return [name for (name,) in rows if not name.startswith("sqlite_")]
 
 
-def _is_damage(wrong: BaseException | None) -> bool:
-    code = getattr(wrong, "sqlite_errorcode", 0)
-    return isinstance(wrong, sqlite3.DatabaseError) and code & 0xFF in _BROKEN
-
-
 def _salvage(
     path: Path, migrations: Sequence[Migration], accept: Accept, used: int, why: str
 ) -> Database:
     name = f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 1000:03}"
     for suffix in _SUFFIXES:
         _new(path).with_name(_new(path).name + suffix).unlink(missing_ok=True)
-    new = Database(_new(path), migrations)
+    new = Database.open(_new(path), migrations)
     try:
         rows = _fill(new, path, accept, used)
     finally:
@@ -199,7 +193,7 @@ def _salvage(
     _finish(path)
     reached(Place.SALVAGE_PLACED)
     _doubt(path).unlink(missing_ok=True)
-    return Database(path, migrations)
+    return Database.open(path, migrations)
 
 
 def _finish(path: Path) -> None:

@@ -127,6 +127,7 @@ def test_a_dangling_row_in_each_table(mounted: Mounted, encrypted: bool) -> None
     shutil.copy(next(index.parent.glob("[0-9]*")), index.parent / f"{GONE}-0123456789ab")
     secrets = FileStore(mounted.machine.state / "secrets.json")
     cached = Index(index, data_box(secrets, True)[1] if encrypted else None, lambda: None)
+    cached.open()
     row = cached.everything()[0]
     row.ino, row.name = GONE, f"{GONE}-0123456789ab"
     assert cached.put(row)

@@ -10,6 +10,7 @@ from zonedrive.content.spool import Spool
 from zonedrive.db import Database
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import FileStore
+from zonedrive.paths import private_dir
 from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.schema import SCHEMAS
@@ -21,9 +22,9 @@ class Former:
     def __init__(self, state: Path, zone: RemoteZone, name: str) -> None:
         box, key = data_box(FileStore(state / "secrets.json"), True)
         self._state = state
-        self.database = Database(state / "tree.db", SCHEMAS)
-        self.tree = Tree(self.database, box)
-        self.spool = Spool(state / "outgoing", key)
+        self.database = Database.open(state / "tree.db", SCHEMAS)
+        self.tree = Tree.open(self.database, box)
+        self.spool = Spool(private_dir(state / "outgoing"), key)
         self._generation = 1000
         with self.database.transaction():
             self.zone = self.tree.add(
@@ -145,7 +146,7 @@ def test_a_database_of_a_newer_zonedrive_is_left_alone(dying: Mortal) -> None:
     dying.kill()
     path = dying.machine.state / "tree.db"
     damage.flatten(path)
-    database = Database(path, SCHEMAS)
+    database = Database.open(path, SCHEMAS)
     database.execute(f"PRAGMA user_version = {len(SCHEMAS) + 1}")
     database.close()
     before = path.read_bytes()

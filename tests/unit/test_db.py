@@ -18,7 +18,7 @@ def _create(connection: Connection) -> None:
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     """A database with an empty log."""
-    made = Database(tmp_path / "words.db", [_create])
+    made = Database.open(tmp_path / "words.db", [_create])
     made.checkpoint()
     yield made
     made.close()

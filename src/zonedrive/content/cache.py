@@ -14,6 +14,7 @@ import errno
 import os
 from collections.abc import Callable, Container
 from pathlib import Path
+from typing import Self
 
 import trio
 
@@ -50,6 +51,8 @@ class Cache:
     ) -> None:
         """Use `directory`, sealed under `key` where there is one, for at most `limit` bytes.
 
+        Nothing is there before `start`.
+
         `identity` names what the inode numbers belong to: a cache filled for another one, or
         under another key, is emptied.  At most `connections` downloads run at once; one that
         brings nothing for `stall` seconds is given up.
@@ -63,6 +66,11 @@ class Cache:
         self._prepared = -EXPECT_S
         self._tending = False
         self._shelf = Shelf(directory, key, limit, identity, self._engine.supervisor)
+
+    def start(self) -> Self:
+        """Open what a former daemon left in the folder."""
+        self._shelf.open()
+        return self
 
     # -- what there is
 

@@ -25,6 +25,8 @@ from zonedrive.paths import private_dir
 
 log = logging.getLogger(__name__)
 
+NAME = "index.db"
+
 
 class Row(msgspec.Struct, eq=False):
     """One cached content that lies on the disk."""
@@ -108,6 +110,7 @@ def _small(db: sqlite3.Connection) -> None:
     )
 
 
+_SCHEMAS = (_first, _checked, _bound, _small)
 _COLUMNS = ", ".join((*Row.__struct_fields__, "hash"))
 _MARKS = ", ".join("?" for _ in (*Row.__struct_fields__, "hash"))
 _PUT = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608
@@ -122,7 +125,7 @@ class Index:
     """The rows, in a SQLite file that may vanish or break at any time."""
 
     def __init__(self, path: Path, key: bytes | None, lost: Callable[[], None]) -> None:
-        """Open or begin the index at `path`; `lost` is called when rows of it are no more.
+        """Use the file at `path` once it is opened; `lost` is called when rows of it are no more.
 
         `key`: of the account; rows that were put in without it are damaged.
         """
@@ -135,6 +138,9 @@ class Index:
         self._inode = 0
         self._complained = False
         self._tried_s = time.monotonic()
+
+    def open(self) -> None:
+        """Open or begin the index."""
         try:
             self._connect()
         except OSError as wrong:
@@ -148,7 +154,7 @@ class Index:
     def _connect(self) -> None:
         """Raises OSError, StoreError."""
         private_dir(self.path.parent)
-        db = Database(self.path, [_first, _checked, _bound, _small])
+        db = Database.open(self.path, _SCHEMAS)
         try:
             db.execute("PRAGMA recursive_triggers = ON")  # so that a replaced row counts as deleted
             _shrink_from_now_on(db)
@@ -338,6 +344,19 @@ class Index:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def cache_usage(directory: Path) -> int:
+    """Return the bytes that the cache in a folder takes on the disk, where no daemon uses it."""
+    try:
+        db = Database.read(directory / NAME, _SCHEMAS)
+        try:
+            taken = db.execute("SELECT coalesce(sum(taken), 0) FROM entries").fetchone()[0]
+        finally:
+            db.close()
+    except (StoreError, OSError):
+        return 0  # the next start begins it anew
+    return int(taken)
 
 
 def _shrink_from_now_on(db: Database) -> None:

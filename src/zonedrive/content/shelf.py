@@ -23,7 +23,7 @@ import trio
 from zonedrive.content.codec import open_file
 from zonedrive.content.copying import copy_file
 from zonedrive.content.entry import Entry
-from zonedrive.content.index import Index, Row
+from zonedrive.content.index import NAME, Index, Row
 from zonedrive.content.room import Room, remove
 from zonedrive.content.small_contents import LARGEST, SmallContents
 from zonedrive.content.window import Windows
@@ -50,19 +50,24 @@ class Shelf:
         identity: str,
         supervisor: Supervisor,
     ) -> None:
-        """Look at what is in `directory`, and keep what belongs to `identity` and `key`."""
+        """Use `directory` once it is opened."""
         self.directory = directory
         self.nursery: trio.Nursery | None = None  # to remove big files in threads
         self._supervisor = supervisor
         self._key = key
         self._complained = False
         self._facts: dict[str, str] = {}
-        self.index = Index(directory / "index.db", key, self._lost)
+        self.index = Index(directory / NAME, key, self._lost)
         self.room = Room(directory, limit, self.index)
         self.small = SmallContents(self.index, self.room, key)
         self.windows = Windows()
         self._gathering = False
-        self._check(identity)
+        self._identity = self.stamp(f"{identity}|{'' if key is None else 'sealed'}")
+
+    def open(self) -> None:
+        """Look at what is in the folder, and keep what belongs to the identity and the key."""
+        self.index.open()
+        self._check()
 
     def stamp(self, text: str) -> str:
         """Hides a revision or validator, which may name people."""
@@ -289,9 +294,9 @@ class Shelf:
 
     # -- the folder
 
-    def _check(self, identity: str) -> None:
+    def _check(self) -> None:
         """Compare the index with the folder, and with what this cache is for."""
-        identity = self.stamp(f"{identity}|{'' if self._key is None else 'sealed'}")
+        identity = self._identity
         boot = _BOOT.read_text().strip()
         clean = self.index.fact("clean") == "1"
         if self.index.fact("identity") != identity:

@@ -19,7 +19,6 @@ from zonedrive.content.codec import create_file, open_file
 from zonedrive.content.file import ContentFile
 from zonedrive.content.manifest_table import UNKNOWN, ManifestTable
 from zonedrive.errors import Damaged, StoreError
-from zonedrive.paths import private_dir
 
 _NAME = re.compile(r"(\d+)-(\d+)\.(sealed|plain)", re.ASCII)
 SUFFIXES = (".sealed", ".plain")
@@ -49,11 +48,11 @@ class Spool:
     def __init__(
         self, directory: Path, key: bytes | None, manifests: ManifestTable | None = None
     ) -> None:
-        """Keep files in `directory` (made if missing), sealed under `key` where there is one.
+        """Keep files in `directory`, sealed under `key` where there is one.
 
         Without `manifests`, nothing is recorded of the files, and each stands for itself.
         """
-        self.directory = private_dir(directory)
+        self.directory = directory
         self._key = key
         self._manifests = None if key is None else manifests
         self._open: dict[str, ContentFile] = {}  # by name
@@ -178,7 +177,8 @@ class Spool:
 
     def stored(self) -> list[tuple[int, int]]:
         """Every (inode, generation) there is, in order."""
-        found = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+        paths = self.directory.iterdir() if self.directory.exists() else ()
+        found = (_NAME.fullmatch(path.name) for path in paths)
         return sorted((int(match[1]), int(match[2])) for match in found if match)
 
     def copy(self, source: ContentFile, ino: int, generation: int) -> ContentFile:

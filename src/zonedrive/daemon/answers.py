@@ -3,7 +3,7 @@
 Must not know who asks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,10 +18,17 @@ def timestamp(ns: int) -> str:
     return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
 
 
-def zone_objects(zones: Iterable[Zone], tree: Tree) -> list[dict[str, Any]]:
-    """`zones`, by name; `path` is the folder's name in the mount, null where it has none."""
-    names = {inode.zone: inode.name for inode in tree.inodes_in(ROOT) if inode.kind is Kind.ZONE}
-    found = []
+def zone_names(tree: Tree) -> dict[str, str]:
+    """Return the names of the zones in the mount, by id."""
+    return {inode.zone: inode.name for inode in tree.inodes_in(ROOT) if inode.kind is Kind.ZONE}
+
+
+def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[str, Any]]:
+    """`zones`, by name; `path` is the folder's name in the mount, null where it has none.
+
+    `known`: names in the mount, by id.
+    """
+    names, found = dict(known), []
     for zone in sorted(zones, key=lambda each: each.id):
         if zone.accessible and zone.id not in names:  # will be called so when it is listed
             names[zone.id] = local_name(

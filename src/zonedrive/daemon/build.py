@@ -19,7 +19,7 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.manifest_table import ManifestTable
 from zonedrive.content.spool import Spool
-from zonedrive.daemon.backlog import needs_key
+from zonedrive.daemon.backlog import is_sealed, needs_key
 from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
@@ -33,11 +33,11 @@ from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote import Service, load_profile, open_service
 from zonedrive.salvage import WrongKey, open_sound
 from zonedrive.supervisor import Supervisor
-from zonedrive.tree.glance import is_sealed
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Owner
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.filesystem import FileSystem
+from zonedrive.vfs.recovery.restart import recover
 from zonedrive.vfs.schema import ONLY_HERE, SCHEMAS, whole
 from zonedrive.vfs.source import source_of
 
@@ -87,19 +87,19 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     renewal = Renewal(paths, secrets)
     auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
     service = connect(account, settings, auth)
-    box, key = _patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
+    box, key = patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
     with contextlib.suppress(ZonedriveError):  # who has none finds out at the first request
         auth.find()  # while the keyring is open: it may be locked later
     try:
         database = open_database(paths, box)
     except WrongKey as wrong:
-        raise _unreadable(paths, settings) from wrong
+        raise unreadable(paths, settings) from wrong
     try:
-        tree = Tree(database, box)
+        tree = Tree.open(database, box)
         in_doubt = Doubts(database, box)
     except (Damaged, msgspec.DecodeError) as wrong:
         database.close()
-        raise _unreadable(paths, settings) from wrong
+        raise unreadable(paths, settings) from wrong
     private_dir(paths.cache)
     supervisor = Supervisor()
     core = Core(
@@ -115,18 +115,19 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
             identity=database.identity,
             connections=settings.transfers,
             supervisor=supervisor,
-        ),
+        ).start(),
         source=partial(source_of, service),
         settings=settings,
         user=account.user_id or account.username,
         owner=Owner(os.getuid(), os.getgid()),
         supervisor=supervisor,
     )
+    recover(core)
     files = FileSystem(core, service)
     return Parts(account, paths, database, tree, service, files, auth, renewal, supervisor)
 
 
-def _patiently(look: Callable[[], Found]) -> Found:
+def patiently(look: Callable[[], Found]) -> Found:
     """What `look` finds, which a person may have to unlock first."""
     end = time.monotonic() + UNLOCK_SECONDS
     while True:
@@ -138,9 +139,9 @@ def _patiently(look: Callable[[], Found]) -> Found:
         time.sleep(1)
 
 
-def _unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
+def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
     """What is kept has another key, or none."""
-    sealed = is_sealed(paths.database)
+    sealed = is_sealed(paths)
     if sealed is not None and sealed != settings.encrypt:
         was = str(sealed).lower()
         return StoreError(

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from zonedrive import __version__
-from zonedrive.daemon.answers import timestamp, version_objects, zone_objects
+from zonedrive.daemon.answers import timestamp, version_objects, zone_names, zone_objects
 from zonedrive.daemon.build import Parts
 from zonedrive.daemon.control import Handler, Say
 from zonedrive.daemon.pinning import Pinning
@@ -151,7 +151,7 @@ class Commands:
     async def zones(self, request: Message, say: Say) -> Message:
         """Every zone of the service."""
         zones = await self._parts.service.zones()
-        return {"zones": zone_objects(zones, self._parts.tree)}
+        return {"zones": zone_objects(zones, zone_names(self._parts.tree))}
 
     async def conflicts(self, request: Message, say: Say) -> Message:
         """The copies that exist."""

@@ -134,7 +134,7 @@ def death(paths: AccountPaths) -> Death | None:
 
 
 def recorded(paths: AccountPaths) -> Death | None:
-    """The same for the holder of the account's lock, who knows that no daemon runs."""
+    """The same for whoever has the account's lock, and so knows that no daemon runs."""
     said = _read(paths.run_record)
     if said is None:
         return None

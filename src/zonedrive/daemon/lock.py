@@ -9,6 +9,8 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,12 +68,13 @@ class Lock:
             except BlockingIOError as held:
                 who = holder(self._path)
                 leaving = who is not None and mountpoint.at(who.mountpoint) is None
-                seconds = patience if leaving else min(patience, LOOK_SECONDS)
+                waits = leaving or _is_only_read(descriptor)
+                seconds = patience if waits else min(patience, LOOK_SECONDS)
                 if time.monotonic() < begun + seconds:
                     time.sleep(0.05)
                     continue
                 os.close(descriptor)
-                raise self._refusal(who) from held
+                raise refusal(self._account, who) from held
             except OSError as wrong:  # a network file system without locks
                 os.close(descriptor)
                 raise MountError(
@@ -101,26 +104,27 @@ class Lock:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _refusal(self, who: Holder | None) -> AlreadyRunning:
-        if who is None:
-            return AlreadyRunning(f"another zonedrive is starting for account {self._account}")
-        if mountpoint.at(who.mountpoint) is not None:
-            return AlreadyRunning(
-                f"account {self._account} is mounted already at {who.mountpoint}"
-                f" (process {who.pid})",
-                remedy=f"run 'zonedrive unmount {quoted(who.mountpoint)}' first",
-            )
-        end = f"'zonedrive unmount --now {quoted(who.mountpoint)}' ends it"
-        if who.control is None:
-            return AlreadyRunning(
-                f"another zonedrive (process {who.pid}) is starting for account {self._account}",
-                remedy=f"wait for it; if it hangs, {end}",
-            )
+
+def refusal(account: str, who: Holder | None) -> AlreadyRunning:
+    """Return what to say of the account's other daemon."""
+    if who is None:
+        return AlreadyRunning(f"another zonedrive is starting for account {account}")
+    if mountpoint.at(who.mountpoint) is not None:
         return AlreadyRunning(
-            f"process {who.pid} still serves what was mounted at {who.mountpoint}: a program or a"
-            " container uses it, or it hangs",
-            remedy=end,
+            f"account {account} is mounted already at {who.mountpoint} (process {who.pid})",
+            remedy=f"run 'zonedrive unmount {quoted(who.mountpoint)}' first",
         )
+    end = f"'zonedrive unmount --now {quoted(who.mountpoint)}' ends it"
+    if who.control is None:
+        return AlreadyRunning(
+            f"another zonedrive (process {who.pid}) is starting for account {account}",
+            remedy=f"wait for it; if it hangs, {end}",
+        )
+    return AlreadyRunning(
+        f"process {who.pid} still serves what was mounted at {who.mountpoint}: a program or a"
+        " container uses it, or it hangs",
+        remedy=end,
+    )
 
 
 def holder(path: Path) -> Holder | None:
@@ -151,18 +155,44 @@ def _begun(pid: int) -> int | None:
         return None
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[bool]:
+    """Keep daemons from beginning inside the block; gives False where one has begun.
+
+    Nothing is written, so that also a disk which takes no writing can be looked at.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # there was no daemon yet
+        yield True
+        return
+    try:
+        yield _is_shared(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def is_held(path: Path) -> bool:
     """Whether some process holds the lock now."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # its disk may be read-only now
-    except OSError:
-        return False
+    with reading(path) as is_free:
+        return not is_free
+
+
+def _is_shared(descriptor: int) -> bool:
+    """Take the lock with all others who read; False where a daemon has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    except OSError:  # a file system without locks, where no daemon is
         return False
-    finally:
-        os.close(descriptor)
-    return False
+    except OSError:  # a file system without locks, where no daemon is
+        pass
+    return True
+
+
+def _is_only_read(descriptor: int) -> bool:
+    """Return True if no daemon has the lock, only who reads what one left."""
+    if not _is_shared(descriptor):
+        return False
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True

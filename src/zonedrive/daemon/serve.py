@@ -110,6 +110,7 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
     while True:
         folder = mountpoint.check(start.folder)
         lock.take(folder)
+        last_run.keep_last_sign(start.paths)
         try:
             return folder, make()
         except Shut as shut:

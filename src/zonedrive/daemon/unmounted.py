@@ -1,6 +1,7 @@
 """What can be said and done without a daemon: from an account's stores, or by asking the service.
 
-Must not change anything here, nor start what runs in a daemon.
+Must not change anything here, nor start what runs in a daemon.  What `status` tells is computed
+by `vfs.status`, as in a daemon.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,23 +11,26 @@ from typing import Any, TypeVar
 import trio
 
 from zonedrive import config
+from zonedrive.cipher import Box, Clear
 from zonedrive.config import Settings
-from zonedrive.daemon import last_run, remains
-from zonedrive.daemon.answers import zone_objects
-from zonedrive.daemon.backlog import at_rest, lost
-from zonedrive.daemon.build import build, connect
-from zonedrive.daemon.last_run import Death
-from zonedrive.daemon.lock import Lock
+from zonedrive.content import room
+from zonedrive.content.index import cache_usage
+from zonedrive.daemon import last_run, lock, remains
+from zonedrive.daemon.answers import zone_names, zone_objects
+from zonedrive.daemon.backlog import at_rest, lost, needs_key, reader
+from zonedrive.daemon.build import connect, patiently, unreadable
 from zonedrive.daemon.trash import Trash
-from zonedrive.db import is_unwritable
 from zonedrive.errors import StoreError
 from zonedrive.logon.account import Account
+from zonedrive.logon.keys import data_box
 from zonedrive.logon.local import Backlog
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import Service
+from zonedrive.vfs.recovery import losses
+from zonedrive.vfs.status import Status, staying
 
 
 def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
@@ -37,62 +41,68 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
-    died = last_run.death(paths)
-    try:
-        found, died = _left(account, settings, paths, most)
-    except (OSError, StoreError) as wrong:
-        if not is_unwritable(wrong):
-            _raise_with_backlog(paths, wrong)
-            raise
-        found = remains.status(paths, settings, people=most is not None)
-        if most is not None:
-            found["lost"] = lost(paths)
+    with lock.reading(paths.lock) as is_free:
+        if not is_free:
+            raise lock.refusal(paths.account, lock.holder(paths.lock))
+        died = last_run.recorded(paths)
+        try:
+            found = _left(paths, settings, most)
+        except StoreError as wrong:
+            raise _with_backlog(paths, wrong) from wrong
     return {
         "account": paths.account,
         "base_url": account.base_url,
         "mountpoint": None,
         "pid": None,
         **found,
-        "state": "offline",
         **({} if died is None else {"died": died.json()}),
     }
 
 
-def _raise_with_backlog(paths: AccountPaths, wrong: Exception) -> None:
-    """Where the stores cannot be read for want of a key, what waits in them can be counted."""
+def _with_backlog(paths: AccountPaths, wrong: StoreError) -> StoreError:
+    """What waits can be counted, also where it cannot be named for want of a key."""
     left = Backlog()
     with suppress(StoreError):  # damaged as well
         left = at_rest(paths)
-    if isinstance(wrong, StoreError) and left.files:
-        said = f"{left} not on the service yet: {wrong.message}"
-        raise StoreError(said, remedy=wrong.remedy) from wrong
+    said = f"{left} not on the service yet: {wrong.message}" if left.files else wrong.message
+    return StoreError(said, remedy=wrong.remedy)
 
 
-def _left(
-    account: Account, settings: Settings, paths: AccountPaths, most: int | None
-) -> tuple[dict[str, Any], Death | None]:
-    lock = Lock(paths.lock, paths.account)
-    lock.take(paths.state)
-    try:
-        last_run.keep_last_sign(paths)
-        died = last_run.recorded(paths)
-        parts = build(account, settings, paths)
-        found = parts.files.report.status(most=most)
-        if most is not None:
-            found["local"] = parts.files.places.local()
-        trio.run(parts.aclose)
-        parts.close()
-    finally:
-        lock.release()
-    return found, died
+def _left(paths: AccountPaths, settings: Settings, most: int | None) -> dict[str, Any]:
+    """What a daemon would tell of its state.  Raises StoreError."""
+    box = _box(paths, settings)
+    with reader(paths) as state:
+        if not state.is_opened_by(box):
+            raise unreadable(paths, settings)
+        found, number = state.stores(box), lost(paths)
+        used = cache_usage(paths.content)
+        return Status(found).answer(
+            found.pending(),
+            most,
+            state="offline",
+            cache=(used, max(0, room.most(paths.cache, settings.cache_size, used))),
+            notices=(losses.notice(paths.database, number), remains.hindrance(paths)),
+            lost=number,
+        ) | ({} if most is None else {"local": staying(found)})
+
+
+def _box(paths: AccountPaths, settings: Settings) -> Box:
+    """What opens the names here.  Raises StoreError."""
+    if not needs_key(paths):
+        return Clear()
+    secrets = open_store(paths)
+    return patiently(lambda: data_box(secrets, settings.encrypt, make=False))[0]
 
 
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     """The zones as the service lists them now, with the names they have (or would have) here."""
     settings = config.load(config_file(), paths.account)
-    secrets = open_store(paths)
-    found = trio.run(_asked, paths, Service.zones)
-    return zone_objects(found, remains.tree(paths, settings, secrets))
+    found, names = trio.run(_asked, paths, Service.zones), dict[str, str]()
+    with suppress(StoreError):  # the names cannot be read
+        box = _box(paths, settings)
+        with reader(paths) as state:
+            names = zone_names(state.stores(box).tree)
+    return zone_objects(found, names)
 
 
 def trash(paths: AccountPaths, zone: str | None) -> dict[str, Any]:

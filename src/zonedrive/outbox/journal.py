@@ -15,14 +15,13 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import msgspec
 
 from zonedrive.causes import Cause
 from zonedrive.cipher import Box, Clear
-from zonedrive.db import Database, at_rest
-from zonedrive.errors import Damaged, StoreError
+from zonedrive.db import Database
+from zonedrive.errors import Damaged
 from zonedrive.model import Revision
 from zonedrive.observers import Observers
 from zonedrive.outbox import conflicts
@@ -353,28 +352,14 @@ def due_in(seconds: float) -> int:
     return time.time_ns() + int(seconds * 1e9)
 
 
-def waiting(path: Path) -> tuple[int, int, int]:
-    """How many intents a database at rest holds, the bytes of their content, and how many of them
-    have none.
+def waiting(database: Database) -> tuple[int, int, int]:
+    """Count the intents, the bytes of their content, and how many of them have none.
 
-    For whoever has neither daemon nor key; a missing file or table is an empty journal.  Raises
-    StoreError where the file cannot be read.
+    For whoever has neither daemon nor key.  Raises OSError, StoreError.
     """
-    if not path.exists():
-        return 0, 0, 0
     sums = (
         "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0),"
-        " count(*) - count(nullif(generation, 0)) FROM intents"
+        " count(*) - count(nullif(generation, 0)) FROM intents WHERE NOT parked"
     )
-    try:
-        with at_rest(path) as database:
-            columns = {row[1] for row in database.execute("PRAGMA table_info(intents)")}
-            if "parked" in columns:
-                sums += " WHERE NOT parked"
-            found = database.execute(sums).fetchone() if columns else (0, 0, 0)
-    except (sqlite3.DatabaseError, OSError) as wrong:
-        raise StoreError(
-            f"{path} cannot be read ({wrong})", remedy="run 'zonedrive doctor'"
-        ) from wrong
-    files, size, changes = map(int, found)
+    files, size, changes = map(int, database.execute(sums).fetchone())
     return files, size, changes

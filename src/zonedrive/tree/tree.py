@@ -10,6 +10,7 @@ INVARIANT: the names in a folder are unique, and every inode but the root has at
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Self
 
 from zonedrive.cipher import Box
 from zonedrive.db import Database
@@ -38,11 +39,17 @@ class Tree(TreeReader):
         self._lookups = Lookups()
         self.settled = Settled()  # a listing asked for before tells nothing of what is in it
         self._next_ino = self._store.next_ino()
-        if self.find(ROOT) is None:
-            with self.transaction():
+
+    @classmethod
+    def open(cls, database: Database, box: Box) -> Self:
+        """Return the tree of a database that is to be changed; it has a root from now on."""
+        tree = cls(database, box)
+        if tree.find(ROOT) is None:
+            with tree.transaction():
                 now = time.time_ns()
-                self._keep(Inode(ROOT, ROOT, "", Kind.ROOT, mtime_ns=now, ctime_ns=now))
-            self._next_ino = max(self._next_ino, ROOT + 1)
+                tree._keep(Inode(ROOT, ROOT, "", Kind.ROOT, mtime_ns=now, ctime_ns=now))
+            tree._next_ino = max(tree._next_ino, ROOT + 1)
+        return tree
 
     # ---- changing ----
 

@@ -32,6 +32,7 @@ from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, In
 from zonedrive.vfs.kernel_inodes import KernelInodes
 from zonedrive.vfs.open_file import Content, OpenFile, content_of
 from zonedrive.vfs.refusals import Refusals
+from zonedrive.vfs.status import path_of
 
 NAMES_SETTLE_S = 2.0
 """At least so long after a removal or a rename of what the service has, it is not told: many
@@ -229,19 +230,8 @@ class Core:
         return inode.name
 
     def path(self, ino: int) -> str:
-        """Where an inode is, or, removed here, where the service still has it."""
-        parts = list[str]()
-        inode: Inode | None = self.tree.get(ino)
-        while inode is not None and inode.ino != ROOT:
-            if inode.parent != NOWHERE:
-                parts.append(inode.name)
-                inode = self.tree.find(inode.parent)
-                continue
-            doubt = self.doubts.get(inode.ino)
-            above = inode.remote_parent or (doubt.folder if doubt else "")
-            parts.append(inode.remote_name or (doubt.name if doubt else "") or inode.name)
-            inode = self.tree.by_remote(inode.zone, above)
-        return "/".join(reversed(parts))
+        """See `path_of`."""
+        return path_of(self, ino)
 
     def require_folders(self, inode: Inode) -> None:
         """Raises FileNotFoundError where a folder that it is in was removed with all in it.

@@ -35,7 +35,6 @@ from zonedrive.vfs.names.renaming import Renaming
 from zonedrive.vfs.names.succession import Succession
 from zonedrive.vfs.open_file import Opened
 from zonedrive.vfs.places import Places
-from zonedrive.vfs.recovery.restart import recover
 from zonedrive.vfs.report import Report
 from zonedrive.vfs.upkeep import upkeep
 from zonedrive.vfs.virtual.history import Histories
@@ -65,8 +64,7 @@ class FileSystem:
     """One mounted account."""
 
     def __init__(self, core: Core, service: Service) -> None:
-        """Recover what a former daemon left; nothing runs yet."""
-        recover(core)
+        """Nothing runs yet; `core` has been recovered."""
         self._core = core
         self._service = service
         callers = Callers(core.settings.guard)

@@ -11,11 +11,11 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.tree.inode import ROOT, Inode
 from zonedrive.tree.names import typed
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
-from zonedrive.vfs.recovery.losses import LOST_FOUND
+from zonedrive.vfs.status import LOST_FOUND, staying
 from zonedrive.vfs.virtual.nodes import Folder, Node
 from zonedrive.vfs.virtual.verbs import Virtual
 
@@ -123,33 +123,5 @@ class Places:
     def local(
         self, under: Iterable[int] | None = None, but: Container[int] = ()
     ) -> dict[str, int | str]:
-        """How many `files` in these folders, or of the mount, have a name of `local_only`.
-
-        With the `path` of one of them.  Without those in lost+found, which are told of by
-        themselves, and those of the numbers `but`.
-        """
-        found = [inode for inode in self._staying(under) if inode.ino not in but]
-        some = self._core.tree.path(found[0].ino) if found else ""
-        return {"files": len(found), "path": some}
-
-    def _staying(self, under: Iterable[int] | None) -> list[Inode]:
-        core = self._core
-        waiting = {intent.ino for intent in core.journal.pending()}
-        parked = {intent.ino for intent in core.journal.all() if intent.parked}
-        roots = None if under is None else set(under)
-        return [
-            inode
-            for inode in core.tree.get_all(({*core.tree.without_origin()} - waiting) | parked)
-            if inode.local and inode.kind is Kind.FILE and self._counts(inode, roots)
-        ]
-
-    def _counts(self, inode: Inode, roots: set[int] | None) -> bool:
-        """Whether it is below one of these, and not lost."""
-        tree, below = self._core.tree, roots is None
-        above: Inode | None = inode
-        while above is not None and above.parent not in (NOWHERE, ROOT):
-            below = below or above.ino in (roots or ())
-            above = tree.find(above.parent)
-        if above is None or above.parent == NOWHERE:
-            return False
-        return (below or bool({above.ino, ROOT} & (roots or set()))) and above.name != LOST_FOUND
+        """See `status.staying`."""
+        return staying(self._core, under, but)

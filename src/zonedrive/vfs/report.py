@@ -1,6 +1,5 @@
 """What people ask the daemon: is it safe, what is waiting, what went wrong."""
 
-import heapq
 import itertools
 import time
 from collections.abc import Collection, Iterable
@@ -9,7 +8,6 @@ from typing import Any
 import trio
 
 from zonedrive import causes
-from zonedrive.causes import Cause
 from zonedrive.errors import ZonedriveError
 from zonedrive.outbox.dispatch import Dispatcher, is_blocked
 from zonedrive.outbox.journal import Intent
@@ -20,13 +18,12 @@ from zonedrive.vfs.delivery.uploads import Uploads
 from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.recovery import losses
+from zonedrive.vfs.status import Status, Work
 from zonedrive.vfs.virtual.history import Histories
 from zonedrive.vfs.xattrs import state_of
 
 VAIN = 7  # attempts in a row: with the pauses between them, most of a minute
 WRITTEN = 0  # the number of no change
-URGENCY = ("failed", "uploading", "conflict", "pending")
-"""What a person is to see first, where not everything is shown."""
 
 
 class Report:
@@ -49,49 +46,26 @@ class Report:
         self._uploads = uploads
         self._histories = histories
         self._fetch_failures = fetch_failures
+        self._status = Status(
+            core, Work(lambda: dispatcher.running, dispatcher.failure, uploads.sent)
+        )
 
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
-        """state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
-
-        Also `notice`, one line, after a damaged database, where a folder cannot be shown whole, or
-        where content could not be fetched lately.
-
-        `under` limits the uploads to what is in these folders; of those at most `most` are given,
-        the most urgent ones, while `outbox` counts all.  This is for people, who are also told
-        `change` and `cause` of each, in the outbox `files`: how many have bytes that are only
-        here, and `causes`: how many failed for which cause; and `lost`, as `lost` counts them.
-        """
+        """See `Status.answer`; `under` limits the uploads to what is in these folders."""
         core = self._core
-        intents = self._below(under)
-        copies = self.copies() if intents else set()
-        states = {intent.ino: self._state(intent, copies) for intent in intents}
-        counted = list(states.values())
-        shown = intents
-        if most is not None:
-            shown = heapq.nsmallest(
-                most, intents, key=lambda one: (URGENCY.index(states[one.ino]), one.seq)
-            )
-        entries, folders = core.tree.counts()
-        return {
-            "state": self._service.link.state,
-            "outbox": {
-                "pending": counted.count("pending") + counted.count("conflict"),
-                "uploading": counted.count("uploading"),
-                "failed": counted.count("failed"),
-                "conflicts": len(self.conflicts()),
-                "bytes": sum(intent.size for intent in intents),
-                **({} if most is None else _for_people(intents)),
-            },
-            "uploads": [
-                self._upload(intent, states[intent.ino])
-                | ({} if most is None else self._said(intent))
-                for intent in shown
-            ],
-            "cache": {"bytes": core.cache.usage(), "limit": core.cache.ceiling},
-            "tree": {"entries": entries, "folders": folders},
-            **({"notice": said} if (said := self._notice()) else {}),
-            **({} if most is None else {"lost": self.lost(under)}),
-        }
+        return self._status.answer(
+            self._below(under),
+            most,
+            state=self._service.link.state,
+            cache=(core.cache.usage(), core.cache.ceiling),
+            notices=(
+                self._damage(),
+                self._taken_back(),
+                self._fetch_failures.notice(),
+                self._folders.notice(),
+            ),
+            lost=0 if most is None else self.lost(under),
+        )
 
     def lost(self, under: Iterable[int] | None = None) -> int:
         """How many files lost their names: never sent, and not on the service.
@@ -101,14 +75,8 @@ class Report:
         """
         return losses.count(self._core) if under is None or ROOT in under else 0
 
-    def _notice(self) -> str:
-        said = [
-            losses.notice(self._core),
-            self._taken_back(),
-            self._fetch_failures.notice(),
-            self._folders.notice(),
-        ]
-        return "; ".join(each for each in said if each)
+    def _damage(self) -> str:
+        return losses.notice(self._core.database.path, losses.count(self._core))
 
     def _taken_back(self) -> str:
         """What of changes was refused and taken back, until `sync` has said it."""
@@ -130,7 +98,7 @@ class Report:
             "held": sum(intent.held for intent in intents),
             "tries": max((intent.attempts for intent in intents), default=0),
             "conflicts": len(self.conflicts()),
-            "lost": bool(losses.notice(self._core)),
+            "lost": bool(self._damage()),
             "unfetched": len(self._fetch_failures.recent()),
         }
 
@@ -187,7 +155,7 @@ class Report:
 
     def copies(self) -> set[int]:
         """The inodes of `conflicts`."""
-        return {conflict.ino for conflict in self._core.journal.conflicts.all()}
+        return self._status.copies()
 
     def untold(self) -> set[int]:
         """Those of them that no person has been told of."""
@@ -204,22 +172,7 @@ class Report:
 
     def conflicts(self) -> list[dict[str, Any]]:
         """The conflict copies that still exist: path, original, by, at (ns)."""
-        core, found = self._core, []
-        for conflict in core.journal.conflicts.all():
-            copy = core.tree.find(conflict.ino)
-            if copy is None or copy.parent == NOWHERE:
-                continue
-            original = core.tree.find(conflict.original)
-            path = core.tree.path(copy.ino)
-            found.append(
-                {
-                    "path": path,
-                    "original": core.tree.path(original.ino) if original else path,
-                    "by": conflict.by,
-                    "at_ns": conflict.at_ns,
-                }
-            )
-        return found
+        return self._status.conflicts()
 
     async def sync(self, under: Iterable[int], timeout: float | None) -> dict[str, Any]:
         """Wait until everything under these inodes is on the service, or cannot be.
@@ -265,7 +218,7 @@ class Report:
         left = self._below(roots)
         return {
             "left": _counts(left),
-            "uploads": self._uploads_of(left),
+            "uploads": self._status.uploads(left),
             "failed": sum(intent.failed for intent in left),
             "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
         }
@@ -326,48 +279,6 @@ class Report:
             else:
                 inode = core.tree.find(inode.parent)
 
-    def _uploads_of(self, intents: list[Intent]) -> list[dict[str, Any]]:
-        copies = self.copies() if intents else set()
-        return [self._upload(intent, self._state(intent, copies)) for intent in intents]
-
-    def _state(self, intent: Intent, copies: set[int]) -> str:
-        if intent.ino in self._dispatcher.running:
-            return "uploading"
-        if intent.failed:
-            return "failed"
-        return "conflict" if intent.ino in copies else "pending"
-
-    def _trouble(self, intent: Intent) -> str | None:
-        """What keeps an upload back, where that is no answer of the service."""
-        if intent.held and not intent.gone:
-            return "a program still has it open for writing"
-        failure = self._dispatcher.failure(intent.ino)
-        if failure is not None and self._passing(intent):
-            return causes.line_of(failure)
-        return None
-
-    def _passing(self, intent: Intent) -> Cause:
-        """Why the last attempt failed, where the journal on a full disk took no note of it."""
-        failure = self._dispatcher.failure(intent.ino)
-        local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
-        return Cause.LOCAL if local and not intent.held else Cause.NONE
-
-    def _upload(self, intent: Intent, state: str) -> dict[str, Any]:
-        return {
-            "path": self.path(intent.ino),
-            "state": state,
-            "size": intent.size,
-            "sent": min(self._uploads.sent(intent.ino), intent.size),
-            "error": intent.error or self._trouble(intent),
-        }
-
-    def _said(self, intent: Intent) -> dict[str, Any]:
-        """What is told of an upload beyond the object for programs."""
-        return {
-            "change": intent.change(is_new=self._core.tree.get(intent.ino).is_new),
-            "cause": causes.label(intent.cause or self._passing(intent)),
-        }
-
     def path(self, ino: int) -> str:
         """As `Core.path`; also of what was taken back, by its number."""
         for each in self._core.refusals.untold() if ino < 0 else ():
@@ -382,14 +293,6 @@ class Report:
         if inode.remote_id is None:
             return []
         return list(await self._histories.asked(inode))
-
-
-def _for_people(intents: list[Intent]) -> dict[str, Any]:
-    """What is counted of the outbox beyond the object for programs."""
-    return {
-        "files": sum(bool(one.generation) for one in intents),
-        "causes": causes.count(one.cause for one in intents),
-    }
 
 
 def _counts(intents: list[Intent]) -> dict[str, int]:

@@ -28,7 +28,7 @@ def _patient_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def cache(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Cache]:
     """A sealed cache with room enough."""
-    made = Cache(tmp_path / "cache", KEY, 1 << 30, stall=60.0)
+    made = Cache(tmp_path / "cache", KEY, 1 << 30, stall=60.0).start()
     await nursery.start(made.run)
     yield made
     await made.aclose()

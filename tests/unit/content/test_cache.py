@@ -26,7 +26,7 @@ async def running(
     folder: Path, key: bytes | None = KEY, limit: int = 1 << 30, identity: str = ""
 ) -> AsyncIterator[Cache]:
     """A cache that runs."""
-    cache = Cache(folder, key, limit, identity=identity, stall=60.0)
+    cache = Cache(folder, key, limit, identity=identity, stall=60.0).start()
     async with trio.open_nursery() as nursery:
         await nursery.start(cache.run)
         yield cache
@@ -468,10 +468,12 @@ async def test_rows_that_somebody_made_count_for_nothing(tmp_path: Path) -> None
     async with running(tmp_path, KEY) as cache:
         await fetched(cache, 1, source)
     index = Index(tmp_path / "index.db", KEY, lambda: None)
+    index.open()
     (row,) = index.everything()
     index.close()
     for forger in (None, bytes(32)):
         index = Index(tmp_path / "index.db", forger, lambda: None)
+        index.open()
         assert index.put(row)
         index.close()
         async with running(tmp_path, KEY) as cache:

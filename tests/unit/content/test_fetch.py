@@ -357,7 +357,7 @@ async def test_offline_is_told_to_all_and_tried_again_later(cache: Cache) -> Non
 
 async def test_a_stalled_download_ends_the_wait(tmp_path: Path, nursery: trio.Nursery) -> None:
     """A service that stops sending freezes nobody: the read fails after the deadline."""
-    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=60.0)
+    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=60.0).start()
     await nursery.start(cache.run)
     source = Script(content(MIB))
     source.pace = lambda offset: offset < 256 * KIB or source.go.wait(60)

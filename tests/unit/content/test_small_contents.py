@@ -93,7 +93,7 @@ async def test_a_write_that_fails_costs_only_the_cached_copy(
 
 def test_nothing_is_readable_on_the_disk(tmp_path: Path) -> None:
     """With a key."""
-    cache = Cache(tmp_path, KEY, 1 << 30)
+    cache = Cache(tmp_path, KEY, 1 << 30).start()
     assert cache.put(1, "r", b"a secret that nobody may read" * 20)
     for path in tmp_path.iterdir():
         assert b"a secret that nobody may read" not in path.read_bytes()
@@ -145,7 +145,7 @@ async def test_others_cannot_put_bytes_in_place(
 
 async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
     """Whether it waits to be written, is written, or has a file."""
-    cache = Cache(tmp_path, KEY, 1 << 30)
+    cache = Cache(tmp_path, KEY, 1 << 30).start()
     large = Script(content(MIB))
     async with trio.open_nursery() as nursery:
         await nursery.start(cache.run)
@@ -162,7 +162,7 @@ async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
         cache.drop(2)
         assert not cache.is_complete(2, "a")
         await cache.aclose()
-    cache = Cache(tmp_path, KEY, 1 << 30)
+    cache = Cache(tmp_path, KEY, 1 << 30).start()
     assert cache.inos() == [1]
     assert cache.put(1, "c", small(4))
     assert cache.put(1, "d", small(5))
@@ -195,7 +195,7 @@ async def test_a_file_that_is_read_is_not_replaced(tmp_path: Path) -> None:
 async def test_the_limit_holds_and_what_was_not_used_goes_first(tmp_path: Path) -> None:
     """A pinned one stays, whether small contents or files need the room."""
     each = cost(4 * KIB + 28)
-    cache = Cache(tmp_path, KEY, 100 * each)
+    cache = Cache(tmp_path, KEY, 100 * each).start()
     cache.pinned = {1}
     for ino in range(1, 301):
         assert cache.put(ino, "r", small(ino))
@@ -220,7 +220,7 @@ async def test_the_limit_holds_and_what_was_not_used_goes_first(tmp_path: Path) 
 def test_as_many_as_there_is_room_for_are_kept(tmp_path: Path) -> None:
     """Of those that are written together."""
     each = cost(4 * KIB + 28)
-    cache = Cache(tmp_path, KEY, 3 * each)
+    cache = Cache(tmp_path, KEY, 3 * each).start()
     small_contents = cache._shelf.small
     for ino in range(1, 6):
         small_contents.put(ino, cache._shelf.stamp("r"), small(ino))
@@ -260,7 +260,7 @@ async def test_the_log_of_the_index_stays_short(
 async def test_a_full_disk_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What cannot be kept is fetched again."""
     with small_disk(tmp_path / "disk", 2 * MIB) as disk:
-        cache = Cache(disk / "cache", KEY, 1 << 30)
+        cache = Cache(disk / "cache", KEY, 1 << 30).start()
         for ino in range(1, 1001):
             cache.put(ino, "r", small(ino))
         kept = cache.inos()
@@ -287,11 +287,11 @@ def test_plain_contents_are_not_trusted_after_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing would tell what was lost of them."""
-    cache = Cache(tmp_path / "cache", None, 1 << 30)
+    cache = Cache(tmp_path / "cache", None, 1 << 30).start()
     assert cache.put(1, "r", small(1))
     shutil.copytree(tmp_path / "cache", tmp_path / "killed")
     shutil.copytree(tmp_path / "cache", tmp_path / "cut")
-    assert Cache(tmp_path / "killed", None, 1 << 30).inos() == [1]
+    assert Cache(tmp_path / "killed", None, 1 << 30).start().inos() == [1]
     (tmp_path / "boot").write_text("another")
     monkeypatch.setattr("zonedrive.content.shelf._BOOT", tmp_path / "boot")
-    assert Cache(tmp_path / "cut", None, 1 << 30).inos() == []
+    assert Cache(tmp_path / "cut", None, 1 << 30).start().inos() == []

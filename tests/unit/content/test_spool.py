@@ -12,8 +12,9 @@ from tests.unit.content.mounts import small_disk
 from zonedrive.cipher import Sealed
 from zonedrive.content import Spool, create_file
 from zonedrive.content.manifest_table import MANY, ManifestTable
-from zonedrive.db import Database, at_rest
+from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
+from zonedrive.paths import private_dir
 from zonedrive.vfs.schema import SCHEMAS
 
 KEY = bytes(range(32))
@@ -23,7 +24,7 @@ MIB = 1 << 20
 @pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
 def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Spool:
     """A spool of each kind."""
-    return Spool(tmp_path / "outgoing", request.param)
+    return Spool(private_dir(tmp_path / "outgoing"), request.param)
 
 
 def test_generations_are_found_after_a_restart(spool: Spool) -> None:
@@ -108,8 +109,8 @@ def test_encrypted_bytes_are_never_uploaded_as_they_are(tmp_path: Path) -> None:
 @pytest.fixture
 def recorded(tmp_path: Path) -> Iterator[Spool]:
     """A spool with a table of manifests; generations 1 and 2 are recorded, 3 is not."""
-    database = Database(tmp_path / "tree.db", SCHEMAS)
-    spool = Spool(tmp_path / "outgoing", KEY, ManifestTable(database, Sealed(KEY)))
+    database = Database.open(tmp_path / "tree.db", SCHEMAS)
+    spool = Spool(private_dir(tmp_path / "outgoing"), KEY, ManifestTable(database, Sealed(KEY)))
     for generation in (1, 2, 3):
         file = spool.create(7, generation)
         file.pwrite(0, b"%d" % generation)
@@ -161,11 +162,12 @@ def test_the_records_of_files_that_are_gone_are_deleted_together(
     """With the next file that is recorded, also after one that was not; or once they are many."""
 
     def rows() -> set[tuple[int, int]]:
-        with at_rest(tmp_path / "tree.db") as connection:
-            found = connection.execute("SELECT ino, generation FROM manifests")
-            return set(found.fetchall())
+        reader = Database.read(tmp_path / "tree.db", SCHEMAS)
+        found = reader.execute("SELECT ino, generation FROM manifests").fetchall()
+        reader.close()
+        return set(found)
 
-    database = Database(tmp_path / "tree.db", SCHEMAS)
+    database = Database.open(tmp_path / "tree.db", SCHEMAS)
     manifests = ManifestTable(database, Sealed(KEY))
     manifests.delete(7, 1)
     assert rows() == {(7, 1), (7, 2)}
@@ -190,7 +192,7 @@ def test_the_records_of_files_that_are_gone_are_deleted_together(
 def test_a_full_disk_loses_nothing(tmp_path: Path, key: bytes | None, piece: int) -> None:
     """A write that does not fit is refused with ENOSPC; all that was flushed before is there."""
     with small_disk(tmp_path / "disk", 3 * MIB) as disk:
-        spool = Spool(disk / "out", key)
+        spool = Spool(private_dir(disk / "out"), key)
         file = spool.create(1, 1)
         safe = os.urandom(MIB + 12_345)
         file.pwrite(0, safe)

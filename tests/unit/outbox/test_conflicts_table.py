@@ -22,7 +22,7 @@ def conflicts(database: Database) -> list[int]:
 
 def test_a_conflict_goes_with_its_copy(tmp_path: Path) -> None:
     """Not one of another file, and not where the transaction fails."""
-    database = Database(tmp_path / "tree.db", SCHEMAS)
+    database = Database.open(tmp_path / "tree.db", SCHEMAS)
     for ino in (7, 8):
         database.execute(INODE, (ino,))
         database.execute(CONFLICT, (ino,))
@@ -44,11 +44,11 @@ def test_a_conflict_goes_with_its_copy(tmp_path: Path) -> None:
 
 def test_rows_of_before_that_name_nothing_go_at_the_upgrade(tmp_path: Path) -> None:
     """Those of copies that are there stay."""
-    database = Database(tmp_path / "tree.db", SCHEMAS[:SIXTH])
+    database = Database.open(tmp_path / "tree.db", SCHEMAS[:SIXTH])
     database.execute(INODE, (7,))
     for ino in (7, 8):
         database.execute(CONFLICT, (ino,))
     database.close()
-    database = Database(tmp_path / "tree.db", SCHEMAS)
+    database = Database.open(tmp_path / "tree.db", SCHEMAS)
     assert conflicts(database) == [7]
     database.close()

@@ -70,7 +70,7 @@ class Carrier:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    database = Database(tmp_path / "journal.db", [create_tables, add_parked, add_told])
+    database = Database.open(tmp_path / "journal.db", [create_tables, add_parked, add_told])
     yield Journal(database)
     database.close()
 

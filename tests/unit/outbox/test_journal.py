@@ -17,7 +17,7 @@ R1, R2 = Revision("1"), Revision("2")
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    found = Database(tmp_path / "journal.db", [create_tables, add_parked, add_told])
+    found = Database.open(tmp_path / "journal.db", [create_tables, add_parked, add_told])
     yield found
     found.close()
 
@@ -34,7 +34,7 @@ def write(journal: Journal, generation: int, base: Revision | None = R1) -> None
 
 def again(database: Database) -> list[Intent]:
     """What the next daemon finds."""
-    with closing(Database(database.path, [create_tables, add_parked, add_told])) as other:
+    with closing(Database.open(database.path, [create_tables, add_parked, add_told])) as other:
         return Journal(other).all()
 
 

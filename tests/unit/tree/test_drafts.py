@@ -32,8 +32,8 @@ class Disk:
 
     def found(self) -> Tree:
         """The tree as another daemon finds it."""
-        self._opened.append(Database(self._path, STEPS))
-        return Tree(self._opened[-1], Clear())
+        self._opened.append(Database.open(self._path, STEPS))
+        return Tree.open(self._opened[-1], Clear())
 
     def names(self) -> set[str]:
         """The names that another daemon finds in the folder."""

@@ -56,8 +56,8 @@ class Folder:
     """One folder of one zone, listed again and again."""
 
     def __init__(self, path: Path) -> None:
-        self.database = Database(path / "tree.db", [create_table, add_marks])
-        self.tree = Tree(self.database, Clear())
+        self.database = Database.open(path / "tree.db", [create_table, add_marks])
+        self.tree = Tree.open(self.database, Clear())
         self.ours = Ours()
         self.local = self.ours.locals
         self.merged = Merged()

@@ -12,6 +12,7 @@ from zonedrive.content.spool import Spool
 from zonedrive.db import Database
 from zonedrive.outbox.doubts import Doubts
 from zonedrive.outbox.journal import Journal
+from zonedrive.paths import private_dir
 from zonedrive.remote.service import Service
 from zonedrive.tree.inode import ROOT, Inode, Kind
 from zonedrive.tree.tree import Tree
@@ -34,14 +35,14 @@ class Disk:
 
     def start(self) -> Core:
         """As a daemon does, without a service: recovery needs none."""
-        database = Database(self.path / "tree.db", SCHEMAS)
+        database = Database.open(self.path / "tree.db", SCHEMAS)
         core = Core(
             database=database,
-            tree=Tree(database, Clear()),
+            tree=Tree.open(database, Clear()),
             journal=Journal(database),
             doubts=Doubts(database, Clear()),
-            spool=Spool(self.path / "outgoing", None),
-            cache=Cache(self.path / "cache", None, 1 << 20),
+            spool=Spool(private_dir(self.path / "outgoing"), None),
+            cache=Cache(self.path / "cache", None, 1 << 20).start(),
             source=partial(source_of, SILENT),
             settings=Settings(),
             user="alice",

@@ -6,6 +6,7 @@ Must not ask the service anything.
 import re
 import time
 
+from zonedrive.daemon.backlog import is_sealed
 from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
 from zonedrive.errors import ConfigError, Homeless, StoreError, ZonedriveError
@@ -14,7 +15,6 @@ from zonedrive.logon.secrets import Exposed, Shut
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.paths import config_file
 from zonedrive.remote.profiles.reading import load_profile, packaged
-from zonedrive.tree.glance import is_sealed
 
 AGAIN = "run 'zonedrive logon URL' again"
 WHERE = {
@@ -108,7 +108,7 @@ def encryption(patient: Patient) -> Finding | None:
         return None
     vitals = patient.vitals
     on = bool(vitals["encrypt"]) if vitals else patient.settings.encrypt
-    sealed = is_sealed(patient.paths.database)
+    sealed = is_sealed(patient.paths)
     if sealed is not None and sealed != on:
         return Finding(
             False,

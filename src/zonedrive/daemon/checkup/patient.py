@@ -21,7 +21,6 @@ from zonedrive.logon.session import Bearer, load_bearer
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import glance
 from zonedrive.remote.glance import Glance
-from zonedrive.tree.glance import is_opened_by
 
 
 class Patient:
@@ -85,7 +84,7 @@ class Patient:
             return wrong
         if kept is None:
             return "gone" if backlog.needs_key(self.paths) else "to come"
-        fits = not self.settings.encrypt or is_opened_by(self.paths.database, keys.names_box(kept))
+        fits = not self.settings.encrypt or backlog.is_opened_by(self.paths, keys.names_box(kept))
         return "there" if fits else "another"
 
     @property

@@ -23,10 +23,9 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.tree import orphans
 from zonedrive.tree.inode import NOWHERE, ROOT, Kind
 from zonedrive.vfs.core import Core
+from zonedrive.vfs.status import LOST_FOUND
 
 log = logging.getLogger(__name__)
-
-LOST_FOUND = "lost+found"
 
 
 def restore(core: Core) -> None:
@@ -44,7 +43,7 @@ def restore(core: Core) -> None:
     core.database.flush()
     aside = salvage.kept(path)
     salvage.done(path)
-    if said := notice(core):
+    if said := notice(path, count(core)):
         log.error("%s; the damaged database is %s", said, path.with_name(aside))
 
 
@@ -77,11 +76,13 @@ def rescue(core: Core) -> None:
         _drop_dangling(core)
 
 
-def notice(core: Core) -> str:
-    """One line about damage that a person should know of, "" where there is none."""
-    if salvage.doubted(core.database.path):
+def notice(path: Path, number: int) -> str:
+    """One line about damage that a person should know of, "" where there is none.
+
+    `path` of the database; `number` of files in lost+found.
+    """
+    if salvage.doubted(path):
         return "the database of names is damaged: unmount and mount again, that mends it"
-    number = count(core)
     if not number:
         return ""
     return (

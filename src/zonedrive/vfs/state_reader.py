@@ -1,0 +1,98 @@
+"""The state of an account, opened for reading where no daemon runs.
+
+INVARIANT: nothing on the disk changes, whatever a daemon left there.  See `Database.read`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from zonedrive import salvage
+from zonedrive.cipher import Box
+from zonedrive.db import DOCTOR, Database, is_damage
+from zonedrive.errors import Damaged, StoreError
+from zonedrive.outbox import journal
+from zonedrive.outbox.doubts import Doubts
+from zonedrive.outbox.journal import Intent, Journal
+from zonedrive.tree import glance
+from zonedrive.tree.tree import Tree
+from zonedrive.vfs.schema import SCHEMAS
+
+REPAIR = "run 'zonedrive mount DIR', which repairs it; what waits is kept"
+
+
+class StateReader:
+    """Facts that need no key."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path) -> Iterator[Self]:
+        """Open the database at `path`; a missing one is empty.
+
+        Raises StoreError, also from the block, where it cannot be read.
+        """
+        if salvage.pending(path):
+            raise StoreError(f"{path} is damaged, and not repaired yet", remedy=REPAIR)
+        try:
+            database = Database.read(path, SCHEMAS)
+            try:
+                yield cls(database)
+            finally:
+                database.close()
+        except (StoreError, msgspec.MsgspecError) as wrong:
+            if isinstance(wrong, Damaged | msgspec.MsgspecError) or is_damage(wrong.__cause__):
+                raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong
+            raise
+        except OSError as wrong:
+            raise StoreError(f"{path} cannot be read ({wrong.strerror})", remedy=DOCTOR) from wrong
+
+    def waiting(self) -> tuple[int, int, int]:
+        """Count what waits, the bytes of it, and how much has none."""
+        return journal.waiting(self._database)
+
+    def lost_files(self) -> int:
+        """Count the files in lost+found."""
+        return glance.lost_files(self._database)
+
+    def local_files(self) -> int:
+        """Count the files that never leave this machine."""
+        return glance.local_files(self._database)
+
+    def wanted_files(self) -> int:
+        """Count those of them that are a person's own."""
+        return glance.wanted_files(self._database)
+
+    def wanted_path(self, box: Box) -> str:
+        """Return the path of one of those, "" where it cannot be read."""
+        return glance.wanted_path(self._database, box)
+
+    def is_sealed(self) -> bool | None:
+        """Return True if names are encrypted, None where there are none."""
+        return glance.is_sealed(self._database)
+
+    def is_opened_by(self, box: Box) -> bool:
+        """Return True if that box fits, or there is nothing to try it on."""
+        return glance.is_opened_by(self._database, box)
+
+    def stores(self, box: Box) -> "Stores":
+        """Load what is in the tables."""
+        return Stores(self._database, box)
+
+
+class Stores:
+    """The state with its names."""
+
+    def __init__(self, database: Database, box: Box) -> None:
+        self.tree = Tree(database, box)
+        self.journal = Journal(database, box)
+        self.doubts = Doubts(database, box)
+
+    def pending(self) -> list[Intent]:
+        """Return what the service is to hear of; no program has a file of it open any more."""
+        return [msgspec.structs.replace(one, held=False) for one in self.journal.pending()]

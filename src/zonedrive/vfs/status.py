@@ -1,0 +1,232 @@
+"""The answer to `zonedrive status`, from the state on disk and from what a daemon does about it.
+
+It is the same whether a daemon answers, or, without one, whoever reads what it left.  Must not
+change anything.
+"""
+
+import heapq
+from collections.abc import Callable, Collection, Container, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from zonedrive import causes
+from zonedrive.causes import Cause
+from zonedrive.outbox.doubts import Doubts
+from zonedrive.outbox.journal import Intent, Journal
+from zonedrive.tree.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.tree.tree import Tree
+
+LOST_FOUND = "lost+found"
+URGENCY = ("failed", "uploading", "conflict", "pending")
+"""What a person is to see first, where not everything is shown."""
+
+
+class State(Protocol):
+    """What is known on this machine."""
+
+    @property
+    def tree(self) -> Tree:
+        """The names."""
+
+    @property
+    def journal(self) -> Journal:
+        """What the service is to hear of."""
+
+    @property
+    def doubts(self) -> Doubts:
+        """The requests whose outcome is not known."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a daemon does about the outbox; without one, nothing."""
+
+    running: Callable[[], Collection[int]] = frozenset
+    failure: Callable[[int], Exception | None] = lambda ino: None
+    sent: Callable[[int], int] = lambda ino: 0
+
+
+class Status:
+    """Facts in plain values, ready for JSON."""
+
+    def __init__(self, state: State, work: Work | None = None) -> None:
+        self._state = state
+        self._work = work or Work()
+
+    def answer(
+        self,
+        intents: list[Intent],
+        most: int | None,
+        *,
+        state: str,
+        cache: tuple[int, int],
+        notices: Iterable[str],
+        lost: int,
+    ) -> dict[str, Any]:
+        """Return state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
+
+        Also `notice`, one line: after a damaged database, where a folder cannot be shown whole, or
+        where content could not be fetched lately.
+
+        Of the uploads at most `most` are given, the most urgent ones, while `outbox` counts all.
+        This is for people, who are also told `change` and `cause` of each, in the outbox `files`:
+        how many have bytes that are only here, and `causes`: how many failed for which cause; and
+        `lost`: how many files are in lost+found.
+        """
+        copies, running = self.copies() if intents else set(), self._work.running()
+        states = {one.ino: state_of(one, running, copies) for one in intents}
+        counted = list(states.values())
+        shown = intents
+        if most is not None:
+            shown = heapq.nsmallest(
+                most, intents, key=lambda one: (URGENCY.index(states[one.ino]), one.seq)
+            )
+        entries, folders = self._state.tree.counts()
+        notice = "; ".join(each for each in notices if each)
+        return {
+            "state": state,
+            "outbox": {
+                "pending": counted.count("pending") + counted.count("conflict"),
+                "uploading": counted.count("uploading"),
+                "failed": counted.count("failed"),
+                "conflicts": len(self.conflicts()),
+                "bytes": sum(intent.size for intent in intents),
+                **({} if most is None else _for_people(intents)),
+            },
+            "uploads": [
+                self._upload(one, states[one.ino]) | ({} if most is None else self._said(one))
+                for one in shown
+            ],
+            "cache": {"bytes": cache[0], "limit": cache[1]},
+            "tree": {"entries": entries, "folders": folders},
+            **({"notice": notice} if notice else {}),
+            **({} if most is None else {"lost": lost}),
+        }
+
+    def uploads(self, intents: list[Intent]) -> list[dict[str, Any]]:
+        """Return what is told of each of these."""
+        copies, running = self.copies() if intents else set(), self._work.running()
+        return [self._upload(one, state_of(one, running, copies)) for one in intents]
+
+    def copies(self) -> set[int]:
+        """Return the inodes of all conflicts."""
+        return {conflict.ino for conflict in self._state.journal.conflicts.all()}
+
+    def conflicts(self) -> list[dict[str, Any]]:
+        """Return the conflict copies that still exist: path, original, by, at (ns)."""
+        tree, found = self._state.tree, []
+        for conflict in self._state.journal.conflicts.all():
+            copy = tree.find(conflict.ino)
+            if copy is None or copy.parent == NOWHERE:
+                continue
+            original = tree.find(conflict.original)
+            path = tree.path(copy.ino)
+            found.append(
+                {
+                    "path": path,
+                    "original": tree.path(original.ino) if original else path,
+                    "by": conflict.by,
+                    "at_ns": conflict.at_ns,
+                }
+            )
+        return found
+
+    def _upload(self, intent: Intent, state: str) -> dict[str, Any]:
+        return {
+            "path": path_of(self._state, intent.ino),
+            "state": state,
+            "size": intent.size,
+            "sent": min(self._work.sent(intent.ino), intent.size),
+            "error": intent.error or self._trouble(intent),
+        }
+
+    def _trouble(self, intent: Intent) -> str | None:
+        """Return what keeps an upload back, where that is no answer of the service."""
+        if intent.held and not intent.gone:
+            return "a program still has it open for writing"
+        failure = self._work.failure(intent.ino)
+        if failure is not None and self._passing(intent):
+            return causes.line_of(failure)
+        return None
+
+    def _passing(self, intent: Intent) -> Cause:
+        """Return why the last attempt failed, where a full disk kept that from the journal."""
+        failure = self._work.failure(intent.ino)
+        local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
+        return Cause.LOCAL if local and not intent.held else Cause.NONE
+
+    def _said(self, intent: Intent) -> dict[str, Any]:
+        """Return what is told of an upload beyond the object for programs."""
+        inode = self._state.tree.find(intent.ino)
+        return {
+            "change": intent.change(is_new=inode is not None and inode.is_new),
+            "cause": causes.label(intent.cause or self._passing(intent)),
+        }
+
+
+def state_of(intent: Intent, running: Container[int], copies: Container[int]) -> str:
+    """Return the state of an upload, in the words of `zonedrive status`."""
+    if intent.ino in running:
+        return "uploading"
+    if intent.failed:
+        return "failed"
+    return "conflict" if intent.ino in copies else "pending"
+
+
+def path_of(state: State, ino: int) -> str:
+    """Return where an inode is, or, removed here, where the service still has it."""
+    parts = list[str]()
+    inode = state.tree.find(ino)
+    while inode is not None and inode.ino != ROOT:
+        if inode.parent != NOWHERE:
+            parts.append(inode.name)
+            inode = state.tree.find(inode.parent)
+            continue
+        doubt = state.doubts.get(inode.ino)
+        above = inode.remote_parent or (doubt.folder if doubt else "")
+        parts.append(inode.remote_name or (doubt.name if doubt else "") or inode.name)
+        inode = state.tree.by_remote(inode.zone, above)
+    return "/".join(reversed(parts))
+
+
+def staying(
+    state: State, under: Iterable[int] | None = None, but: Container[int] = ()
+) -> dict[str, int | str]:
+    """Count the `files` in these folders, or of the mount, that have a name of `local_only`.
+
+    With the `path` of one of them.  Without those in lost+found, which are told of by themselves,
+    and those of the numbers `but`.
+    """
+    tree, journal = state.tree, state.journal
+    waiting = {intent.ino for intent in journal.pending()}
+    parked = {intent.ino for intent in journal.all() if intent.parked}
+    roots = None if under is None else set(under)
+    found = [
+        inode
+        for inode in tree.get_all(({*tree.without_origin()} - waiting) | parked)
+        if inode.local
+        and inode.kind is Kind.FILE
+        and inode.ino not in but
+        and _counts(tree, inode, roots)
+    ]
+    return {"files": len(found), "path": tree.path(found[0].ino) if found else ""}
+
+
+def _counts(tree: Tree, inode: Inode, roots: set[int] | None) -> bool:
+    """Return True if an inode is below one of these, and not lost."""
+    below = roots is None
+    above: Inode | None = inode
+    while above is not None and above.parent not in (NOWHERE, ROOT):
+        below = below or above.ino in (roots or ())
+        above = tree.find(above.parent)
+    if above is None or above.parent == NOWHERE:
+        return False
+    return (below or bool({above.ino, ROOT} & (roots or set()))) and above.name != LOST_FOUND
+
+
+def _for_people(intents: list[Intent]) -> dict[str, Any]:
+    """Return what is counted of the outbox beyond the object for programs."""
+    return {
+        "files": sum(bool(one.generation) for one in intents),
+        "causes": causes.count(one.cause for one in intents),
+    }

@@ -23,7 +23,9 @@ from tests.harness.waiting import eventually
 from zonedrive.cli.logoff import _refusal
 from zonedrive.cli.logon import Terminal as Script
 from zonedrive.cli.main import main
+from zonedrive.db import Database
 from zonedrive.logon.local import Backlog
+from zonedrive.vfs.schema import SCHEMAS
 
 ALICE = f"alice@{world.DOMAIN}"
 PASSWORD = world.PASSWORDS["alice"]
@@ -398,7 +400,7 @@ def test_a_pipe_is_no_terminal(
 
 def intend(here: Here, size: int) -> None:
     """Leave a file in the outbox, as a daemon that was killed does."""
-    here.done("status")  # makes the database
+    Database.open(here.state / "tree.db", SCHEMAS).close()
     with contextlib.closing(sqlite3.connect(here.state / "tree.db")) as database:
         database.execute(
             "INSERT INTO intents (ino, seq, generation, size, place, gone, held, due_ns, attempts,"

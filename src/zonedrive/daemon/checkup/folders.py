@@ -18,10 +18,10 @@ from pathlib import Path
 from zonedrive.amounts import amount
 from zonedrive.content import room
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
-from zonedrive.daemon import protocol
+from zonedrive.daemon import backlog, protocol
 from zonedrive.daemon.checkup.finding import Finding
 from zonedrive.daemon.checkup.patient import Patient
-from zonedrive.errors import Homeless
+from zonedrive.errors import Homeless, StoreError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_dir
 
@@ -199,22 +199,18 @@ def cache_speed(patient: Patient) -> Finding | None:
     folder = patient.paths.cache
     if not folder.exists() or not os.access(folder, os.W_OK):
         return None
-    path = folder / f".speed-{secrets.token_hex(6)}"
     data = secrets.token_bytes(1 << 20)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        began = time.monotonic()
-        for offset in range(0, PROBE, len(data)):
-            os.pwrite(descriptor, data, offset)
-        os.fdatasync(descriptor)
-        speed = PROBE / max(time.monotonic() - began, 1e-6)
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            began = time.monotonic()
+            for offset in range(0, PROBE, len(data)):
+                os.pwrite(file.fileno(), data, offset)
+            os.fdatasync(file.fileno())
+            speed = PROBE / max(time.monotonic() - began, 1e-6)
     except OSError as wrong:
         if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
             return None  # `cache` says so
         raise
-    finally:
-        os.close(descriptor)
-        path.unlink(missing_ok=True)
     if speed < SLOW:
         return Finding(
             False,
@@ -225,10 +221,19 @@ def cache_speed(patient: Patient) -> Finding | None:
 
 
 def database(patient: Patient) -> Finding | None:
-    """Whether it was damaged once."""
+    """Whether it can be read, and was damaged once."""
     path = patient.paths.database
     if not path.exists():
         return None
+    try:
+        with backlog.reader(patient.paths) as state:
+            state.waiting()
+    except StoreError as wrong:
+        return Finding(
+            False, "it cannot be read",
+            "run 'zonedrive mount DIR', which repairs a damaged one; what waits is kept",
+            here=wrong.line(),
+        )  # fmt: skip
     aside = [each for each in path.parent.glob(f"{path.name}.damaged-*") if _is_main(each)]
     if aside:
         return Finding(

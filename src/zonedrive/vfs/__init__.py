@@ -29,6 +29,8 @@ Brings tree, content and outbox together, which do not know each other:
     schema       the database of tree and outbox, and its upgrades
     upkeep       what the database needs beside the work
     report       what `status`, `sync` and `conflicts` tell
+    status       the answer of `status`, with a daemon or without one
+    state_reader the database, opened without changing anything
 
 What each verb promises a program stands in docs/SEMANTICS.md.
 

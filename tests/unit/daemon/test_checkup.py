@@ -43,7 +43,8 @@ def home(tmp_path: Path) -> Any:
     paths = SimpleNamespace(
         state=tmp_path / "state", cache=tmp_path / "cache", content=tmp_path / "cache/content",
         database=tmp_path / "state/tree.db", outgoing=tmp_path / "state/outgoing",
-        account="default", log=tmp_path / "state/daemon.log", control=tmp_path / "default.sock",
+        account="default", log=tmp_path / "state/daemon.log",
+        lock=tmp_path / "state/daemon.lock", control=tmp_path / "default.sock",
     )  # fmt: skip
     return patient(paths=paths, settings=Settings(), account=object(), running=True, holder=None)
 

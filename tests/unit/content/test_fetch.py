@@ -236,7 +236,7 @@ async def test_a_file_is_read_over_connections_that_bring_little(
     tmp_path: Path, nursery: trio.Nursery, key: bytes | None, size: int, cut: int, room: int
 ) -> None:
     """Every byte that came before a connection broke counts, and none comes twice."""
-    cache = Cache(tmp_path / "cache", key, room, stall=60.0)
+    cache = Cache(tmp_path / "cache", key, room, stall=60.0).start()
     await nursery.start(cache.run)
     source = Script(content(size))
     source.cut, source.error = cut, Interrupted("the connection broke")

@@ -1,0 +1,101 @@
+"""An upload is given up when its peer takes nothing, not when libcurl is asked for nothing."""
+
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.unit.remote.transport.conftest import Peer, Talk, received, request
+from zonedrive.remote.transport import tls
+from zonedrive.remote.transport.connection import Connection
+from zonedrive.remote.transport.exchange import Exchange
+
+PATIENCE = 60.0  # seconds for what a busy machine does in a moment
+WRITE_SECONDS = 30.0
+PIECE = 512 * 1024
+LENGTH = 1 << 30
+
+
+class Frugal:
+    """A peer that reads as much of an upload as it is told, and says when it has."""
+
+    def __init__(self) -> None:
+        self.orders: queue.Queue[int] = queue.Queue()
+        self.done: queue.Queue[int] = queue.Queue()
+
+    def __call__(self, connection: socket.socket) -> None:
+        """One conversation; an order for nothing ends it."""
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        request(connection)
+        while wanted := self.orders.get():
+            left = wanted
+            while left > 0:
+                left -= len(received(connection))
+            self.done.put(wanted)
+
+    def read(self, size: int) -> None:
+        """Let it take `size` bytes."""
+        self.orders.put(size)
+        self.done.get(timeout=PATIENCE)
+
+
+class Uplink:
+    """An upload on a connection of its own; its time to write is over at each look."""
+
+    def __init__(self, url: str, ca_file: Path) -> None:
+        seconds = {"connect": PATIENCE, "write": WRITE_SECONDS, "read": PATIENCE}
+        asked = httpx.Request(
+            "POST", url, headers={"Content-Length": str(LENGTH)}, extensions={"timeout": seconds}
+        )
+        self.exchange = Exchange(asked, (bytes(PIECE) for _ in range(LENGTH // PIECE)), room=0)
+        self.connection = Connection(tls.trust(ca_file), asked.url)
+        self.connection.begin(self.exchange)
+
+    def look(self) -> float:
+        """Return how long to wait, WRITE_SECONDS after the last progress that libcurl told of."""
+        self.exchange.moved = time.monotonic() - WRITE_SECONDS
+        return self.connection.seconds_left()
+
+    def fill(self) -> None:
+        """Send until the peer takes nothing, which ends in an error."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            events = self.connection.epoll.poll(0.1)
+            self.connection.step(events)
+            if self.exchange.is_sent and not events:
+                self.look()
+        pytest.fail("an upload that nobody takes is not given up")
+
+    def acknowledged(self) -> int:
+        """Return how many bytes the peer's system has taken."""
+        return self.connection._wire().acknowledged
+
+
+@pytest.fixture
+def uplink(peer: Callable[[Talk], Peer], ca_file: Path) -> Iterator[tuple[Uplink, Frugal]]:
+    """One whose peer takes nothing yet."""
+    frugal = Frugal()
+    made = Uplink(peer(frugal).url, ca_file)
+    yield made, frugal
+    frugal.orders.put(0)
+    made.connection.close()
+
+
+def test_a_slow_upload_goes_on_and_a_stuck_one_ends(uplink: tuple[Uplink, Frugal]) -> None:
+    """Progress is what the peer acknowledges: libcurl asks for more only after a large piece."""
+    upload, peer = uplink
+    for _ in range(3):
+        with pytest.raises(httpx.WriteTimeout):
+            upload.fill()
+        before, unsent = upload.acknowledged(), upload.exchange.unsent
+        assert 0 < unsent < LENGTH
+        end = time.monotonic() + PATIENCE
+        peer.read(128 * 1024)
+        while upload.acknowledged() == before and time.monotonic() < end:
+            time.sleep(0.001)
+        assert upload.look() > 0
+        assert upload.exchange.unsent == unsent  # nothing else tells of the progress

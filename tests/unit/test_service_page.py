@@ -38,17 +38,17 @@ RULES = {
 }
 STATUSES = {200, 201, 202, 204, 400, 401, 403, 404, 408, 409, 500, 502, 503}
 NOT_SHOWN = (
-    "making folders", "renaming and moving", "deleting", "restoring", "removing for good",
+    "creating folders", "renaming and moving", "deleting", "restoring", "permanent removal",
     "setting attributes", "listing versions", "content of a version",
-    "listing what was deleted", "the zone log", "the user's own level",
+    "listing deleted entries", "the zone log", "the user's own level",
     "members of zones", "changing the password",
-    "revoking a token", "what a browser is shown", "making shares",
-    "method, request and answer of the share token", "body and answer of a revalidation",
-    "what a list of tokens", "what a list of users", "answers to a changed member",
+    "revoking a token", "the pages of a sign-on in a browser", "creating shares",
+    "method, request and response of the share token", "body and response of a revalidation",
+    "the form of a list of tokens", "the form of a list of users", "responses to a changed member",
     "the name of an upload", "which fields of a logon", "which pending state",
     "when a name is blocked", "what scopes mean", "values of `synchronizationStatus`",
-    "which lists come in pages", "which error belongs", "greatest sizes",
-    "how versions of the interface", "OAuth2",
+    "which lists are paginated", "which error belongs", "maximum sizes",
+    "how versions of the API", "OAuth2",
 )  # fmt: skip
 METHOD = re.compile(r"`(GET|POST|PUT|DELETE) (/[^`]*)`")
 
@@ -224,7 +224,7 @@ def test_what_has_neither_number_nor_address_has_its_row() -> None:
         STATUSES
     )
     assert sum(subject.startswith("Header `X-Real-Ip`") for subject in subjects) == 1
-    _, _, end = PAGE.read_text().partition("## What the interface does not show")
+    _, _, end = PAGE.read_text().partition("## What the API does not describe")
     unknown = [subject for subject in subjects if f"| {subject} |" in end]
     assert len(unknown) == len(NOT_SHOWN)
     for subject, wanted in zip(unknown, NOT_SHOWN, strict=True):

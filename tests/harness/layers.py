@@ -353,6 +353,41 @@ def private(sources: list[Module]) -> Iterator[str]:
                 yield module.at(each.lineno, f"{each.attr} is private to another module")
 
 
+def callbacks(sources: list[Module]) -> Iterator[str]:
+    """No function is put into an attribute of an object that somebody else has made.
+
+    What an object calls is given to its constructor, or observes it (`observers.Observers`).
+    """
+    for module in sources:
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            methods = {
+                each.name
+                for each in node.body
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+            for each in ast.walk(node):
+                if isinstance(each, ast.Assign) and _is_function(each.value, methods):
+                    for target in each.targets:
+                        if isinstance(target, ast.Attribute) and not _of_itself(target):
+                            yield module.at(
+                                each.lineno, f"{target.attr} is set from outside: let it observe"
+                            )
+
+
+def _is_function(node: ast.expr, methods: set[str]) -> bool:
+    """Return True for a lambda, a partial, or a method of the class itself."""
+    if isinstance(node, ast.Call):
+        return _ends(node.func, "partial")
+    own = isinstance(node, ast.Attribute) and _of_itself(node) and node.attr in methods
+    return own or isinstance(node, ast.Lambda)
+
+
+def _of_itself(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
 RULES: tuple[Rule, ...] = (
-    direction, rooms, homes, sql, atomic, names, cycles, identity, private,
+    direction, rooms, homes, sql, atomic, names, cycles, identity, private, callbacks,
 )  # fmt: skip

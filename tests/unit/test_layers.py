@@ -59,6 +59,13 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
         ),
         (layers.identity, "vfs/a.py", "@dataclass\nclass A: ...\n", 2, "A can change"),
         (layers.identity, "sandbox/a.py", "@dataclass(slots=True)\nclass A: ...\n", 2, "A can"),
+        (
+            layers.callbacks,
+            "vfs/a.py",
+            "class A:\n    def f(self, b):\n        b.changed = self.wake\n\n    def wake(self): ...\n",
+            3,
+            "changed is set from outside",
+        ),
         (layers.private, "remote/a.py", "def f(client):\n    return client._pool\n", 2, "_pool"),
     ],
 )

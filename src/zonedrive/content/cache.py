@@ -131,9 +131,14 @@ class Cache:
             if (data := self._shelf.small.get(ino, stamp, size)) is not None:
                 return MemoryReader(data)
             entry = self._shelf.bring(ino, stamp, size)
-            fetcher = Fetcher(entry, source, self._engine, self._shelf.stamp)
-            fetcher.moved = lambda: self._moved(entry)
-            fetcher.over = lambda: self._doom(entry)
+            fetcher = Fetcher(
+                entry,
+                source,
+                self._engine,
+                self._shelf.stamp,
+                moved=lambda: self._moved(entry),
+                over=lambda: self._doom(entry),
+            )
             active = self._active[ino, stamp] = entry, fetcher
         entry, fetcher = active
         fetcher.source = source

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 from pathlib import Path
+from typing import Protocol
 
 from zonedrive.content.codec import create_file
 from zonedrive.content.download import Stopped
@@ -47,11 +48,31 @@ class _Arrival(Enum):
     LOST = auto()  # it could not be stored at all
 
 
+class Store(Protocol):
+    """What an entry needs of the cache's folder."""
+
+    def allow(self, entry: "Entry", need: int, want: int) -> bool:
+        """Return True where the entry may take `need` bytes of the disk, at best `want`."""
+
+    def failed(self, error: OSError) -> None:
+        """Note that the disk refused something."""
+
+    def damaged(self, entry: "Entry") -> bool:
+        """Note that bytes of the entry are damaged; return True where it may use the disk again."""
+
+
 class Entry:
     """The bytes of one revision of one inode."""
 
     def __init__(
-        self, ino: int, stamp: str, size: int, path: Path, key: bytes | None, windows: Windows
+        self,
+        ino: int,
+        stamp: str,
+        size: int,
+        path: Path,
+        key: bytes | None,
+        windows: Windows,
+        store: Store,
     ) -> None:
         """Begin with nothing; the file at `path` is made with the first bytes."""
         self.ino = ino
@@ -65,9 +86,7 @@ class Entry:
         self.doomed = False  # no longer in the cache, only its users still have it
         self.held = 0  # bytes of the limit that it takes
         self.indexed = False  # the index has it as complete
-        self.allow: Callable[[Entry, int, int], bool] = lambda _entry, _need, _want: False
-        self.failed: Callable[[OSError], None] = lambda _error: None
-        self.damaged: Callable[[Entry], bool] = lambda _entry: False
+        self._store = store
         self._key = key
         self._file: ContentFile | None = None
         self._windows = windows
@@ -248,7 +267,7 @@ class Entry:
             self._said = True
             log.log(level, "cached bytes are damaged and are fetched again (%s)", wrong)
         except OSError as wrong:
-            self.failed(wrong)
+            self._store.failed(wrong)
         else:
             if count == wanted - start:
                 ahead.start, ahead.end = (start, wanted) if wanted > end else (end, end)
@@ -267,11 +286,11 @@ class Entry:
             self._forget(start, end, disk=True)
             try:
                 # The index first: it must not call complete what has a hole now.
-                self._disk = self.damaged(self) and self._disk
+                self._disk = self._store.damaged(self) and self._disk
                 if self._disk:
                     file.punch(start, end)
             except OSError as wrong:
-                self.failed(wrong)
+                self._store.failed(wrong)
                 self._disk = False
 
     def rest(self) -> None:
@@ -284,7 +303,7 @@ class Entry:
             if self._file is not None:
                 self._file.flush()
         except OSError as wrong:
-            self.failed(wrong)
+            self._store.failed(wrong)
             return False
         return True
 
@@ -364,7 +383,7 @@ class Entry:
                 self._allowance -= need
                 self._writing += need
                 return True
-        return self.allow(self, need, max(need, min(ALLOW, cost(self.size))))
+        return self._store.allow(self, need, max(need, min(ALLOW, cost(self.size))))
 
     def _to_disk(self, offset: int, data: Buffer) -> bool:
         try:
@@ -373,7 +392,7 @@ class Entry:
             self._file.pwrite(offset, data)
         except (OSError, Damaged) as wrong:
             if isinstance(wrong, OSError):
-                self.failed(wrong)
+                self._store.failed(wrong)
             self._disk = False
             return False
         return True

@@ -100,14 +100,23 @@ class Fetcher:
     """The downloads of one entry and those who wait for them."""
 
     def __init__(
-        self, entry: Entry, source: Source, engine: Engine, stamp: Callable[[str], str]
+        self,
+        entry: Entry,
+        source: Source,
+        engine: Engine,
+        stamp: Callable[[str], str],
+        *,
+        moved: Callable[[], None],
+        over: Callable[[], None],
     ) -> None:
-        """`stamp` hides a validator, as the entry keeps it."""
+        """`stamp` hides a validator, as the entry keeps it.
+
+        `moved` is called when bytes have come, `over` when the version is gone.
+        """
         self.entry = entry
         self.source = source
         self.dead: Exception | None = None  # what every further wait raises
-        self.moved: Callable[[], None] = lambda: None  # called when bytes have come
-        self.over: Callable[[], None] = lambda: None  # called when the version is gone
+        self._moved, self._over = moved, over
         self._engine = engine
         self._stamp = stamp
         self._begun = False  # a stream was opened
@@ -368,7 +377,7 @@ class Fetcher:
     def _note_stored(self) -> None:
         if not self.entry.is_storing:
             self._stored.set()
-        self.moved()
+        self._moved()
 
     def _end(self, download: Download) -> None:
         """Want no more of it; its waiters look for another one."""
@@ -386,7 +395,7 @@ class Fetcher:
             self.entry.rest()
         if isinstance(error, Changed):
             self.stop(error)
-            self.over()
+            self._over()
             return
         if self._is_worth_another(download, error) and not final:
             error = None

@@ -82,6 +82,10 @@ class Shelf:
 
     # -- entries
 
+    def allow(self, entry: Entry, need: int, want: int) -> bool:
+        """See `Room.allow`."""
+        return self.room.allow(entry, need, want)
+
     def bring(self, ino: int, stamp: str, size: int) -> Entry:
         """The entry of a revision, with what the disk has of it; other revisions go."""
         self.small.drop(ino)
@@ -92,9 +96,7 @@ class Shelf:
         epoch = self.index.epoch
         self._drop_rows([other for other in rows if other is not row])
         path = self.directory / self._new_name(ino)
-        entry = Entry(ino, stamp, size, path, self._key, self.windows)
-        entry.allow = self.room.allow
-        entry.failed, entry.damaged = self.failed, self._damaged
+        entry = Entry(ino, stamp, size, path, self._key, self.windows, self)
         if row is not None and self.index.epoch == epoch:
             self._revive(entry, row)
         self.room.entries.add(entry)
@@ -253,7 +255,7 @@ class Shelf:
         finally:
             file.close()
 
-    def _damaged(self, entry: Entry) -> bool:
+    def damaged(self, entry: Entry) -> bool:
         """Some of it failed its check; whether the index knows."""
         entry.indexed = False
         return entry.doomed or self.index.put(_row(entry))

@@ -561,7 +561,10 @@ async def test_a_look_at_the_pace_ends_no_wait_for_a_place(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Who has just begun to wait for one, of a read that takes long, waits on while bytes come."""
-    fetcher = Fetcher(cast(Any, None), cast(Any, None), Engine(1, stall=10.0), str)
+    fetcher = Fetcher(
+        cast(Any, None), cast(Any, None), Engine(1, stall=10.0), str,
+        moved=lambda: None, over=lambda: None,
+    )  # fmt: skip
     pace = Pace(25.0, 0)
     await trio.sleep(24)
     fetcher._came, waiter = LEAST, Waiter(0, 1, None)

@@ -1,6 +1,8 @@
 """The memory window gives back what it holds, and holds no more than it may."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,10 +90,14 @@ def test_nothing_is_left_of_the_closed_and_the_idle() -> None:
     assert idle.pread(5, 1) is None
 
 
+FULL = SimpleNamespace(allow=lambda _entry, _need, _want: False)
+"""A store whose disk takes nothing."""
+
+
 def test_what_has_just_come_outlives_what_gave_way_before_it(tmp_path: Path) -> None:
     """Bytes that are fetched once more count from the moment they come, stored or not."""
     windows = Windows(2 * CELL)
-    entry = Entry(1, "stamp", 4 * CELL, tmp_path / "file", None, windows)
+    entry = Entry(1, "stamp", 4 * CELL, tmp_path / "file", None, windows, cast(Any, FULL))
     for number in range(4):  # the first two give way, which the loop has not seen yet
         entry.store(number * CELL, bytes([number]) * CELL, lambda: None)
     again = []

@@ -62,9 +62,9 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
         (
             layers.callbacks,
             "vfs/a.py",
-            "class A:\n    def f(self, b):\n        b.changed = self.wake\n\n    def wake(self): ...\n",
+            "class A:\n    def f(self, b):\n        b.woken = self.wake\n    def wake(self): ...\n",
             3,
-            "changed is set from outside",
+            "woken is set from outside",
         ),
         (layers.private, "remote/a.py", "def f(client):\n    return client._pool\n", 2, "_pool"),
     ],

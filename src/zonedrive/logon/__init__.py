@@ -1,6 +1,6 @@
-"""Who we are to the service: accounts, secrets, the logon, and the bearer in each request.
+"""Identity at the service: accounts, secrets, the logon, and the bearer in each request.
 
-Each name is imported when it is first asked for: an account alone needs no HTTP.
+Each name is imported on first use, because an account alone needs no HTTP.
 """
 
 from importlib import import_module
@@ -22,7 +22,7 @@ _HOMES = {
     "secrets": ("Secret", "SecretStore", "open_store"),
     "session": ("BearerAuth",),
 }
-"""The names by the module that has them; no module has the name of one of them."""
+"""Names by module; no module has the same name as one of them."""
 
 
 def __getattr__(name: str) -> object:

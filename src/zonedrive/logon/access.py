@@ -1,6 +1,6 @@
-"""The service's endpoints for logging on and off and for tokens, as typed verbs.
+"""The service's endpoints for logon, logoff and tokens, as typed methods.
 
-Must not ask a person anything, nor keep anything.  Each verb is one request, sent once.
+Asks the user nothing and stores nothing. Each method is one request, sent once.
 
 INVARIANT: a password and a code go into a request's body and nowhere else.
 """
@@ -36,7 +36,7 @@ PERSONAL_ID: Final = "/api/access/personalid-signonuri"
 
 
 class _Given(httpx.Auth):
-    """The bearer of this process's own requests: none at first."""
+    """Authentication with the current bearer of this process; none at first."""
 
     def __init__(self, clock: Clock) -> None:
         self.bearer: Secret | None = None
@@ -50,10 +50,10 @@ class _Given(httpx.Auth):
 
 
 class Access:
-    """The access endpoints of one deployment."""
+    """Access endpoints of one deployment."""
 
     def __init__(self, client: httpx.AsyncClient, base: str) -> None:
-        """`base` is a base URL as `remote.address.base_url` gives it."""
+        """Use `base`, a base URL from `remote.address.base_url`."""
         self._calls = Calls(client, base, Link(), connections=1)
         self._client = client
         self.clock = Clock()  # the service's time
@@ -61,11 +61,11 @@ class Access:
         client.auth = self._given
 
     def carry(self, bearer: Secret | None) -> None:
-        """Send `bearer` along from now on."""
+        """Send `bearer` with each request from now on."""
         self._given.bearer = bearer
 
     async def requirements(self) -> Requirements:
-        """What a logon takes here; the first request, which shows whether anybody is there."""
+        """Return the requirements of a logon; the first request to a service."""
         doing = "asking how to log on"
         return wire.requirements(await self._calls.read(REQUIREMENTS, doing=doing), doing)
 
@@ -78,7 +78,10 @@ class Access:
         flow: Secret | None = None,
         seconds: int | None = None,
     ) -> Outcome:
-        """One step of a logon; `flow` is the session id of a step before, `seconds` a wish."""
+        """Run one step of a logon.
+
+        `flow` is the session id of the previous step, `seconds` the requested life of the session.
+        """
         body: dict[str, object] = {"username": username} if username else {}
         body["acceptSessions"] = True
         if password is not None:
@@ -92,7 +95,7 @@ class Access:
         return await self._logon(body)
 
     async def logon_by(self, fields: Mapping[str, str | bool]) -> Outcome:
-        """A logon by what a sign-on in a browser brought back."""
+        """Log on with the fields of a browser sign-on."""
         return await self._logon({**fields, "acceptSessions": True})
 
     async def _logon(self, body: Mapping[str, object]) -> Outcome:
@@ -102,9 +105,9 @@ class Access:
     async def sign_on_uri(
         self, offer: Offer, organization: str, redirect: str, *, fragment: bool
     ) -> str:
-        """The address at which a browser signs on, and from which it goes to `redirect`.
+        """Return the address for the browser sign-on; the browser goes to `redirect` afterwards.
 
-        `fragment` is the form of what it then carries; personal identification has one form.
+        `fragment` selects the form of the answer; personal identification has only one form.
         """
         query = {"organization": organization, "redirectURI": redirect}
         doing = f"asking where to sign on with {offer.name}"
@@ -117,14 +120,14 @@ class Access:
         return wire.sign_on_uri(await self._calls.read(path, query, doing=doing), doing)
 
     async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
-        """A token for the user whose bearer is carried."""
+        """Create a token for the user of the current bearer."""
         doing = "asking for a token"
         body = records.token_wanted(name, seconds, password.reveal(), None)
         answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
         return records.new_token(answer, doing, self.clock.now_ns(), seconds)
 
     async def new_credentials(self, username: str) -> str:
-        """Ask for new credentials for a user; gives what the service says, "" for nothing."""
+        """Request new credentials for a user; return the service's message, "" if it has none."""
         doing = "asking for new credentials"
         body = {"name": username}
         try:
@@ -137,7 +140,10 @@ class Access:
     async def change_password(
         self, operation: Operation, user: str, old: Secret, new: Secret
     ) -> None:
-        """Do what the profile says.  Raises CredentialsRefused where `old` is wrong."""
+        """Change the password with the profile's operation.
+
+        Raises CredentialsRefused if `old` is wrong.
+        """
         doing = "changing the password"
         request = operation.request(
             {"username": user, "password": old.reveal(), "new_password": new.reveal()}
@@ -148,7 +154,7 @@ class Access:
             )
 
     async def revoke_token(self, operation: Operation, token_id: str) -> None:
-        """Do what the profile says."""
+        """Revoke a token with the profile's operation."""
         request = operation.request({"token": token_id})
         doing = "revoking the token"
         await self._calls.change(
@@ -156,11 +162,11 @@ class Access:
         )
 
     async def check(self) -> None:
-        """Raise NotLoggedOn where the carried bearer is not accepted."""
+        """Raise NotLoggedOn if the service rejects the current bearer."""
         await self._calls.read(ZONES, doing="checking the logon")
 
     async def logoff(self) -> None:
-        """End the carried session; one that is gone already is ended."""
+        """End the current session; a session that does not exist counts as ended."""
         try:
             await self._calls.change("GET", LOGOFF, doing="logging off")
         except NotFound:
@@ -169,7 +175,7 @@ class Access:
 
 @asynccontextmanager
 async def open_access(url: str, ca_file: str | None) -> AsyncIterator[Access]:
-    """The access endpoints at `url`.  Raises ConfigError for what cannot be an address."""
+    """Yield the access endpoints at `url`. Raises ConfigError for an invalid address."""
     base = base_url(url)
     async with LoopClient(tls.trust(ca_file), httpx.Auth()) as client:
         yield Access(client, base)

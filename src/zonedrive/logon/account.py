@@ -1,6 +1,6 @@
-"""What a logon found out and every later command needs: which service, which user, whom to trust.
+"""Result of a logon that later commands need: service, user, and trusted authority.
 
-Must not hold a secret; those are in `secrets`.
+Contains no secret; secrets are in `secrets`.
 """
 
 import shlex
@@ -16,7 +16,7 @@ from zonedrive.remote.address import base_url
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """One account on this machine, as kept in its account file."""
+    """One account on this machine, as stored in its account file."""
 
     name: str
     base_url: str  # https://host[:port]
@@ -26,13 +26,13 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str | None = None  # absolute path of a PEM file, None: the system's authorities
     profile: str = "published"  # a packaged profile's name or an absolute path
     sign_on: tuple[str, ...] = ()  # the option that chose a sign-on in a browser, if one did
-    keeps_password: bool = False  # a person wanted it kept, to have the logon renewed
+    keeps_password: bool = False  # the user requested it, for renewal of the logon
 
     @classmethod
     def load(cls, paths: AccountPaths) -> Self:
-        """The account of that name.
+        """Return the account of that name.
 
-        Raises NotLoggedOn where there was no logon, ConfigError where the file is damaged.
+        Raises NotLoggedOn if there was no logon, ConfigError if the file is damaged.
         """
         try:
             account = cls._read(paths.account_file)
@@ -52,7 +52,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load_copy(cls, paths: AccountPaths) -> Self | None:
-        """The account as `save` kept it a second time; None where that cannot be read either."""
+        """Return the account from the second copy that `save` wrote; None if it cannot be read."""
         try:
             account = cls._read(paths.account_copy)
             return msgspec.structs.replace(account, base_url=base_url(account.base_url))
@@ -61,7 +61,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def is_damaged(cls, paths: AccountPaths) -> bool:
-        """Whether the file cannot be read, so that the copy has to do."""
+        """Return True if the account file cannot be read, so that the copy has to be used."""
         try:
             cls._read(paths.account_file)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -73,9 +73,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def save(self, paths: AccountPaths) -> None:
-        """Keep it, replacing an earlier one whole.
+        """Write the account file atomically, and a copy of it.
 
-        Twice: it says whose the outbox is, and a damaged file must not give that to another user.
+        The file says who owns the outbox. The copy ensures that a damaged file does not assign the
+        outbox to another user.
         """
         text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
         paths.account_copy.unlink(missing_ok=True)  # never one of another user's
@@ -83,12 +84,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         write_private(paths.account_copy, text)
 
     def delete(self, paths: AccountPaths) -> None:
-        """Forget it; nothing happens where it is gone already."""
+        """Delete the account file and its copy, if they exist."""
         paths.account_file.unlink(missing_ok=True)
         paths.account_copy.unlink(missing_ok=True)
 
     def logon_command(self, *, session_only: bool = False) -> str:
-        """What a person types to log on again as this time."""
+        """Return the command that repeats this logon."""
         words = ["zonedrive", "logon", self.base_url]
         words += self.sign_on or ("--username", self.username)
         if self.name != DEFAULT_ACCOUNT:
@@ -101,7 +102,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def logon_again(cls, paths: AccountPaths) -> Callable[[bool], str]:
-        """What a person types to log on as at the last logon (True: for a session alone)."""
+        """Return a function for the command to repeat the last logon (True: session only)."""
 
         def command(session_only: bool) -> str:
             try:
@@ -112,12 +113,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return command
 
     def known_as(self, username: str) -> str:
-        """The service's name for `username` ("": for whoever is meant), "" for another user."""
+        """Return the service's name for `username` ("": any user), or "" for another user."""
         ours = (self.username.casefold(), self.user_id.casefold())
         return (self.user_id or self.username) if username.casefold() in ("", *ours) else ""
 
     def same_owner(self, other: "Account") -> bool:
-        """Whether both mean the same user of the same service, so that kept data fits both."""
+        """Return True if both are the same user of the same service, who can share stored data."""
         if self.base_url != other.base_url:
             return False
         if self.user_id and other.user_id:

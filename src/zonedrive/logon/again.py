@@ -1,14 +1,15 @@
-"""`python -m zonedrive.logon.again`: log on again with the kept password, in a process of its own.
+"""`python -m zonedrive.logon.again`: renew the logon with the stored password.
 
-The process ends at once, and the memory that held the password with it.  It takes an Order on the
-standard input, and answers with an Outcome.  Must not ask a person, nor write anything else.
+Runs as a separate process that exits at once, so that the memory with the password is freed. The
+process reads an Order from standard input and writes an Outcome to standard output. It never asks
+the user and writes nothing else.
 
-INVARIANT: a password that the service refused is remembered, by a digest that is made on purpose
-slowly (scrypt), and never sent again: not by this account, not after a restart.
-INVARIANT: while the service blocks the user, no password is sent; each block in a row is left
-alone for twice as long as the one before.  So is each other no to a logon, which is about something
-else than the password.
-INVARIANT: an answer to a request without a password says nothing of the password.
+INVARIANT: a password that the service rejected is recorded by a deliberately slow digest (scrypt)
+and never sent again by this account, not even after a restart.
+INVARIANT: while the service blocks the user, no password is sent. The wait doubles with each
+consecutive block. The same applies to any other rejection of a logon that does not concern the
+password.
+INVARIANT: an answer to a request without a password says nothing about the password.
 """
 
 import argparse
@@ -65,7 +66,7 @@ Open = Callable[[str, str | None], AbstractAsyncContextManager[Access]]
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What came of a password that did not work; by `salt` and `digest`, without telling it."""
+    """Record of a password that did not work, identified by `salt` and `digest`."""
 
     salt: bytes
     digest: bytes
@@ -75,12 +76,12 @@ class Mark(msgspec.Struct, frozen=True):
     times: int = 0  # of those in a row
 
     def is_of(self, password: Secret) -> bool:
-        """Whether it is about this password."""
+        """Return True if the record concerns `password`."""
         return secrets.compare_digest(self.digest, _scrypt(password, self.salt))
 
 
 class Nobody:
-    """Answers for a person who is not there: with the kept password, and nothing else."""
+    """Answers to credential prompts without a user: only the stored password."""
 
     def __init__(self, password: Secret) -> None:
         self._password = password
@@ -106,7 +107,10 @@ class Again:
         self._sent: Literal["", "logon", "token"] = ""  # what the password has been sent for
 
     async def run(self, order: Order) -> Outcome:
-        """Renew, unless it was done meanwhile or must not be tried.  Raises ZonedriveError."""
+        """Renew the logon, unless that has been done meanwhile or is not allowed now.
+
+        Raises ZonedriveError.
+        """
         account = Account.load(self._paths)
         bearer = session.load_bearer(self._store)
         if bearer is not None and digest(bearer) != order.instead_of:
@@ -146,7 +150,7 @@ class Again:
         password: Secret,
         order: Order,
     ) -> Bearer:
-        """A token made with the one that still holds, else what a logon gives."""
+        """Return a new token, requested with the current bearer if valid, else with a logon."""
         days = _days(bearer)
         if bearer is not None and not order.ended:
             access.carry(Secret(bearer.secret))
@@ -167,14 +171,14 @@ class Again:
             here = LoggedOn(fresh, account.user_id, password)
             token = await obtain_token(access, here, _name(), days)
         except RemoteError:
-            return fresh  # as at a logon: a session is better than nothing
+            return fresh  # as at a logon: keep the session if there is no token
         await leave_session(access, token)
         return token
 
     async def _session(
         self, access: Access, account: Account, password: Secret, former: Bearer | None = None
     ) -> Bearer:
-        """A new session, after which `former` is ended."""
+        """Log on and return the new session; then end `former`."""
         access.carry(None)
         needs = await access.requirements()
         self._sent = "logon"
@@ -188,7 +192,7 @@ class Again:
     def _refused(
         self, refused: RemoteError, password: Secret, mark: Mark | None, account: Account
     ) -> Outcome:
-        """Remember what the service said to the password, if it did say something to it."""
+        """Return the outcome for an error; record it if it concerns the password."""
         blocked = refused.code in BLOCKED
         final = not blocked and _is_final(refused, sent=bool(self._sent))
         if not final and not self._sent:
@@ -221,14 +225,14 @@ class Again:
 
 
 def _is_final(refused: RemoteError, *, sent: bool) -> bool:
-    """Whether only a person can help: the password is wrong, or it takes more than a password."""
+    """Return True if only the user can help: a wrong password, or a second factor is required."""
     if isinstance(refused, CredentialsRefused) and not refused.status:
-        return True  # the flow's own: a code, a browser, another password is wanted
+        return True  # raised by the flow: a code, a browser or another password is required
     return sent and (refused.status == UNAUTHORIZED or refused.code in WRONG)
 
 
 async def _revoke(access: Access, account: Account, former: Bearer) -> None:
-    """End a token that nobody uses any more, where the profile knows how; else it expires."""
+    """Revoke a token that is no longer used, if the profile supports it; else it expires."""
     access.carry(Secret(former.secret))
     with suppress(RemoteError, ConfigError):
         await revoke(access, load_profile(account.profile), former)
@@ -241,7 +245,7 @@ def _blocked(mark: Mark) -> Outcome:
 
 
 def _days(bearer: Bearer | None) -> int:
-    """The life of a token like `bearer`."""
+    """Return the life in days for a replacement of `bearer`."""
     if bearer is None or bearer.kind != "token" or not 0 < bearer.began_ns < bearer.expires_ns:
         return TOKEN_DAYS
     return max(1, round((bearer.expires_ns - bearer.began_ns) / DAY_NS))
@@ -257,7 +261,7 @@ def _scrypt(password: Secret, salt: bytes) -> bytes:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One renewal at a time, whoever wants it."""
+    """Hold a lock, so that only one renewal runs at a time on this machine."""
     private_dir(path.parent)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -268,7 +272,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Carry out the order on the standard input."""
+    """Run the order from standard input."""
     encoding.ensure()
     harden.no_dumps()
     parser = argparse.ArgumentParser(prog="zonedrive.logon.again")

@@ -1,9 +1,9 @@
-"""What time it is for the service, whatever this machine's clock says.
+"""The service's time, independent of errors of the local clock.
 
-Must not know what the time is needed for.
+Knows nothing of the use of the time.
 
-INVARIANT: moments that a logon keeps are in the service's time, so a clock here that is wrong, or
-set right later, moves no expiry.
+INVARIANT: times stored by a logon are in the service's time, so that a wrong or later corrected
+local clock changes no expiry.
 """
 
 import time
@@ -15,15 +15,15 @@ AGREED_NS = 5 * 10**9  # a Date names whole seconds, and an answer was underway 
 
 
 class Clock:
-    """This machine's clock, corrected by the Date of the last answer.  Thread-safe."""
+    """Local clock, corrected by the Date header of the last answer. Thread-safe."""
 
     def __init__(self, here: Callable[[], int] = time.time_ns) -> None:
-        """`here` gives nanoseconds since the epoch."""
+        """Set the local clock; `here` returns nanoseconds since the epoch."""
         self._here = here
         self._ahead_ns = 0  # of ours
 
     def heard(self, date: str | None) -> None:
-        """An answer came with that Date header; none, or nonsense, changes nothing."""
+        """Update the correction from a Date header; a missing or malformed one changes nothing."""
         there = header_seconds(date)
         if there is None:
             return
@@ -31,5 +31,5 @@ class Clock:
         self._ahead_ns = 0 if abs(ahead) <= AGREED_NS else ahead
 
     def now_ns(self) -> int:
-        """Nanoseconds since the epoch, by the service."""
+        """Return the service's time in nanoseconds since the epoch."""
         return self._here() - self._ahead_ns

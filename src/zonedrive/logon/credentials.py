@@ -1,6 +1,6 @@
-"""The credentials of an account that was logged on with the command, for a program.
+"""Credentials of a logged-on account, for use by a program.
 
-Must not know what the program does with them.  Nothing is asked of the service here.
+Knows nothing of the program. Sends no request.
 """
 
 from zonedrive import config
@@ -13,9 +13,9 @@ from zonedrive.remote.client import Credentials
 
 
 def stored(account: str = DEFAULT_ACCOUNT) -> Credentials:
-    """Those of `account`, with the settings of config.toml.
+    """Return the credentials of `account`, with the settings of config.toml.
 
-    Raises NotLoggedOn where there was no logon, ConfigError for what cannot be used.
+    Raises NotLoggedOn if there was no logon, ConfigError for an invalid setting.
     """
     paths = AccountPaths(account)
     found = Account.load(paths)

@@ -1,9 +1,9 @@
-"""The end of bearers at the service: of one that another replaces, or that could not be kept.
+"""Revocation of bearers that were replaced or could not be stored.
 
-Must not know where they are kept on this machine.
+Knows nothing of their local storage.
 
-INVARIANT: what is not in use any more and cannot be ended is told, with the id and how long it
-stays valid; nothing here raises for what the service does.
+INVARIANT: if an unused bearer cannot be ended, the user is told its id and its expiry. Errors of
+the service are not raised.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Tell = Callable[[str], None]
 
 
 async def dismiss(access: Access, profile: str, bearer: Bearer, tell: Tell, which: str) -> None:
-    """End `bearer`, also on the way out of a cancelled logon; `which` is it in words."""
+    """End `bearer`, also during the cancellation of a logon; `which` describes it for the user."""
     ended = False
     with trio.move_on_after(GOODBYE_SECONDS, shield=True):
         ended = await _end(access, profile, bearer)
@@ -32,7 +32,7 @@ async def dismiss(access: Access, profile: str, bearer: Bearer, tell: Tell, whic
 
 
 async def _end(access: Access, profile: str, bearer: Bearer) -> bool:
-    """Whether it is worth nothing any more."""
+    """Return True if the bearer is no longer valid."""
     access.carry(Secret(bearer.secret))
     try:
         if bearer.kind == "token":

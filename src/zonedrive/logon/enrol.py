@@ -1,11 +1,11 @@
-"""A whole logon: checks before, the flow, a token, and what is kept on this machine after.
+"""A complete logon: checks before it, the flow, a token, and storage on this machine.
 
-Must not know terminals: credentials come from an `Ask`, and what a person should hear goes to
-`tell`.
+Knows nothing of terminals: credentials come from an `Ask`, and messages for the user go to `tell`.
 
-INVARIANT: until the service has said yes, nothing on this machine changes.
-INVARIANT: bytes that wait to be uploaded are never left to another user or service.
-INVARIANT: a bearer that is not kept, or not kept any longer, is ended at the service, or told of.
+INVARIANT: nothing on this machine changes before the service has accepted the logon.
+INVARIANT: bytes that wait for upload are never passed to another user or service.
+INVARIANT: a bearer that is not stored, or no longer stored, is ended at the service, or the user is
+told about it.
 """
 
 import re
@@ -67,7 +67,7 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICAT
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person asked for."""
+    """Options of a logon as the user requested them."""
 
     url: str
     username: str  # "": asked for, or told by the service after a sign-on in a browser
@@ -93,10 +93,11 @@ class Enrolment:
         person: Person | None = None,
         new_password: Callable[[], Secret] | None = None,
     ) -> None:
-        """`premises` tell of the account as it is now; `tell` takes lines.
+        """Prepare the logon.
 
-        `person` may sign on in a browser; None: nobody is there to do that.  `new_password` asks
-        for one where the service wants it changed.
+        `premises` describe the local state of the account, `tell` prints lines. `person` can sign
+        on in a browser; None: no browser sign-on is possible. `new_password` asks for a new
+        password if the service requires a change.
         """
         self._person, self._new_password = person, new_password
         self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
@@ -105,7 +106,7 @@ class Enrolment:
         self.kept = ""  # afterwards: what was kept, in words
 
     async def run(self) -> Account:
-        """Log on and keep what is needed.  Raises ZonedriveError's subclasses, one line each."""
+        """Log on and store the account. Raises ZonedriveError's subclasses."""
         base = base_url(self._wish.url)
         before = Former(self._paths, self._premises)
         former = before.account
@@ -154,7 +155,7 @@ class Enrolment:
             async with AsyncExitStack() as stack:
                 there = None
                 if former is not None and replaced is not None:
-                    # Before its certificate authority makes room for another.
+                    # Open it before its certificate authority is replaced.
                     there = access if alike else await self._open_former(stack, former)
                 try:
                     account = self._keep(store, account, signed_on.password, bearer, certificates)
@@ -175,9 +176,10 @@ class Enrolment:
         bearer: Bearer,
         certificates: bytes | None,
     ) -> Account:
-        """Put all of it where it belongs; what was another user's makes way.
+        """Store the account and its secrets; delete the data of a different previous user.
 
-        Whose it is now: another terminal may have logged on meanwhile.
+        The previous owner is determined again, because another terminal may have logged on
+        meanwhile.
         """
         before = Former(self._paths, self._premises)
         with ExitStack() as stack:
@@ -219,7 +221,7 @@ class Enrolment:
         bearer: Bearer,
         former: Bearer | None,
     ) -> None:
-        """Nobody shall hold a bearer that could not be kept; the one before is back in place."""
+        """Revoke the new bearer, which could not be stored, and restore the previous one."""
         with suppress(StoreError):
             if former is None:
                 store.delete(session.NAME)
@@ -231,7 +233,7 @@ class Enrolment:
 
     @staticmethod
     def _replaced(store: SecretStore, bearer: Bearer) -> Bearer | None:
-        """The bearer of the logon before."""
+        """Return the bearer of the previous logon if it differs from `bearer`."""
         with suppress(StoreError):
             found = session.load_bearer(store)
             return found if found is not None and found.secret != bearer.secret else None
@@ -244,7 +246,10 @@ class Enrolment:
         return None
 
     def _keep_password(self, store: SecretStore, account: Account, password: Secret | None) -> bool:
-        """Whether the password is kept now; an earlier one, and its refusal, are not."""
+        """Store the password if requested; return True if it is stored.
+
+        An earlier password and the record of its rejection are deleted.
+        """
         store.delete(REFUSED)
         if account.keeps_password and password is not None:
             store.set(PASSWORD, password)
@@ -256,7 +261,7 @@ class Enrolment:
         return False
 
     def _profile(self, default: str) -> str:
-        """The profile, checked, as a name or an absolute path."""
+        """Return the validated profile, as a name or an absolute path."""
         wanted = self._wish.profile or default
         load_profile(wanted)
         if "/" in wanted or wanted.endswith(".toml"):
@@ -269,14 +274,14 @@ class Enrolment:
         return Browser(Settings(profile, load_profile(profile).sign_on), self._person)
 
     def _change(self, profile: str) -> PasswordChange | None:
-        """How a password can be changed, where somebody is there and the profile knows."""
+        """Return the password change, if the user can be asked and the profile supports it."""
         known = load_profile(profile)
         if self._new_password is None or not known.can("change_password"):
             return None
         return PasswordChange(known.operation("change_password"), self._new_password, self._tell)
 
     def _usable_store(self) -> SecretStore:
-        """A store that answers now: not one to find locked when the token is there."""
+        """Return a store that answers now, so that the token can be stored at the end."""
         store = self._open_store(self._paths)
         if isinstance(store, CredentialsStore) and store.gives(session.NAME):
             raise StoreError(
@@ -296,7 +301,7 @@ class Enrolment:
         try:
             return await access.requirements()
         except (NotLoggedOn, AlreadyExists) as wrong:
-            # The words for these are about a logon and about names; there are none yet.
+            # The default messages of these errors do not fit before a logon.
             code = f" {wrong.code}" if wrong.code else ""
             raise BadAnswer(
                 f"{base} does not answer like a deployment of the service (asking how to log on:"
@@ -320,9 +325,9 @@ class Enrolment:
             ) from wrong
 
     async def _bearer(self, access: Access, signed_on: LoggedOn, profile: str) -> Bearer:
-        """A token if one is wished and given, else the session, if it is worth something.
+        """Return a token if it is requested and available, else the session if it is accepted.
 
-        Who gives up meanwhile leaves neither behind, as far as can be known.
+        If the logon is cancelled, token and session are ended as far as they are known.
         """
         days = self._wish.token_days
         if days is None:
@@ -355,7 +360,7 @@ class Enrolment:
         return token
 
     async def _session(self, access: Access, signed_on: LoggedOn, profile: str) -> Bearer:
-        """The session.  Raises CredentialsRefused where the service does not accept it."""
+        """Return the session. Raises CredentialsRefused if the service does not accept it."""
         try:
             await require_accepted(access)
         except CredentialsRefused:
@@ -371,7 +376,7 @@ def _described(bearer: Bearer) -> str:
 
 
 def _certificates(path: Path) -> bytes:
-    """The certificates in a PEM file, without anything else that may stand there (a key)."""
+    """Return only the certificates in a PEM file, without other content such as a key."""
     require_file(path)
     try:
         with path.open("rb") as file:

@@ -1,17 +1,17 @@
-"""The logon as a state machine, then a token in place of the session.
+"""State machine of a logon, followed by the exchange of the session for a token.
 
-Must not know terminals, files or keyrings: who wants to be asked implements `Ask`.
+Knows nothing of terminals, files or keyrings: the caller provides credentials through `Ask`.
 
-A sign-on in a browser is a step like the others: what it brings back goes to the service in
-place of user name and password.
+A browser sign-on is a step like the others: its result goes to the service in place of user name
+and password.
 
     START ──200──▶ LOGGED_ON
       │ └──202──▶ PENDING ──200──▶ LOGGED_ON
       │            │  └──202──▶ PENDING (the other credential)
       └──else──▶ ENDED ◀──else──┘
 
-INVARIANT: each credential is sent once.  A refusal ends the flow for good: ENDED has no way out,
-and nothing here starts another flow.
+INVARIANT: each credential is sent once. After a rejection the flow stays in ENDED, and nothing in
+this module starts another flow.
 """
 
 import enum
@@ -45,10 +45,10 @@ BROWSER: Final = "browser"  # our own word
 MAILED: Final = "ServiceMail"
 GOODBYE_SECONDS = 10.0
 
-# The codes of an account that lets nobody in for a while, whatever the password.
+# Error codes of an account that is blocked temporarily, whatever the password.
 BLOCKED: Final = frozenset({"TEMPORARY_BLOCKED", "TEMPORARILY_BLOCKED"})
 
-# How a person reads the codes of a refused logon.
+# Messages for the error codes of a rejected logon.
 _REFUSALS: Final = {
     "AUTHORIZATION_FAILED": "unknown user or wrong password",
     "PASSWORD_FAILURE": "the password is wrong",
@@ -61,20 +61,23 @@ _REFUSALS: Final = {
 
 
 class Ask(Protocol):
-    """Whoever can give credentials."""
+    """Source of credentials."""
 
     def password(self) -> Secret:
-        """The user's password.  Raises CredentialsRefused where there is nobody to ask."""
+        """Return the user's password. Raises CredentialsRefused if no user can be asked."""
 
     def code(self, kind: str) -> Secret:
-        """A one-time code of `kind` (TOTP, HOTP, ServiceMail, "").  Raises as `password`."""
+        """Return a one-time code of `kind` (TOTP, HOTP, ServiceMail, "").
+
+        Raises CredentialsRefused if no user can be asked.
+        """
 
     def given_code(self) -> Secret | None:
-        """A code that was given beforehand."""
+        """Return a code that was provided in advance, or None."""
 
 
 class State(enum.Enum):
-    """Where a logon stands."""
+    """State of a logon."""
 
     START = enum.auto()
     PENDING = enum.auto()
@@ -83,7 +86,7 @@ class State(enum.Enum):
 
 
 class LoggedOn(msgspec.Struct, frozen=True):
-    """The end of a flow that worked; `password` is what a token is asked for with."""
+    """Result of a successful flow; `password` is used to request a token."""
 
     bearer: Bearer
     user_id: str
@@ -92,7 +95,7 @@ class LoggedOn(msgspec.Struct, frozen=True):
 
 
 class Flow:
-    """One logon, run once."""
+    """One logon; it can run only once."""
 
     def __init__(
         self,
@@ -105,9 +108,12 @@ class Flow:
         change: PasswordChange | None = None,
         known: str = "",
     ) -> None:
-        """`username` may be "": then it is asked for where it is needed.  Without `browser`
-        nobody signs on in one, without `change` a password that must be changed ends the flow.
-        `known` is the service's name for the same user, from the logon before."""
+        """Prepare the flow.
+
+        If `username` is "", it is asked for when it is needed. Without `browser`, no browser
+        sign-on is possible. Without `change`, a password that must be changed ends the flow.
+        `known` is the service's name for the same user, from the previous logon.
+        """
         self.state = State.START
         self._browser, self._change = browser, change
         self._access, self._username, self._needs, self._ask = access, username, needs, ask
@@ -117,10 +123,10 @@ class Flow:
         self._way: tuple[str, ...] = ()
 
     async def run(self) -> LoggedOn:
-        """Go through all states.
+        """Run the flow to its end.
 
-        Raises CredentialsRefused (PasswordChangeRequired among it) for a no of the service, and
-        other RemoteErrors where there was neither yes nor no.
+        Raises CredentialsRefused or its subclass PasswordChangeRequired if the service rejects the
+        logon, and other RemoteErrors if the result is unknown.
         """
         if self.state is not State.START:
             raise RuntimeError("a logon flow runs once")
@@ -136,7 +142,7 @@ class Flow:
             raise
 
     async def _first(self) -> Outcome:
-        """The first step: in a browser where that is wished or wanted, else by password."""
+        """Run the first step: a browser sign-on if requested or required, else a password logon."""
         if self._browser:
             offer = self._browser.offer(self._needs, named=bool(self._username))
             if offer is not None:
@@ -151,7 +157,7 @@ class Flow:
         return password
 
     def _first_code(self) -> Secret | None:
-        """The code to send with the password; one by mail comes only after the first step."""
+        """Return the code to send with the password; a mailed code comes only later."""
         if given := self._ask.given_code():
             return given
         if self._needs.code and self._needs.code_kind != MAILED:
@@ -159,7 +165,7 @@ class Flow:
         return None
 
     async def _step_on(self, outcome: Outcome) -> Outcome:
-        """The next step of a flow that wants more."""
+        """Run the next step of a flow that is not finished."""
         wanted = outcome.pending
         if not wanted and not outcome.elsewhere:
             raise CredentialsRefused("logging on: the service refuses, without a reason")
@@ -198,7 +204,7 @@ class Flow:
             raise _refusal(refused) from refused
 
     async def _sign_on(self, browser: Browser | None, where: Offer | str) -> Outcome:
-        """The step in a browser, which comes once at most."""
+        """Run the browser sign-on; at most once per flow."""
         if browser is None:
             raise CredentialsRefused(
                 "logging on: the service wants a sign-on in a browser",
@@ -209,12 +215,12 @@ class Flow:
         self._sent.add(BROWSER)
         if isinstance(where, Offer):
             self._way = where.option
-        self._password = None  # one that came before was not what the service goes by
+        self._password = None  # an earlier password does not belong to this sign-on
         logon = partial(self._by_answer, browser)
         return await browser.sign_on(self._access, self._needs, where, logon)
 
     async def _by_answer(self, browser: Browser, fields: Fields) -> Outcome:
-        """Log on by what the browser brought back."""
+        """Log on with the fields that the browser returned."""
         try:
             outcome = await self._access.logon_by(fields)
         except (NotLoggedOn, Forbidden, Rejected) as refused:
@@ -224,11 +230,11 @@ class Flow:
         return outcome
 
     async def _confirm(self, browser: Browser, outcome: Outcome) -> None:
-        """Raise CredentialsRefused for another user than expected, unless a person confirms that.
+        """Raise CredentialsRefused for an unexpected user, unless the user confirms the name.
 
-        Whoever answered in place of the person's own browser would log this account on as
-        themselves, and what is saved here would be theirs.  At a first logon without a user name
-        nobody is expected; the last line of the logon says who signed on.
+        An attacker who answers instead of the user's own browser could log this account on under
+        their name and would receive the user's files. At a first logon without a user name there is
+        no expected user; the last line of the logon shows who signed on.
         """
         found = outcome.user_id
         if not self._expected or found.casefold() in (name.casefold() for name in self._expected):
@@ -245,7 +251,7 @@ class Flow:
             raise _not_confirmed(found, expected, asked=browser.can_confirm)
 
     async def _give_back(self, outcome: Outcome) -> None:
-        """End a session that nobody wants."""
+        """End a session that is not used."""
         if fits_header(outcome.session):
             self._access.carry(Secret(outcome.session))
             with trio.move_on_after(GOODBYE_SECONDS, shield=True):
@@ -268,7 +274,7 @@ class Flow:
         )
 
     async def _changed(self, user: str) -> Secret:
-        """The password in place of the one that must be changed; else the session ends."""
+        """Change the password and return the new one; end the session if that fails."""
         try:
             if self._change is None or self._password is None:
                 raise PasswordChangeRequired(
@@ -283,7 +289,7 @@ class Flow:
 
 
 def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefused:
-    """For an answer of somebody who was not expected; `asked`: a person was, and said no."""
+    """Return the error for an unexpected user; `asked`: the user declined to confirm."""
     whom = f"{found or 'somebody whom the service does not name'}, not as {expected}"
     if asked:
         why, remedy = ", which was not confirmed", "sign off there first, and sign on as yourself"
@@ -293,15 +299,15 @@ def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefu
 
 
 def _in_a_browser(needs: Requirements) -> str:
-    """What helps where nobody can be led to a browser."""
+    """Return the remedy for a required browser sign-on that is not possible here."""
     ways = " or ".join(shlex.join(offer.option) for offer in needs.offers)
     return f"use {ways}" if ways else "run zonedrive logon in a terminal, without --password-stdin"
 
 
 async def require_accepted(access: Access) -> None:
-    """Raise CredentialsRefused where the service does not accept the session that it just gave.
+    """Raise CredentialsRefused if the service rejects the session it has just created.
 
-    Where it does not say, nothing is known against the session.
+    Other errors are ignored, because they say nothing about the session.
     """
     try:
         await access.check()
@@ -317,9 +323,9 @@ async def require_accepted(access: Access) -> None:
 
 
 async def obtain_token(access: Access, session: LoggedOn, name: str, days: int) -> Bearer:
-    """A token that was seen to work, while `access` goes on carrying the session.
+    """Return a token after a test request with it; `access` carries the session afterwards.
 
-    Raises RemoteError where the service gives none.
+    Raises RemoteError if the service creates no usable token.
     """
     if session.password is None:
         raise CredentialsRefused("it takes a password, and none was used to log on")
@@ -337,9 +343,9 @@ async def obtain_token(access: Access, session: LoggedOn, name: str, days: int) 
 
 
 async def leave_session(access: Access, token: Bearer) -> None:
-    """End the session that `access` carries, and see that `token` survives it.
+    """End the session that `access` carries, and check that `token` stays valid.
 
-    Raises CredentialsRefused where it does not: then there is nothing left to go on with.
+    Raises CredentialsRefused if the token ended too; then no valid logon remains.
     """
     await end_session(access)
     access.carry(Secret(token.secret))
@@ -353,7 +359,7 @@ async def leave_session(access: Access, token: Bearer) -> None:
 
 
 async def end_session(access: Access) -> RemoteError | None:
-    """End the session that `access` carries; what keeps it from that is given back, not raised."""
+    """End the session that `access` carries; return the error, if any, instead of raising it."""
     try:
         await access.logoff()
     except RemoteError as wrong:
@@ -362,9 +368,10 @@ async def end_session(access: Access) -> RemoteError | None:
 
 
 async def revoke(access: Access, profile: Profile, token: Bearer) -> bool:
-    """Whether the token that `access` carries is at its end.
+    """Revoke the token that `access` carries; return True if that was possible.
 
-    False where the profile does not know how; raises RemoteError where the service refuses.
+    Returns False if the profile has no operation for it. Raises RemoteError if the service rejects
+    it.
     """
     if not token.id or not profile.can("revoke_token"):
         return False
@@ -375,7 +382,7 @@ async def revoke(access: Access, profile: Profile, token: Bearer) -> bool:
 def _refusal(
     refused: RemoteError, remedy: str = "check user name, password and code"
 ) -> RemoteError:
-    """A no of the logon endpoint, in words for whoever typed the credentials."""
+    """Return the error of the logon endpoint in words for the user who typed the credentials."""
     words = _REFUSALS.get(refused.code)
     if words is None and isinstance(refused, Rejected):
         return refused

@@ -1,9 +1,10 @@
-"""What a logon finds on this machine of the one before it, and whose that is.
+"""The previous logon of an account, its data on this machine, and their owner.
 
-Must not talk to the service, nor look into the stores: who knows them tells, see `Premises`.
+Does not talk to the service and does not read the stores: see `Premises`.
 
-INVARIANT: what waits to be uploaded is never sent as another user, and never dropped unsaid.
-INVARIANT: while one user's data makes way for another's, no daemon of the account begins.
+INVARIANT: bytes that wait for upload are never sent as another user, and never dropped without a
+message.
+INVARIANT: while one user's data is replaced by another's, no daemon of the account can start.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ MISSING_KEY = (
 
 @dataclass(frozen=True)
 class Premises:
-    """What others know of an account on this machine, as it is when they are asked."""
+    """Queries about an account's current state on this machine, answered by other packages."""
 
     backlog: FindBacklog
     lost: Callable[[AccountPaths], int]  # files in lost+found
@@ -38,7 +39,7 @@ class Premises:
 
 
 class Former:
-    """The logon before, if there was one."""
+    """The previous logon, if any."""
 
     def __init__(self, paths: AccountPaths, premises: Premises) -> None:
         self._paths, self._here = paths, premises
@@ -52,17 +53,17 @@ class Former:
 
     @property
     def hold(self) -> AbstractContextManager[None]:
-        """While it is held no daemon begins.  Raises AlreadyRunning where there is one."""
+        """Lock that keeps daemons from starting. Raises AlreadyRunning if one runs."""
         return self._here.hold(self._paths)
 
     def is_of(self, account: Account) -> bool:
-        """Whether all that is kept here, if anything, is that user's."""
+        """Return True if all data stored here belongs to that user, or if there is none."""
         if self.account is None:
             return not self._paths.database.exists()
         return self.account.same_owner(account)
 
     def refuse_takeover(self) -> None:
-        """Raise ConfigError where what is here is in use, or not uploaded yet."""
+        """Raise ConfigError if data stored here is in use, or not uploaded yet."""
         waiting, lost = self._here.backlog(self._paths), self._here.lost(self._paths)
         running, wanted = self._here.running(self._paths), self._here.wanted(self._paths)
         kept = "in lost+found" if lost else "of local_only"
@@ -95,9 +96,9 @@ class Former:
             )
 
     def forget(self, store: SecretStore) -> str:
-        """Destroy what is another user's, within `hold`; what a person should hear of it.
+        """Delete the other user's data, within `hold`; return a message for the user.
 
-        Raises ConfigError where that would lose something.
+        Raises ConfigError if that would lose data that only this machine has.
         """
         here, paths = self._here, self._paths
         if (
@@ -110,9 +111,9 @@ class Former:
         return f"what was kept here of {self.whose} is destroyed: cache, names, data key{also}"
 
     def require_key(self, store: SecretStore) -> None:
-        """Raise StoreError where a mount would: what is kept here has a key, which is gone.
+        """Raise StoreError if the key of the data stored here is missing, as a mount would.
 
-        A daemon that runs has it still; and without an account there could be no logoff.
+        A running daemon still has the key. Without an account, no logoff would be possible.
         """
         if (
             self.account is not None
@@ -122,12 +123,12 @@ class Former:
             raise keys.gone()
 
     def misses_key(self, store: SecretStore) -> bool:
-        """Whether what is kept here has a key, which is gone."""
+        """Return True if the key of the data stored here is missing."""
         return self._here.needs_key(self._paths) and store.get(keys.NAME) is None
 
     @property
     def whose(self) -> str:
-        """User and service, in words."""
+        """User and service, for messages."""
         if self.account is None:
             return "a former logon"
         return f"{self.account.username} at {self.account.base_url}"

@@ -1,9 +1,9 @@
-"""The account's data key: made at first use, kept with the secrets, destroyed at logoff.
+"""The account's data key: created at first use, stored with the secrets, deleted at logoff.
 
-Must not know what is encrypted with it.
+Knows nothing of the encrypted data.
 
-INVARIANT: names and content are under different keys, both derived from the one that is kept
-(HKDF, RFC 5869, SHA-256).
+INVARIANT: names and content have different keys, both derived from the stored key (HKDF, RFC 5869,
+SHA-256).
 """
 
 import base64
@@ -20,10 +20,10 @@ NAME = "key"
 
 
 def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[Box, bytes | None]:
-    """The box for names and the key for content; (Clear, None) with `encrypt` false.
+    """Return the box for names and the key for content; (Clear, None) if `encrypt` is false.
 
-    Blocks like the store.  Raises StoreError where the keyring is locked, the key is damaged, or
-    there is none and `make` is false: a new key in its place would make everything kept so far
+    Blocks like the store. Raises StoreError if the keyring is locked, the key is damaged, or the
+    key is missing and `make` is false. In the last case a new key would make all data stored so far
     unreadable.
     """
     if not encrypt:
@@ -38,7 +38,7 @@ def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[B
 
 
 def kept_key(store: SecretStore) -> bytes | None:
-    """The key, None where there is none.  Raises StoreError, also where it is damaged."""
+    """Return the stored key, or None. Raises StoreError, also if the key is damaged."""
     kept = store.get(NAME)
     if kept is None:
         return None
@@ -54,12 +54,12 @@ def kept_key(store: SecretStore) -> bytes | None:
 
 
 def names_box(master: bytes) -> Box:
-    """The box for names under that key."""
+    """Return the box for names that uses the key `master`."""
     return Sealed(_derived(master, b"zonedrive names"))
 
 
 def gone() -> StoreError:
-    """There is no key, and something here was made with one."""
+    """Return the error for a missing key of existing data."""
     return StoreError(
         "the account's data key is gone, so what is kept here cannot be read",
         remedy="was the keyring emptied, or another one opened? if it is lost for good, log"

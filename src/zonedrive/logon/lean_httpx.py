@@ -1,13 +1,13 @@
-"""httpx without its own command, whose import costs as much again as the rest of httpx.
+"""Import of httpx without its command line, which would double the import time.
 
-That command needs pygments and rich.  Where pygments is missing, httpx does without the command.
+The command line needs pygments and rich; without pygments, httpx skips it.
 """
 
 import sys
 
 
 def load() -> None:
-    """Import httpx; where pygments has been imported already, there is nothing to save."""
+    """Import httpx; if pygments is already imported, import it normally."""
     if "pygments" in sys.modules:
         return
     sys.modules["pygments"] = None  # type: ignore[assignment]

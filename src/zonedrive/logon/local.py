@@ -1,7 +1,7 @@
-"""What of an account lies on this machine, and its destruction.
+"""Local data of an account, and its deletion.
 
-Must not talk to the service, nor look into the stores: how much waits to be uploaded is told by
-whoever knows the journal.
+Does not talk to the service and does not read the stores: callers provide the number of pending
+uploads.
 """
 
 import shutil
@@ -18,28 +18,28 @@ from zonedrive.paths import AccountPaths
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """What the service does not have yet."""
+    """Pending changes that the service does not have yet."""
 
     files: int = 0  # everything that waits
     bytes: int = 0
     changes: int = 0  # those of them without bytes that are only here
 
     def __str__(self) -> str:
-        """For a sentence."""
+        """Return a phrase for messages."""
         return unsent(msgspec.structs.asdict(self))
 
 
 FindBacklog = Callable[[AccountPaths], Backlog]
-"""Gives the backlog of an account whose daemon may or may not run."""
+"""Function that returns the backlog of an account, with or without a running daemon."""
 
 
 def ca_copy(paths: AccountPaths) -> Path:
-    """Where the account's own copy of a certificate authority is kept."""
+    """Return the path of the account's own copy of a certificate authority."""
     return paths.state / "ca.pem"
 
 
 def forget_data(paths: AccountPaths, store: SecretStore) -> None:
-    """Destroy the data key, the cache, tree, journal and outgoing bytes; the logon stays."""
+    """Delete the data key, cache, tree, journal and spooled bytes; the logon stays."""
     store.delete(keys.NAME)
     shutil.rmtree(paths.cache, ignore_errors=True)
     shutil.rmtree(paths.outgoing, ignore_errors=True)
@@ -49,10 +49,10 @@ def forget_data(paths: AccountPaths, store: SecretStore) -> None:
 
 
 def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> str:
-    """Destroy everything of the account, the key first: what a crash leaves is unreadable.
+    """Delete everything of the account, the key first, so that data left by a crash is unreadable.
 
-    Raises StoreError where the secrets cannot be destroyed, OSError where folders cannot.  With
-    `lost` the rest is destroyed nevertheless, and what kept the secrets from it is given back.
+    Raises StoreError if the secrets cannot be deleted, OSError if folders cannot. With `lost`, the
+    rest is deleted even if the secrets cannot be; the error message about the secrets is returned.
     """
     wrong = ""
     try:

@@ -1,8 +1,9 @@
-"""A password that the service wants changed before it lets the user do anything else.
+"""Password change that the service requires before any other request.
 
-Must not know terminals: the new one comes from whoever can be asked.
+Knows nothing of terminals: a callback provides the new password.
 
-INVARIANT: the new password goes to the service once; whether it took it is found out, not assumed.
+INVARIANT: the new password is sent to the service once. Whether the service accepted it is checked,
+not assumed.
 """
 
 from collections.abc import Callable
@@ -14,18 +15,18 @@ from zonedrive.remote.profiles.operations import Operation
 
 
 class PasswordChange:
-    """How a password is changed here."""
+    """Required password change."""
 
     def __init__(
         self, operation: Operation, ask: Callable[[], Secret], tell: Callable[[str], None]
     ) -> None:
-        """`operation` is the profile's; `ask` gives the new password, `tell` takes lines."""
+        """Set the profile's `operation`; `ask` returns the new password, `tell` prints lines."""
         self._operation, self._ask, self._tell = operation, ask, tell
 
     async def carry_out(self, access: Access, user: str, old: Secret) -> Secret:
-        """The new password, with which the session that `access` carries goes on.
+        """Change the password and return the new one; the session of `access` continues.
 
-        Raises CredentialsRefused where the session ended with the old one, or `old` is wrong.
+        Raises CredentialsRefused if the session ended with the old password, or `old` is wrong.
         """
         self._tell("the service wants the password to be changed first")
         new = self._ask()

@@ -1,9 +1,8 @@
-"""Renewing a logon with the password that a person wanted kept, as a daemon sees it.
+"""Renewal of a logon with the stored password, from the daemon's side.
 
-Must not touch the password: a process of its own does (`again`), and takes all memory of it along
-when it ends.
+Does not read the password: a separate process does (`again`), whose memory is freed when it exits.
 
-INVARIANT: after a refusal nothing is tried again before a person has logged on; while the service
+INVARIANT: after a rejection nothing is tried again before the user has logged on. While the service
 blocks the user, nothing is tried at all.
 """
 
@@ -26,30 +25,30 @@ from zonedrive.logon.session import Bearer, load_bearer
 from zonedrive.paths import AccountPaths
 
 SECONDS = 25.0  # that a renewal may take
-LATER_SECONDS = 15.0  # before the next try, where the service could not be asked
+LATER_SECONDS = 15.0  # before the next attempt if the service did not answer
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What the other process is to do."""
+    """Task for the renewal process."""
 
     instead_of: str  # the digest of the bearer that is known here, "" for none
     ended: bool  # whether the service has refused that one
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of it.  Holds no secret."""
+    """Result of a renewal. Contains no secret."""
 
     result: Literal["renewed", "refused", "blocked", "later"]
     message: str = ""
     remedy: str = ""
-    seconds: float = LATER_SECONDS  # for the last two: how long to leave the service alone
+    seconds: float = LATER_SECONDS  # for the last two: wait before the next attempt
 
 
 Run = Callable[[AccountPaths, Order], Outcome]
 
 
 class Renewal:
-    """Renews the logon of one account.  Thread-safe; calls block, for up to SECONDS."""
+    """Renewal of the logon of one account. Thread-safe; calls block for up to SECONDS."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Renewal:
         run: "Run | None" = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`run` has the work done; `monotonic` gives seconds."""
+        """Set the callbacks: `run` does the renewal; `monotonic` returns seconds."""
         self._paths, self._store = paths, store
         self._run, self._monotonic = run or in_a_process, monotonic
         self._turn = threading.Lock()
@@ -66,18 +65,18 @@ class Renewal:
         self.last: Outcome | None = None
 
     def __call__(self, refused: Bearer | None) -> Bearer | None:
-        """Another bearer than the refused one; None where it cannot be asked for now.
+        """Return a replacement for the rejected bearer; None if renewal is not possible now.
 
-        Raises CredentialsRefused where the password was refused, or the user is blocked.
+        Raises CredentialsRefused if the password was rejected, or the user is blocked.
         """
         return self._renewed(refused, ended=True)
 
     def ahead(self, bearer: Bearer) -> Bearer | None:
-        """The next bearer, before `bearer` ends.  As a call."""
+        """Return the next bearer before `bearer` expires; otherwise like `__call__`."""
         return self._renewed(bearer, ended=False)
 
     def is_possible(self) -> bool:
-        """Whether there should be a password: kept at the logon, or given by systemd."""
+        """Return True if a password should be available: stored at the logon, or from systemd."""
         folder = os.environ.get("CREDENTIALS_DIRECTORY")
         if folder and (Path(folder) / f"zonedrive.{self._paths.account}.{PASSWORD}").exists():
             return True
@@ -87,7 +86,7 @@ class Renewal:
             return False
 
     def forget(self) -> None:
-        """A person has logged on: what was refused before counts no more."""
+        """Clear the record of rejections, because the user has logged on."""
         self.last, self._not_before = None, 0.0
 
     def _renewed(self, former: Bearer | None, *, ended: bool) -> Bearer | None:
@@ -116,18 +115,18 @@ class Renewal:
 
 
 def digest(bearer: Bearer | None) -> str:
-    """Tells two bearers apart without telling either."""
+    """Return a hash that identifies a bearer without revealing it; "" for None."""
     return "" if bearer is None else hashlib.sha256(bearer.secret.encode()).hexdigest()
 
 
 def in_a_process(paths: AccountPaths, order: Order) -> Outcome:
-    """Have it done by `zonedrive.logon.again`, and wait for what comes of it."""
+    """Run `zonedrive.logon.again` and return its outcome."""
     try:
         ended = subprocess.run(  # noqa: S603
             [sys.executable, "-m", "zonedrive.logon.again", "--account", paths.account],
             input=msgspec.json.encode(order),
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a traceback could quote what must not be in a log
+            stderr=subprocess.DEVNULL,  # a traceback could contain a secret
             timeout=SECONDS + 5,
             cwd="/",
             check=False,

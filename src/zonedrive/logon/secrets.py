@@ -1,12 +1,12 @@
-"""Where secrets are kept: the desktop's keyring, credentials given by systemd, or one 0600 file.
+"""Stores for secrets: the desktop's keyring, systemd credentials, or one file with mode 0600.
 
-Must not know what the secrets are for, nor talk to the service.  Names in use: `bearer` (see
-session), `key` (see keys), `password` and `refused` (see again).
+Knows nothing of the purpose of the secrets, and does not talk to the service. Names in use:
+`bearer` (see session), `key` (see keys), `password` and `refused` (see again).
 
-The order in which a store is chosen: a file that an earlier logon wrote; the keyring, where one
-answers; else a new file.  So one account always finds its secrets where its logon put them, also
-from a unit without a desktop.  Credentials that an administrator set up for it come before.
-Where they were put into a keyring and none answers now, they are not there: nothing is made anew.
+The store is chosen in this order: a file written by an earlier logon; the keyring, if one answers;
+else a new file. So an account always finds its secrets where its logon stored them, also in a
+session without a keyring. If the secrets are in a keyring that does not answer now, they count as
+unavailable, and no new secrets are created.
 
 INVARIANT: a secret's text is in no repr, log line, exception or argument list.
 """
@@ -35,7 +35,7 @@ RESULT = TypeVar("RESULT")
 
 
 class Secret:
-    """A text that shows itself only when asked by name."""
+    """Text that is only returned by an explicit `reveal()`."""
 
     __slots__ = ("_text",)
 
@@ -43,73 +43,73 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself."""
+        """Return the text."""
         return self._text
 
     def __repr__(self) -> str:
-        """Nothing of it."""
+        """Return a constant without the text."""
         return "Secret(…)"
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same text."""
+        """Return True if both contain the same text."""
         return isinstance(other, Secret) and other._text == self._text
 
     def __hash__(self) -> int:
-        """Of the text."""
+        """Return the hash of the text."""
         return hash(self._text)
 
 
 class Shut(StoreError):
-    """The keyring that holds the secrets is locked or not there: a person has to open it."""
+    """The keyring with the secrets is locked or not running; the user has to open it."""
 
 
 class Exposed(StoreError):
-    """The file that holds the secrets is whole, and not its owner's alone."""
+    """The secrets file has unsafe permissions or another owner; its content is intact."""
 
     def __init__(self, path: Path, what: str, remedy: str) -> None:
-        """`what` is wrong with it, without a name."""
+        """Describe the problem in `what`, without the file's name."""
         super().__init__(f"{path} {what}", remedy=remedy)
         self.what = what
 
 
 class Locked(Shut):
-    """The keyring does not answer yet, most often because it waits for its password."""
+    """The keyring does not answer, usually because it waits for its password."""
 
 
 class SecretStore(Protocol):
-    """One account's secrets by name.  Calls block, for at most KEYRING_SECONDS."""
+    """Secrets of one account, by name. Calls block for at most KEYRING_SECONDS."""
 
     @property
     def kind(self) -> Kind:
-        """Where they are kept."""
+        """Kind of the store."""
 
     def get(self, name: str) -> Secret | None:
-        """The secret, None where there is none.  Raises StoreError (Locked among it)."""
+        """Return the secret, or None if it is not stored. Raises StoreError, e.g. Locked."""
 
     def set(self, name: str, value: Secret) -> None:
-        """Keep a secret, replacing an earlier one.  Raises StoreError."""
+        """Store a secret; replace an existing one. Raises StoreError."""
 
     def delete(self, name: str) -> None:
-        """Destroy a secret; nothing happens where there is none.  Raises StoreError."""
+        """Delete a secret; do nothing if it is not stored. Raises StoreError."""
 
 
 class Keyring(Protocol):
-    """What we use of a keyring backend."""
+    """The used part of a keyring backend's interface."""
 
     def get_password(self, service: str, username: str) -> str | None:
-        """The text kept under both names."""
+        """Return the text stored under both names, or None."""
 
     def set_password(self, service: str, username: str, password: str) -> None:
-        """Keep a text."""
+        """Store a text."""
 
     def delete_password(self, service: str, username: str) -> None:
-        """Destroy a text."""
+        """Delete a text."""
 
 
 class FileStore:
-    """A JSON object in one file that only its owner can read; a password is in another one.
+    """A JSON object in one file with mode 0600; the password is in a separate file.
 
-    INVARIANT: who asks for anything but the password does not get it into memory.
+    INVARIANT: reading another secret does not load the password into memory.
     """
 
     kind: Kind = "file"
@@ -135,7 +135,7 @@ class FileStore:
             self._write(path, kept)
 
     def destroy(self) -> None:
-        """All of them at once, which needs no room on the disk.  Raises StoreError."""
+        """Delete all secrets at once, which needs no free disk space. Raises StoreError."""
         for path in (self._home(PASSWORD), self._path):
             self._write(path, {})
 
@@ -144,7 +144,7 @@ class FileStore:
 
     def _read(self, path: Path) -> dict[str, str]:
         try:
-            # No link is followed: what lies elsewhere is not under this folder's protection.
+            # No link is followed, because its target may have weaker permissions.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             with os.fdopen(descriptor, "rb") as file:
                 found = os.fstat(descriptor)
@@ -167,7 +167,7 @@ class FileStore:
         except ValueError:
             found = None
         if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-            # Without the parser's words: they could quote a secret.
+            # The parser's message is left out because it could quote a secret.
             raise StoreError(f"{path} is damaged", remedy="remove it and log on again")
         return found
 
@@ -182,7 +182,7 @@ class FileStore:
 
 
 class CredentialsStore:
-    """Files that systemd hands to a unit, read only; what they lack is in the account's own store.
+    """Read-only files that systemd passes to a unit; other secrets are in the account's own store.
 
     The credential of account `work` and secret `bearer` is called `zonedrive.work.bearer`.
     """
@@ -193,7 +193,7 @@ class CredentialsStore:
         self._folder, self._account, self._beside = folder, account, beside
 
     def gives(self, name: str) -> bool:
-        """Whether systemd gives this one."""
+        """Return True if systemd provides this secret."""
         return self._path(name).exists()
 
     def get(self, name: str) -> Secret | None:
@@ -206,7 +206,7 @@ class CredentialsStore:
             raise StoreError(f"the credential {self._path(name)} cannot be read") from None
 
     def set(self, name: str, value: Secret) -> None:
-        """See SecretStore.  Raises StoreError for what systemd gives."""
+        """See SecretStore. Raises StoreError for a secret that systemd provides."""
         if self.gives(name):
             raise StoreError(
                 f"{name} is a credential of systemd and cannot be replaced by zonedrive",
@@ -215,7 +215,7 @@ class CredentialsStore:
         self._beside.set(name, value)
 
     def delete(self, name: str) -> None:
-        """See SecretStore.  What systemd gives stays: it is not ours."""
+        """See SecretStore. A secret that systemd provides is not deleted."""
         self._beside.delete(name)
 
     def _path(self, name: str) -> Path:
@@ -225,8 +225,8 @@ class CredentialsStore:
 class KeyringStore:
     """The desktop's keyring.
 
-    INVARIANT: while a call hangs no other is begun: a locked keyring asks for its password once,
-    however many requests want a secret.
+    INVARIANT: while a call hangs, no other call starts: a locked keyring asks for its password
+    once, however many requests need a secret.
     """
 
     kind: Kind = "keyring"
@@ -238,7 +238,7 @@ class KeyringStore:
         seconds: float = KEYRING_SECONDS,
         mark: Path | None = None,
     ) -> None:
-        """`mark` is made with the first secret, see `open_store`."""
+        """Create the store; the file `mark` is created with the first secret, see `open_store`."""
         self._keyring, self._account, self._seconds = keyring, account, seconds
         self._mark = mark
         self._turn = threading.Lock()
@@ -284,7 +284,7 @@ class KeyringStore:
 
 
 class MissingKeyring:
-    """Stands for a keyring that holds the secrets and is not there now."""
+    """Placeholder for a keyring that holds the secrets but is not running."""
 
     kind: Kind = "keyring"
 
@@ -308,7 +308,7 @@ class MissingKeyring:
 
 
 class Call(threading.Thread, Generic[RESULT]):
-    """A function in a thread of its own, because it may wait for a person."""
+    """A function in a separate thread, because it may wait for the user."""
 
     def __init__(self, function: Callable[[], RESULT]) -> None:
         super().__init__(name="keyring", daemon=True)
@@ -317,16 +317,17 @@ class Call(threading.Thread, Generic[RESULT]):
         self._failures: list[Exception] = []
 
     def run(self) -> None:
-        """In the thread."""
+        """Run the function in the thread."""
         try:
             self._results.append(self._function())
-        except Exception as wrong:  # any backend, any exception: it must not kill a thread
+        except Exception as wrong:  # a backend may raise anything
             self._failures.append(wrong)
 
     def result(self, seconds: float) -> RESULT:
-        """Start, and give what comes of it.
+        """Start the thread and return the function's result.
 
-        Raises Locked after `seconds` (the thread is left behind), StoreError where it fails.
+        Raises Locked after `seconds` (the thread keeps running), and StoreError if the function
+        fails.
         """
         self.start()
         self.join(seconds)
@@ -343,9 +344,9 @@ class Call(threading.Thread, Generic[RESULT]):
 def open_store(
     paths: AccountPaths, *, find_keyring: Callable[[], Keyring | None] | None = None
 ) -> SecretStore:
-    """The store of an account, by the order that the module's head gives.  Nothing is written.
+    """Return the store of an account, in the order of the module docstring. Nothing is written.
 
-    `find_keyring` gives a keyring that answers, or None; by default the desktop's.
+    `find_keyring` returns a keyring that answers, or None; the default is the desktop's keyring.
     """
     own = _own_store(paths, find_keyring or desktop_keyring)
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -366,10 +367,10 @@ def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) 
 
 
 def desktop_keyring() -> Keyring | None:
-    """The Secret Service of this session, None where there is no session or none answers.
+    """Return the Secret Service of this session, or None if none answers.
 
-    Taken by name: what else the keyring library finds (plain-text files, chains of nothing) is
-    no better than our own file.
+    The backend is selected by name: the other backends of the keyring library (plain-text files,
+    chained backends) are no better than zonedrive's own file.
     """
     bus = session_bus()
     if bus is None:
@@ -383,15 +384,15 @@ def desktop_keyring() -> Keyring | None:
 def _secret_service() -> Keyring:
     from keyring.backends import SecretService
 
-    # Its priority is a question to the bus, which raises where nobody answers.
+    # Reading the priority calls the bus, which raises if no service answers.
     if not SecretService.Keyring.priority:
         raise RuntimeError("no Secret Service")
 
     class OwnKeyring(SecretService.Keyring):
-        """The library's, which connects to the bus at each use."""
+        """The library's keyring, which connects to the bus at each use."""
 
         def get_preferred_collection(self) -> object:
-            """As the library does, on this user's bus alone."""
+            """Return the collection as the library does, but only on this user's bus."""
             if session_bus() is None:
                 raise ConnectionRefusedError("the session bus has gone")
             return super().get_preferred_collection()  # type: ignore[no-untyped-call]

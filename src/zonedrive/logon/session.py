@@ -1,14 +1,14 @@
-"""The bearer in each request, for both kinds of client, and another one where it is refused.
+"""Bearer authentication for both kinds of client, with replacement of a rejected bearer.
 
-Must not know how a logon goes: whoever makes a BearerAuth may say how to renew one.
+Knows nothing of the logon: the creator of a BearerAuth provides a function that renews it.
 
-INVARIANT: a request that the service refuses with 401 is repeated once at most, and only with
-another bearer than the refused one (renewed just now, or by a person who logged on meanwhile).
-INVARIANT: a request with a password in it is never repeated, and a 401 to it says nothing of the
-bearer.
-INVARIANT: a refused bearer is shown to the service again only after a wait that grows from
-AGAIN_SECONDS to LONGEST_SECONDS, for a refusal may be a moment's confusion; until then requests
-end here.
+INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with
+another bearer than the rejected one (renewed just now, or by a user who logged on meanwhile).
+INVARIANT: a request that contains a password is never repeated, and a 401 to it says nothing about
+the bearer.
+INVARIANT: a rejected bearer is sent to the service again only after a wait that grows from
+AGAIN_SECONDS to LONGEST_SECONDS, because a rejection may be temporary. Until then requests fail
+without being sent.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _YEAR_9999 = 253_370_764_800 * 10**9
 
 
 class Bearer(msgspec.Struct, frozen=True):
-    """What proves who we are: a token or a session id."""
+    """Proof of identity: a token or a session id."""
 
     secret: str
     kind: Literal["token", "session"]
@@ -47,21 +47,21 @@ class Bearer(msgspec.Struct, frozen=True):
 
     @property
     def until(self) -> str:
-        """The expiry for a person, "" where it is not known."""
+        """Expiry time for display, "" if unknown."""
         if not 0 < self.expires_ns < _YEAR_9999:
             return ""
         return f"{datetime.fromtimestamp(self.expires_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
     def __repr__(self) -> str:
-        """Kind and expiry alone."""
+        """Return kind and expiry only."""
         return f"Bearer(kind={self.kind!r}, expires_ns={self.expires_ns})"
 
 
 def load_bearer(store: SecretStore) -> Bearer | None:
-    """The account's bearer, None where there is none.
+    """Return the account's bearer, or None if none is stored.
 
-    A text that is not our JSON is a token as such (a credential set up by hand).  Raises
-    StoreError.
+    Text that is not zonedrive's JSON is used as the token itself (a credential set up by hand).
+    Raises StoreError.
     """
     kept = store.get(NAME)
     if kept is None or not kept.reveal().strip():
@@ -69,7 +69,7 @@ def load_bearer(store: SecretStore) -> Bearer | None:
     text = kept.reveal().strip()
     bearer = None
     if text.startswith("{"):
-        # Without the parser's words, which could quote the secret.
+        # The parser's message is left out because it could quote the secret.
         with contextlib.suppress(msgspec.MsgspecError):
             bearer = msgspec.json.decode(text, type=Bearer)
     else:
@@ -80,34 +80,34 @@ def load_bearer(store: SecretStore) -> Bearer | None:
 
 
 def fits_header(secret: str) -> bool:
-    """Whether a text can stand in an Authorization header: visible ASCII, no spaces."""
+    """Return True if a text can be sent in an Authorization header: visible ASCII, no spaces."""
     return 0 < len(secret) <= LONGEST and all("!" <= char <= "~" for char in secret)
 
 
 def save_bearer(store: SecretStore, bearer: Bearer) -> None:
-    """Keep it as the account's bearer.  Raises StoreError."""
+    """Store the account's bearer. Raises StoreError."""
     store.set(NAME, Secret(msgspec.json.encode(bearer).decode()))
 
 
 Renew = Callable[["Bearer | None"], "Bearer | None"]
-"""Gives another bearer in place of the refused one, None where that is not possible here.
+"""Function that returns a replacement for the rejected bearer, or None if that is impossible here.
 
-Blocks, is called by several threads at once, and raises NotLoggedOn where it was refused.
+Blocks, is called by several threads at once, and raises NotLoggedOn if the renewal was rejected.
 """
 
 
 Command = Callable[[bool], str]
-"""What a person types to log on again, for a session alone or a token."""
+"""Function that returns the command to log on again, for a session only (True) or a token."""
 
 Found = TypeVar("Found")
 
 
 class BearerAuth(httpx.Auth):
-    """Puts the stored bearer into requests.  For several threads at once.
+    """Authentication with the stored bearer. Thread-safe.
 
-    Raises NotLoggedOn where there is none that could be accepted, or where the keyring is locked.
-    A request with `extensions["replayable"]` false is not repeated: its body is gone.  One with
-    `extensions["password"]` carries a password that a 401 is about.
+    Raises NotLoggedOn if no acceptable bearer exists, or if the keyring is locked. A request with
+    `extensions["replayable"]` false is not repeated, because its body cannot be read again. A 401
+    to a request with `extensions["password"]` concerns the password in the request.
     """
 
     def __init__(
@@ -118,13 +118,16 @@ class BearerAuth(httpx.Auth):
         *,
         command: Command = lambda session_only: "",
     ) -> None:
-        """`monotonic` gives seconds; `command` what to type to log on again, "" for unknown."""
+        """Set the callbacks.
+
+        `monotonic` returns seconds; `command` returns the command to log on again, "" if unknown.
+        """
         self._command = command
         self.clock = Clock()
         self._store, self._renew, self._monotonic = store, renew, monotonic
         self._turn = threading.Lock()
         self._threads = trio.CapacityLimiter(THREADS)
-        self._why: NotLoggedOn | None = None  # no other could be had, as a person should hear it
+        self._why: NotLoggedOn | None = None  # why no replacement is available, for the user
         self._shown = False  # whether the refused one is being shown again
         self._known: Bearer | None = None
         self._refused: Bearer | None = None  # the last one, until another is accepted
@@ -134,7 +137,7 @@ class BearerAuth(httpx.Auth):
     def sync_auth_flow(
         self, request: httpx.Request
     ) -> Generator[httpx.Request, httpx.Response, None]:
-        """For the client of worker threads."""
+        """Authenticate requests of worker threads."""
         bearer = self.usable() or self.find()
         _authorize(request, bearer)
         response = yield request
@@ -148,7 +151,7 @@ class BearerAuth(httpx.Auth):
     async def async_auth_flow(
         self, request: httpx.Request
     ) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        """For the client on the loop: what blocks is done in a thread."""
+        """Authenticate requests on the loop; blocking work runs in a thread."""
         bearer = self.usable()
         if bearer is None:
             bearer = await self._in_thread(self.find)
@@ -167,17 +170,17 @@ class BearerAuth(httpx.Auth):
         )
 
     def usable(self) -> Bearer | None:
-        """The bearer in use, None where it has to be looked for."""
+        """Return the bearer in use, or None if it has to be loaded."""
         known = self._known
         return None if known is None or self._is_refused(known) else known
 
     @property
     def last(self) -> Bearer | None:
-        """The one that was last in use, refused or not."""
+        """Bearer that was last in use, rejected or not."""
         return self._known or self._refused
 
     def find(self) -> Bearer:
-        """A bearer that may be accepted.  Blocks.  Raises NotLoggedOn."""
+        """Return a bearer that may be accepted. Blocks. Raises NotLoggedOn."""
         if not self._turn.acquire(timeout=TURN_SECONDS):
             raise self._ended()
         try:
@@ -218,16 +221,16 @@ class BearerAuth(httpx.Auth):
         return NotLoggedOn(self._why.message, remedy=self._why.remedy)
 
     def renewed(self, bearer: Bearer) -> None:
-        """It is the one to use from now on."""
+        """Use `bearer` from now on."""
         self._known = bearer
 
     def look_again(self) -> None:
-        """A person has logged on, perhaps."""
+        """Reload the bearer with the next request, because the user may have logged on."""
         self._look_at = 0.0
         self._known = self._why = None
 
     def _accepts(self, bearer: Bearer, request: httpx.Request, response: httpx.Response) -> bool:
-        """Whether the service did not refuse the bearer; what it did is remembered."""
+        """Return True unless the service rejected the bearer; record the result."""
         self.clock.heard(response.headers.get("Date"))
         if response.status_code != httpx.codes.UNAUTHORIZED:
             if self._refused is not None and self._known in (None, bearer):
@@ -246,7 +249,7 @@ class BearerAuth(httpx.Auth):
         return False
 
     def _instead(self) -> Bearer | None:
-        """Another bearer than the refused one, None where there is none."""
+        """Return another bearer than the rejected one, or None."""
         try:
             found = self.find()
         except NotLoggedOn as none:
@@ -274,7 +277,7 @@ class BearerAuth(httpx.Auth):
 
 
 class _Ended(NotLoggedOn):
-    """There is a bearer, and the service has refused it."""
+    """The service has rejected the stored bearer."""
 
     def __init__(self, command: str) -> None:
         super().__init__(

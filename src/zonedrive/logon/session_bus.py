@@ -1,13 +1,13 @@
-"""The D-Bus of this session, where it is this user's own.
+"""D-Bus session bus, used only if it belongs to this user.
 
-Must not know what is said on it.
+Knows nothing of the messages on the bus.
 
-`su` and `sudo -E` leave the address of another user's bus in the environment, and what is said
-there (secrets, names of files) is said to that user.
+`su` and `sudo -E` leave the address of another user's bus in the environment. Messages on that bus
+(secrets, file names) would go to the other user.
 
-INVARIANT: an address is given only if the process behind it runs as this user and no other user can
-put another socket in its place.  A socket without a file (abstract) can be replaced once its owner
-has ended, so each use asks again.
+INVARIANT: an address is returned only if the process behind it runs as this user and no other user
+can put another socket in its place. An abstract socket (without a file) can be replaced after its
+owner has ended, so each use checks again.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ from zonedrive.paths import given_runtime_dir, is_irreplaceable
 VARIABLE: Final = "DBUS_SESSION_BUS_ADDRESS"
 CREDENTIALS: Final = struct.Struct("=iII")  # process, user, group: unix(7), SO_PEERCRED
 ODD: Final = re.compile(r"[\x00-)+,:-@\[\]^`{-\x7f]")
-"""The ASCII characters that an address has as `%` and their number, by the specification."""
+"""ASCII characters that the specification requires to be percent-encoded in an address."""
 FOREIGN: Final = "the session bus here is another user's"
 
 
 def session_bus() -> str | None:
-    """Return the address of this user's session bus, None where there is none."""
+    """Return the address of this user's session bus, or None."""
     for name in _names():
         if name.startswith("\0"):
             if _owner(name) == os.geteuid():
@@ -43,13 +43,13 @@ def session_bus() -> str | None:
 
 
 def is_foreign() -> bool:
-    """Return True if the environment leads to the bus of another user, and to none of this one."""
+    """Return True if the environment leads only to the bus of another user."""
     owners = {_owner(name) for name in _names()} - {None, os.geteuid()}
     return bool(owners) and session_bus() is None
 
 
 def own_environment() -> dict[str, str]:
-    """Return the environment for a program that is started, without another user's session."""
+    """Return an environment for a child process, without another user's session."""
     found = dict(os.environ)
     if is_foreign():
         del found[VARIABLE]
@@ -60,9 +60,9 @@ def own_environment() -> dict[str, str]:
 
 
 def _names() -> Iterator[str]:
-    """Sockets of this machine where the bus may be; of one without a file the name begins with NUL.
+    """Yield the local sockets where the bus may be; the name of an abstract socket begins with NUL.
 
-    Other transports (tcp, unixexec, autolaunch) say nothing of whose bus it is.
+    Other transports (tcp, unixexec, autolaunch) do not tell the owner of the bus.
     """
     runtime = given_runtime_dir()
     given = os.environ.get(VARIABLE)
@@ -86,7 +86,7 @@ def _names() -> Iterator[str]:
 
 
 def _own_socket(path: str) -> Path | None:
-    """The socket at `path`, without links in its name, if it can only be this user's."""
+    """Return the socket at `path`, with links resolved, if only this user can have created it."""
     try:
         real = Path(path).resolve()
         found = real.stat()
@@ -97,7 +97,7 @@ def _own_socket(path: str) -> Path | None:
 
 
 def _owner(name: str) -> int | None:
-    """The user of the process that listens there, None where none does."""
+    """Return the user id of the process that listens on the socket, or None."""
     with socket.socket(socket.AF_UNIX) as bus:
         bus.setblocking(False)  # a bus that takes no connections is none
         try:
@@ -109,5 +109,5 @@ def _owner(name: str) -> int | None:
 
 
 def _written(name: str) -> str:
-    """A name as it stands in an address."""
+    """Return a name in the escaped form of an address."""
     return ODD.sub(lambda found: f"%{ord(found[0]):02x}", name)

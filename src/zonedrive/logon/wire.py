@@ -1,6 +1,6 @@
-"""The JSON of logon and logoff, read tolerantly.
+"""Tolerant parsing of the JSON of logon and logoff.
 
-The only place in this package that knows the wire's names.  Must not know requests.
+The only module of this package that knows the JSON member names. Knows nothing of requests.
 """
 
 from typing import Any, Literal
@@ -19,7 +19,7 @@ LONGEST_ADDRESS = 16_384  # characters
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A way to sign on in a browser: an identity provider, or a kind of personal identification."""
+    """Method of a browser sign-on: an identity provider, or a kind of personal identification."""
 
     kind: Literal["idp", "personal-id"]
     name: str
@@ -27,12 +27,12 @@ class Offer(msgspec.Struct, frozen=True):
 
     @property
     def option(self) -> tuple[str, ...]:
-        """The option of the command that chooses it."""
+        """Command-line option that selects this method."""
         return (f"--{self.kind}", self.name)
 
 
 class Requirements(msgspec.Struct, frozen=True):
-    """What the organization asks of a logon."""
+    """The organization's requirements for a logon."""
 
     password: bool = True
     code: bool = False  # a one-time code is always required
@@ -44,7 +44,7 @@ class Requirements(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a logon request came to; of `session` and `pending` only what applies is there."""
+    """Result of a logon request; `session` and `pending` are empty if they do not apply."""
 
     logged_on: bool
     pending: str = ""  # PASSWORDPENDING, VERIFICATIONCODEPENDING, or something unknown
@@ -55,12 +55,12 @@ class Outcome(msgspec.Struct, frozen=True):
     elsewhere: str = ""  # where in a browser the service wants a sign-on
 
     def __repr__(self) -> str:
-        """Without the session id."""
+        """Return a text without the session id."""
         return f"Outcome(logged_on={self.logged_on}, pending={self.pending!r})"
 
 
 def requirements(body: bytes, doing: str) -> Requirements:
-    """Raises BadAnswer where the answer is no object."""
+    """Return the requirements in an answer. Raises BadAnswer if it is not an object."""
     found = _object(body, doing)
     kind = text(found.get("otpType"))
     return Requirements(
@@ -78,7 +78,7 @@ def requirements(body: bytes, doing: str) -> Requirements:
 
 
 def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> list[Offer]:
-    """What is offered, each name once; `alone` is a name that may stand without a list."""
+    """Return the offered methods, each name once; `alone` is a name outside the list."""
     found: dict[str, Offer] = {}
     for item in items if isinstance(items, list) else []:
         if isinstance(item, dict) and (name := identifier(item.get("name"))):
@@ -87,12 +87,15 @@ def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> l
 
 
 def sign_on_uri(body: bytes, doing: str) -> str:
-    """Raises BadAnswer where no address is in the answer that a browser may be sent to."""
+    """Return the address in an answer. Raises BadAnswer if it is not suitable for a browser."""
     return browser_address(text(_object(body, doing).get("uri")), doing)
 
 
 def browser_address(address: str, doing: str) -> str:
-    """`address`, if it is one for a browser: HTTPS, with a host, and no tricks in it."""
+    """Return `address` if it is safe for a browser: HTTPS, a host, no user name, visible ASCII.
+
+    Raises BadAnswer for any other address.
+    """
     try:
         parts = urlsplit(address)
         sound = parts.scheme == "https" and bool(parts.hostname) and "@" not in parts.netloc
@@ -106,7 +109,7 @@ def browser_address(address: str, doing: str) -> str:
 
 
 def outcome(body: bytes, doing: str) -> Outcome:
-    """Raises BadAnswer where the answer says neither yes nor no nor what else is needed."""
+    """Return the result in an answer. Raises BadAnswer if it has no result and no next step."""
     found = _object(body, doing)
     user = found.get("userId")
     result = Outcome(
@@ -126,7 +129,7 @@ def outcome(body: bytes, doing: str) -> Outcome:
 
 
 def message(body: bytes) -> str:
-    """What the service says to a person, on one line; "" where it says nothing."""
+    """Return the service's message to the user, on one line; "" if it has none."""
     try:
         return plain_text(text(_object(body, "").get("message")))
     except BadAnswer:

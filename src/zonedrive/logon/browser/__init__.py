@@ -1,1 +1,1 @@
-"""A sign-on in a browser, from the address that is opened to the answer that comes back."""
+"""Browser sign-on, from the opened address to the returned answer."""

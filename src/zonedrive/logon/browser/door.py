@@ -1,15 +1,15 @@
-"""Who may speak to the listener, told from the request and its connection alone.
+"""Access control of the listener, based on the request and its connection only.
 
-Must not know what a request is for.
+Knows nothing of the purpose of a request.
 
-The listener is reachable for every page that a browser on this machine shows and for every user of
-it.  A foreign page is kept out by names that it cannot guess, by the Host header (a name that was
-made to resolve to 127.0.0.1) and by Origin; another user by the owner of the connection, which the
-kernel tells.
+Every page in a browser on this machine and every local user can reach the listener. A foreign page
+is rejected because it cannot guess the paths, and by the Host header (against a name made to
+resolve to 127.0.0.1) and Origin. Another user is rejected by the owner of the connection, which the
+kernel reports.
 
-INVARIANT: a connection whose owner is not known is nobody's.  Root has no exception: programs of
-root pass on what others send them (proxies, forwarders of containers), so that a connection of
-root's says nothing about the person behind it.
+INVARIANT: a connection with an unknown owner is rejected. Connections of root are rejected too:
+programs of root forward the traffic of others (proxies, container port forwarders), so the owner
+root says nothing about the user behind it.
 """
 
 import os
@@ -28,7 +28,7 @@ MAPPED: Final = bytes(10) + b"\xff\xff"  # before an IPv4 address in an IPv6 one
 CLOSED: Final = "0"
 LOCAL, REMOTE, OWNER, INODE = 1, 2, 7, 9  # columns
 ESTABLISHED, CLOSE_WAIT = 1, 8  # states in which the other side has not given up its port
-LOOKS: Final = 2  # a table that changes while it is read may lack a row
+LOOKS: Final = 2  # readings of a table: one that changes meanwhile may lack a row
 USERS: Final = Path("/proc/self/uid_map")
 ALL_USERS: Final = ["0", "0", "4294967295"]
 NOBODY: Final = Path("/proc/sys/kernel/overflowuid")
@@ -37,12 +37,12 @@ Address = tuple[str, int]
 
 
 def is_ours(headers: dict[bytes, bytes], host: str) -> bool:
-    """Whether the request names us by our own address."""
+    """Return True if the Host header has the listener's own address."""
     return headers.get(b"host", b"").decode("latin-1") == host
 
 
 def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
-    """Whether a page that we served ourselves sends the request."""
+    """Return True if the request comes from a page that the listener served."""
     site = headers.get(b"sec-fetch-site", b"same-origin")
     return headers.get(b"origin") == f"http://{host}".encode() and site == b"same-origin"
 
@@ -50,7 +50,7 @@ def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
 def is_this_user(connection: trio.socket.SocketType) -> bool:
     """Return True if the program at the other end of an IPv4 connection runs as this user.
 
-    The connection still stands after the look at the tables, so the row that was found cannot
+    The connection must still exist after the kernel tables were read, so that the row found cannot
     belong to a later connection with the same addresses.
     """
     return owner(connection.getpeername(), connection.getsockname()) == os.geteuid() and (
@@ -59,7 +59,7 @@ def is_this_user(connection: trio.socket.SocketType) -> bool:
 
 
 def owner(peer: Address, here: Address) -> int | None:
-    """Return the user that has the socket at `peer` connected to `here`, None if unknown."""
+    """Return the user id of the socket at `peer` connected to `here`, or None if unknown."""
     for _ in range(LOOKS):
         found = {*_owners(IPV4_TABLE, peer, here), *_owners(IPV6_TABLE, peer, here)}
         if found:
@@ -68,7 +68,7 @@ def owner(peer: Address, here: Address) -> int | None:
 
 
 def _owners(table: Path, peer: Address, here: Address) -> Iterator[int]:
-    """The owners of the open sockets from `peer` to `here` in one of the kernel's tables."""
+    """Yield the user ids of the open sockets from `peer` to `here` in one kernel table."""
     mapped = table == IPV6_TABLE
     wanted = [_written(peer, mapped=mapped), _written(here, mapped=mapped)]
     try:
@@ -82,14 +82,14 @@ def _owners(table: Path, peer: Address, here: Address) -> Iterator[int]:
 
 
 def _written(address: Address, *, mapped: bool) -> str:
-    """An address as the tables write it: words of 32 bits in the order of this machine's bytes."""
+    """Return an address as in the kernel tables: 32-bit words in the machine's byte order."""
     number = (MAPPED if mapped else b"") + socket.inet_aton(address[0])
     words = struct.unpack(f"={len(number) // 4}I", number)
     return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"
 
 
 def _is_anybody(found: set[int]) -> bool:
-    """Return True for the number that stands for all users that a user namespace does not have."""
+    """Return True for the user id that stands for all users outside the user namespace."""
     try:
         if USERS.read_text("ascii").split() == ALL_USERS:
             return False

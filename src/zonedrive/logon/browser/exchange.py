@@ -1,6 +1,6 @@
-"""One HTTP/1.1 request of a browser on this machine, and its answer; then the connection ends.
+"""One HTTP/1.1 request of a local browser, and its response; then the connection closes.
 
-Must not know what is asked.
+Knows nothing of the request's purpose.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ PIECE: Final = 16 * 1024
 
 
 class Exchange:
-    """A connection with one request; `method` is "" until that is whole."""
+    """A connection with one request; `method` is "" until the request is complete."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
@@ -25,7 +25,7 @@ class Exchange:
         self.too_large = False
 
     async def receive(self, most: int) -> None:
-        """Take the request.  Of a body no more than `most` bytes are kept."""
+        """Receive the request; at most `most` + 1 bytes of its body are kept."""
         request: h11.Request | None = None
         body = bytearray()
         while True:
@@ -46,7 +46,7 @@ class Exchange:
                 return
 
     async def answer(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
-        """Say it, and that it was the last."""
+        """Send the response and close the sending side."""
         sized = [] if status == 204 else [("Content-Length", str(len(body)))]
         every = [*headers, *sized, ("Connection", "close")]
         parts = [

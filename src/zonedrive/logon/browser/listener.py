@@ -1,16 +1,16 @@
-"""The loopback listener: where a browser comes back to after a sign-on, once.
+"""Loopback listener to which a browser returns after a sign-on, once.
 
-Must not know providers, logons or terminals.
+Knows nothing of providers, logons or terminals.
 
-    GET  /START                 to the provider; the page that the browser opens leads here
-    GET  /PATH?state=STATE      back in fragment form: a page that hands the fragment over
-    POST /PATH/answer           what that page hands over
-    POST /PATH?state=STATE      back as a form post
-    GET  /PATH/outcome          the end, which waits until it is known what came of it
+    GET  /START                 redirect to the provider; the page the browser opens leads here
+    GET  /PATH?state=STATE      return in fragment form: a page that posts the fragment
+    POST /PATH/answer           the fragment posted by that page
+    POST /PATH?state=STATE      return as a form post
+    GET  /PATH/outcome          the last page, which waits until the result is known
 
-INVARIANT: one answer is taken, the first that is whole; nothing that is refused ends the wait.
-INVARIANT: START, PATH, STATE and the word that proves our own page cannot be guessed, and what is
-written down elsewhere (a file, a history) is of no use a second time.
+INVARIANT: one answer is accepted, the first complete one. A rejected request does not end the wait.
+INVARIANT: START, PATH, STATE and the key that identifies zonedrive's own page cannot be guessed. An
+address that is recorded elsewhere (a file, a history) cannot be used a second time.
 """
 
 import secrets
@@ -31,18 +31,21 @@ LARGEST: Final = 256 * 1024  # bytes of an answer
 MOST_FIELDS: Final = 50
 MOST_CONNECTIONS: Final = 32
 REQUEST_SECONDS: Final = 15.0
-OUTCOME_SECONDS: Final = 90.0  # that the last page waits
-# That we wait for the last page to be asked for: a busy machine's browser takes its time, and
-# would show an error where the logon has worked.
+OUTCOME_SECONDS: Final = 90.0  # maximum wait of the last page
+# Maximum wait for the request of the last page: a browser on a busy machine is slow, and
+# would show an error although the logon has worked.
 FAREWELL_SECONDS: Final = 20.0
 FORM: Final = b"application/x-www-form-urlencoded"
 
 
 class Listener:
-    """One wait for one answer."""
+    """Wait for one answer of a browser sign-on."""
 
     def __init__(self, port: int, refused: Callable[[], None] = lambda: None) -> None:
-        """`refused` is called for the first connection that is not this user's."""
+        """Create the addresses.
+
+        `refused` is called for the first connection that does not come from this user.
+        """
         self._refused: Callable[[], None] | None = refused
         self._host = f"127.0.0.1:{port}"
         self._start, self._path = (f"/{secrets.token_urlsafe(24)}" for _ in range(2))
@@ -57,41 +60,41 @@ class Listener:
 
     @property
     def redirect(self) -> str:
-        """Where the provider sends the browser back to."""
+        """Address to which the provider sends the browser back."""
         return f"http://{self._host}{self._path}?state={self._state}"
 
     @property
     def start(self) -> str:
-        """An address that leads to the provider once, and holds nothing of use afterwards."""
+        """Address that redirects to the provider once; afterwards it is useless."""
         return f"http://{self._host}{self._start}"
 
     def lead_to(self, provider: str) -> None:
-        """Let `start` lead there."""
+        """Make `start` redirect to `provider`."""
         self._provider = provider
 
     async def led(self) -> None:
-        """Wait until a browser was sent to the provider: `start` is of no use any more."""
+        """Wait until a browser was redirected to the provider; `start` is then useless."""
         await self._led.wait()
 
     async def answer(self) -> Mapping[str, str]:
-        """The fields that came back, as soon as they are here."""
+        """Wait for the returned fields, and return them."""
         await self._answered.wait()
         return self._answer
 
     def conclude(self, verdict: Verdict) -> None:
-        """Say what came of it; the browser shows it."""
+        """Set the result that the browser shows."""
         if not self._concluded.is_set():
             self._verdict = verdict
             self._concluded.set()
 
     async def farewell(self) -> None:
-        """Wait a moment until the browser has shown the outcome, where it brought the answer."""
+        """Wait a moment until the browser has shown the result, if it brought the answer."""
         if self._by_browser:
             with trio.move_on_after(FAREWELL_SECONDS):
                 await self._shown.wait()
 
     def take_address(self, text: str) -> str:
-        """As if the browser had come back to `text`; gives what is wrong with it, or ""."""
+        """Accept `text` as the address the browser returned to; return an error message or ""."""
         try:
             parts = urlsplit(text.strip())
             here = parts.netloc == self._host and parts.path == self._path
@@ -114,7 +117,7 @@ class Listener:
         return secrets.compare_digest(given.encode(), self._state.encode())
 
     def _take(self, text: str) -> bool:
-        """Keep the first answer that is one."""
+        """Accept the first valid answer; return True if `text` was accepted."""
         if self._answered.is_set():
             return False
         try:
@@ -131,7 +134,7 @@ class Listener:
     # --- one connection, one request -------------------------------------------------------------
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Answer a browser's connection; nothing that goes wrong here is anybody's failure."""
+        """Answer one connection of a browser; errors of the connection are ignored."""
         if self._connections >= MOST_CONNECTIONS:
             await stream.aclose()
             return
@@ -143,7 +146,7 @@ class Listener:
                 refused, self._refused = self._refused, None
                 refused()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError):
-            pass  # the browser went away, or it was none
+            pass  # the browser disconnected, or the client was no browser
         finally:
             self._connections -= 1
             with trio.move_on_after(1, shield=True):
@@ -240,7 +243,7 @@ class Listener:
 
 @asynccontextmanager
 async def listening(refused: Callable[[], None] = lambda: None) -> AsyncIterator[Listener]:
-    """A listener on a free port of 127.0.0.1, open as long as the block lasts; see Listener."""
+    """Yield a listener on a free port of 127.0.0.1 for the duration of the block."""
     (socket,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     listener = Listener(socket.socket.getsockname()[1], refused)
     try:
@@ -249,12 +252,12 @@ async def listening(refused: Callable[[], None] = lambda: None) -> AsyncIterator
             yield listener
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as several:
-        # What the block raised; a nursery wraps it, and the callers know it by its type.
+        # Callers catch the block's exception by its type, so it must leave the nursery's group.
         raise _chief(several) from None
 
 
 def _chief(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one exception that matters: an interrupt, else an error, else the cancellation."""
+    """Return the most important exception: an interrupt, else an error, else the cancellation."""
     leaves: list[BaseException] = []
     for one in group.exceptions:
         leaves.append(_chief(one) if isinstance(one, BaseExceptionGroup) else one)

@@ -1,13 +1,13 @@
-"""The pages that the browser shows on its way back.
+"""Pages that the browser shows when it returns.
 
-Must not know requests, nor what is secret: no page holds anything of an answer.
+Knows nothing of requests or secrets: no page contains any part of an answer.
 
-INVARIANT: a page loads nothing from anywhere and runs no script but the one below; both stand in
-the content security policy by their digests.
-INVARIANT: what an answer holds leaves the address bar, and the way "back", before anything else is
-done.  A browser's own record of where it was is written before any page can act, whatever status
-that page has (tried in Chromium): an answer in the fragment stays there.  So a form post is asked
-for where there is a choice.
+INVARIANT: a page loads nothing and runs no script but the one below; the content security policy
+lists the digests of script and style.
+INVARIANT: the content of an answer is removed from the address bar and from the "back" history
+before anything else happens. However, the browser writes its own history before any page can act,
+whatever the page's status (tested in Chromium), so an answer in the fragment stays there. Therefore
+a form post is requested if there is a choice.
 """
 
 import base64
@@ -38,8 +38,8 @@ small{color:var(--soft)}
 transform-origin:50% 50%}@keyframes t{to{transform:rotate(1turn)}}}
 """
 
-# Takes the fragment out of the address at once, hands it over, and goes to the outcome in the
-# place of this page, so that "back" leads past both.
+# Removes the fragment from the address at once, posts it, and replaces this page by the
+# outcome, so that "back" skips both.
 SCRIPT: Final = """
 "use strict";
 const main = document.querySelector("main"), answer = location.hash.slice(1);
@@ -60,7 +60,7 @@ _SIGNS: Final = {
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What came of a sign-on, for the person at the browser."""
+    """Result of a sign-on, for the user at the browser."""
 
     kind: str  # good, bad, mild
     title: str
@@ -100,7 +100,7 @@ HEADERS: Final = (
 
 
 def relay(to: str, then: str, page: str) -> bytes:
-    """The page that hands its own fragment over to `to`, proving itself by `page`."""
+    """Return the page that posts its own fragment to `to`, with `page` as proof of origin."""
     waiting = (
         '<section id="waiting"><div class="mild"><svg viewBox="0 0 56 56" aria-hidden="true">'
         '<circle class="turning" cx="28" cy="28" r="22" stroke-dasharray="90 50"/></svg></div>'
@@ -116,7 +116,7 @@ def relay(to: str, then: str, page: str) -> bytes:
 
 
 def outcome(verdict: Verdict) -> bytes:
-    """The last page."""
+    """Return the last page."""
     return _document(verdict.title, f"<main>{_section(verdict, 'outcome')}</main>")
 
 

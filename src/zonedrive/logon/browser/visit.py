@@ -1,9 +1,10 @@
-"""A sign-on in a browser: which one, the way there, and what is made of the answer.
+"""Browser sign-on: choice of the provider, the visit, and evaluation of the answer.
 
-Must not know terminals, nor how a browser is started: whoever sits there is a `Person`.
+Knows nothing of terminals or of starting a browser: both are up to a `Person`.
 
-INVARIANT: without a profile that names what comes back, no browser is opened.
-INVARIANT: what came back is sent to the service once, as the profile says, and is in no message.
+INVARIANT: without a profile that names the returned fields, no browser is opened.
+INVARIANT: the returned fields are sent to the service once, as the profile says, and appear in no
+message.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,87 +37,94 @@ STRANGER = (
 )
 
 Take = Callable[[str], str]
-"""Takes an address; gives what is wrong with it, or ""."""
+"""Function that accepts an address and returns an error message or ""."""
 
 
 class Person(Protocol):
-    """Whoever sits at the terminal, and at a browser on this machine or on another."""
+    """The user at the terminal, and at a browser on this machine or another one."""
 
     @property
     def seconds(self) -> float:
-        """How long to wait for the sign-on."""
+        """Maximum wait for the sign-on."""
 
     @property
     def wish(self) -> Offer | None:
-        """The way that was asked for by name (without a description)."""
+        """Sign-on method that the user requested by name (without a description)."""
 
     @property
     def here(self) -> bool:
-        """Whether a browser can be opened on this machine."""
+        """True if a browser can be opened on this machine."""
 
     def username(self) -> str:
-        """Who logs on, where that was not said and nothing in a browser is wanted."""
+        """Ask for the user name, if it was not given and no browser sign-on is used."""
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
-        """One of several.  Raises what a program understands where nobody can choose."""
+        """Ask the user for one of several methods. Raises an error if the user cannot be asked."""
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        """One of these, or None for user name and password, or where nobody can choose."""
+        """Ask the user for a method; return None for user name and password.
+
+        Also returns None if nobody can be asked.
+        """
 
     @property
     def can_confirm(self) -> bool:
-        """Whether somebody is at a terminal, who can be asked."""
+        """True if a user at a terminal can be asked."""
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask whether to go on as `user`, whom the browser signed on ("": not told).
+        """Ask whether to continue as `user`, who signed on in the browser ("": unknown).
 
-        `expected` is the user that was meant.
+        `expected` is the user that was expected.
         """
 
     def warn(self, text: str) -> None:
-        """Show a line."""
+        """Print a line."""
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open `start` in a browser here, to sign on with `name`; `led` waits until it came."""
+        """Open `start` in a local browser to sign on with `name`.
+
+        `led` waits until `start` was requested.
+        """
 
     async def guide(self, name: str, address: str, back: str, take: Take) -> None:
-        """Have `address` opened in any browser, which then ends at an address below `back`.
+        """Ask the user to open `address` in any browser, which then returns below `back`.
 
-        That one may be pasted: it goes to `take`, again until it is right.
+        The user may paste the final address: it is passed to `take`, repeatedly until it is
+        accepted.
         """
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the deployment's profile says; `sign_on` is None where it says nothing."""
+    """Sign-on settings of the deployment's profile; `sign_on` is None if it has none."""
 
     profile: str
     sign_on: SignOn | None
 
 
 class Browser:
-    """The sign-on in a browser of one logon."""
+    """Browser sign-on of one logon."""
 
     def __init__(self, settings: Settings, person: Person) -> None:
         self._settings, self._person = settings, person
 
     def username(self) -> str:
-        """The user name, asked for."""
+        """Ask for the user name."""
         return self._person.username()
 
     @property
     def can_confirm(self) -> bool:
-        """Whether somebody can be asked who they are."""
+        """True if a user at a terminal can be asked."""
         return self._person.can_confirm
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Whether a person says that this is the right user, see `Person.confirm`."""
+        """Return True if the user confirms this identity, see `Person.confirm`."""
         return await self._person.confirm(user, expected)
 
     def offer(self, needs: Requirements, named: bool) -> Offer | None:
-        """The way to sign on that is wished or required, None for user name and password.
+        """Return the requested or required sign-on method, None for user name and password.
 
-        `named`: whether it is known who logs on; who is not, and needs no password, may choose.
-        Raises ConfigError for a wish that the service does not offer.
+        `named`: the user name is known. If it is not and no password is required, the user may
+        choose. Raises ConfigError if the service does not offer the requested method.
         """
         if wish := self._person.wish:
             return _offered(wish, needs)
@@ -133,10 +141,10 @@ class Browser:
         where: Offer | str,
         logon: Callable[[Fields], Awaitable[Outcome]],
     ) -> Outcome:
-        """Have the person sign on, and log on by `logon` with what came back.
+        """Let the user sign on, then call `logon` with the returned fields.
 
-        `where` is the way that was chosen, or the address that a logon was answered with.  Raises
-        NotSupported without a profile, CredentialsRefused for a no, and what `logon` raises.
+        `where` is the chosen method, or an address that the service returned. Raises NotSupported
+        without a suitable profile, CredentialsRefused for a rejection, and the errors of `logon`.
         """
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:
@@ -177,7 +185,7 @@ class Browser:
         self, access: Access, needs: Requirements, where: Offer | str, way: SignOn, redirect: str
     ) -> str:
         if isinstance(where, Offer):
-            # A form goes nowhere from another device, while an address can be copied.
+            # A form post cannot arrive from another device, but an address can be copied.
             fragment = way.fragment or not self._person.here
             return await access.sign_on_uri(where, needs.organization, redirect, fragment=fragment)
         parts = urlsplit(wire.browser_address(where, "logging on"))
@@ -185,7 +193,7 @@ class Browser:
         return urlunsplit(parts._replace(query=urlencode(query)))
 
     async def _answer(self, listener: Listener, name: str, address: str) -> Mapping[str, str]:
-        """What came back.  Raises CredentialsRefused where nothing does."""
+        """Return the fields of the answer. Raises CredentialsRefused if none arrives in time."""
         person, back = self._person, listener.start.rpartition("/")[0] + "/"
         answer: Mapping[str, str] | None = None
         with trio.move_on_after(person.seconds):
@@ -218,7 +226,7 @@ def _offered(wish: Offer, needs: Requirements) -> Offer:
 
 
 def _fields(way: SignOn, answer: Mapping[str, str], organization: str) -> Fields:
-    """The fields of the logon.  Raises CredentialsRefused, BadAnswer for an answer without them."""
+    """Return the fields for the logon. Raises CredentialsRefused or BadAnswer."""
     if reason := answer.get(way.error, ""):
         shown = "".join(char if char.isprintable() else "?" for char in reason[:LONGEST_REASON])
         raise CredentialsRefused(
@@ -227,7 +235,7 @@ def _fields(way: SignOn, answer: Mapping[str, str], organization: str) -> Fields
     try:
         return way.logon(answer, organization)
     except MissingFields as missing:
-        # The names alone: a value may be what logs one on.
+        # Show the names only: a value may be a credential.
         there = ", ".join(sorted(name for name in answer if name.isidentifier())) or "nothing known"
         raise BadAnswer(
             f"the answer of the sign-on holds no {' or '.join(missing.names)} (it holds {there})",

@@ -1,5 +1,5 @@
-"""The process that serves one account's mount: parts put together, started, asked and stopped.
+"""Process that serves one account's mount: it builds, starts, controls and stops the components.
 
-The only composition root; nothing below imports it.  The command line talks to it through the
-control socket and imports only its light modules (`protocol`, `lock`, `spawn`).
+The only composition root; no lower package imports it. The command line uses the control socket and
+imports only the light modules (`protocol`, `lock`, `spawn`).
 """

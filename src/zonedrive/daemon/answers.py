@@ -1,6 +1,6 @@
-"""What more than one place answers: the contract's objects and times.
+"""Conversions to the contract's objects and times, for several callers.
 
-Must not know who asks.
+Knows nothing of the callers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from zonedrive.tree.tree import Tree
 
 
 def timestamp(ns: int) -> str:
-    """ISO 8601 in UTC."""
+    """Return a time in ns since the epoch as ISO 8601 in UTC."""
     return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
 
 
@@ -24,13 +24,14 @@ def zone_names(tree: Tree) -> dict[str, str]:
 
 
 def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[str, Any]]:
-    """`zones`, by name; `path` is the folder's name in the mount, null where it has none.
+    """Return the objects of `zones`, sorted by name.
 
-    `known`: names in the mount, by id.
+    `path` is the folder's name in the mount, null if it has none. `known` maps zone ids to names in
+    the mount.
     """
     names, found = dict(known), []
     for zone in sorted(zones, key=lambda each: each.id):
-        if zone.accessible and zone.id not in names:  # will be called so when it is listed
+        if zone.accessible and zone.id not in names:  # the name it gets when it is listed
             names[zone.id] = local_name(
                 zone.name, zone.id, frozenset(names.values()), show=zone_name
             )
@@ -48,7 +49,7 @@ def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[s
 
 
 def version_objects(versions: Sequence[Version]) -> list[dict[str, Any]]:
-    """`versions`, in their order."""
+    """Return the objects of `versions`, in the same order."""
     return [
         {
             "version": one.version,

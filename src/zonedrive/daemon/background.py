@@ -1,6 +1,6 @@
-"""The daemon in the background, in the process that `zonedrive mount` has forked for it.
+"""Entry point of the background daemon, in the process forked by `zonedrive mount`.
 
-Must not know how that process came to be (`ready`), nor how a daemon is built (`serve`).
+Knows nothing of the fork (`ready`) or of building a daemon (`serve`).
 """
 
 import gc
@@ -13,7 +13,7 @@ from zonedrive.paths import AccountPaths
 
 
 def run(paths: AccountPaths, folder: str, options: tuple[str, ...], ready: Pipe) -> int:
-    """Serve; return 0 after an unmount, 1 if the daemon failed (the reason was said)."""
+    """Serve; return 0 after an unmount, 1 if the daemon failed and reported the reason."""
     failpoint.arm(os.environ)
     try:
         load()
@@ -27,10 +27,10 @@ def run(paths: AccountPaths, folder: str, options: tuple[str, ...], ready: Pipe)
 
 
 def load() -> None:
-    """Import everything that a daemon needs, quickly.
+    """Import all modules of the daemon quickly.
 
-    The modules stay for good, so the collector of garbage neither looks for any among them
-    meanwhile nor afterwards.
+    The garbage collector is off during the import and ignores the modules later, because they stay
+    loaded.
     """
     gc.disable()
     lean_httpx.load()

@@ -1,7 +1,7 @@
-"""How the parts of a daemon are made and put together.
+"""Construction of the daemon's components.
 
-Must not know the kernel side, the control socket or the command line.  Nothing here asks the
-service anything, so that a mount comes up offline as well.
+Knows nothing of the kernel side, the control socket or the command line. Sends no request to the
+service, so that a mount starts offline as well.
 """
 
 import contextlib
@@ -42,14 +42,14 @@ from zonedrive.vfs.schema import ONLY_HERE, SCHEMAS, whole
 from zonedrive.vfs.source import source_of
 
 UNLOCK_SECONDS = 90.0
-"""How long a keyring may ask a person for its password; whoever starts a daemon waits longer."""
+"""Time in seconds for the user to unlock a keyring; the start timeout is longer."""
 
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything below the kernel."""
+    """All components below the kernel interface."""
 
     account: Account
     paths: AccountPaths
@@ -62,33 +62,33 @@ class Parts:
     supervisor: Supervisor
 
     def hang_up(self) -> None:
-        """End transfers at once: their threads could wait for the service for a long time.
+        """Abort transfers at once.
 
-        What was being uploaded is in the outbox, and looked for before it is sent again.
+        Their threads could wait for the service for a long time. An interrupted upload stays in the
+        outbox, and its result is checked before it is sent again.
         """
         self.service.transfer.hang_up()
 
     async def aclose(self) -> None:
-        """Keep what was being written, and end all transfers."""
+        """Save unfinished writes, and end all transfers."""
         await self.files.aclose()
 
     def close(self) -> None:
-        """Close the stores; may be called again."""
+        """Close the stores; safe to call repeatedly."""
         self.database.close()
 
 
 def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
-    """Make the parts of the account's daemon.
+    """Create the components of the account's daemon.
 
-    Raises StoreError where what is kept here cannot be read, ConfigError for a profile or
-    settings that cannot be used.
+    Raises StoreError if local data cannot be read, ConfigError for an invalid profile or setting.
     """
     secrets = open_store(paths)
     renewal = Renewal(paths, secrets)
     auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
     service = connect(account, settings, auth)
     box, key = patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
-    with contextlib.suppress(ZonedriveError):  # who has none finds out at the first request
+    with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon
         auth.find()  # while the keyring is open: it may be locked later
     try:
         database = open_database(paths, box)
@@ -128,7 +128,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
 
 
 def patiently(look: Callable[[], Found]) -> Found:
-    """What `look` finds, which a person may have to unlock first."""
+    """Return the result of `look`; retry while the user has to unlock the keyring."""
     end = time.monotonic() + UNLOCK_SECONDS
     while True:
         try:
@@ -140,7 +140,7 @@ def patiently(look: Callable[[], Found]) -> Found:
 
 
 def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
-    """What is kept has another key, or none."""
+    """Return the error for local data that has another key, or none."""
     sealed = is_sealed(paths)
     if sealed is not None and sealed != settings.encrypt:
         was = str(sealed).lower()
@@ -156,15 +156,15 @@ def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
 
 
 def connect(account: Account, settings: Settings, auth: BearerAuth) -> Service:
-    """The service with the account's logon; connects at the first request."""
+    """Return the service with the account's logon; it connects with the first request."""
     profile = load_profile(settings.profile or account.profile)
     return open_service(account, auth, profile, settings)
 
 
 def open_database(paths: AccountPaths, box: Box) -> Database:
-    """The one file of tree and journal: a change and its intent are one transaction.
+    """Open the database of tree and journal: a change and its intent are one transaction.
 
-    A damaged one is salvaged.  Raises StoreError.
+    A damaged database is repaired. Raises StoreError.
     """
     private_dir(paths.state)
     used = max((ino for ino, _ in Spool(paths.outgoing, None).stored()), default=0)

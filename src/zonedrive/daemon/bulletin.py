@@ -1,9 +1,8 @@
-"""The line about a mount that a service manager shows: `systemctl --user status`.
+"""Status line of a mount for the service manager: `systemctl --user status`.
 
-Must not know how a line gets there (`notify`), nor name a file: others may read it.
+Knows nothing of the transport (`notify`), and names no file, because others may read it.
 
-INVARIANT: without a service manager nothing is looked at, and with one nothing is while nothing
-happens.
+INVARIANT: without a service manager nothing is computed, and otherwise only after a change.
 """
 
 from collections.abc import Callable
@@ -19,24 +18,24 @@ from zonedrive.remote.link import Link
 from zonedrive.vfs.report import Report
 
 CALM_SECONDS = 1.0
-"""Between two lines; a logon that is renewed shows for less."""
+"""Minimum interval in seconds between two lines; a logon renewal takes less."""
 
 PROGRESS_SECONDS = 2.0
-"""Between two looks at uploads under way."""
+"""Interval in seconds between updates during uploads."""
 
 
 class Bulletin:
-    """One mount's."""
+    """Status line of one mount."""
 
     def __init__(
         self, notifier: Notifier, link: Link, report: Report, command: Callable[[], str]
     ) -> None:
-        """`command` gives what a person types to log on again."""
+        """Set the sources; `command` returns the command to log on again."""
         self._notifier, self._link, self._report, self._command = notifier, link, report, command
-        self._lost = 0  # when that could last be told
+        self._lost = 0  # number of lost files when the database was last read
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Update the line until cancelled."""
         if not self._notifier.is_heard:
             return
         said = ""
@@ -51,12 +50,12 @@ class Bulletin:
                 await first(changed.wait, partial(self._link.wait_other, state))
 
     def line(self) -> str:
-        """State, and what is not on the service yet."""
+        """Return the state, and the number of pending changes."""
         self._lost = self._report.lost()
         return f"{self._state()}; {self._outbox()}"
 
     def end(self) -> str:
-        """The last line; also when the stores are closed."""
+        """Return the last line; also works after the stores are closed."""
         return f"unmounted; {self._left()}"
 
     def _state(self) -> str:
@@ -84,7 +83,7 @@ class Bulletin:
         return ", ".join(parts)
 
     def _rest(self) -> str:
-        """Of what was written when nothing waits."""
+        """Return the text for an empty outbox."""
         return saved(self._lost) if self._lost else "everything is on the service"
 
     def _left(self) -> str:

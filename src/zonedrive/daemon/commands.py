@@ -1,7 +1,7 @@
-"""What each command on the control socket does.
+"""Handlers of the commands on the control socket.
 
-Must not know sockets or JSON lines: a handler takes the request and a way to say how far it is,
-gives the last line's object, and raises what went wrong.
+Knows nothing of sockets or JSON lines: a handler receives the request and a callback for progress,
+returns the object of the last line, and raises errors.
 """
 
 import logging
@@ -29,32 +29,32 @@ from zonedrive.vfs.places import Place
 log = logging.getLogger(__name__)
 
 SAY_SECONDS = 0.5
-"""How often a command that waits says how far it is."""
+"""Interval in seconds between progress reports of a waiting command."""
 
 AWAY_SECONDS = 60.0
-"""How long `sync` without a timeout waits for a service that cannot be reached."""
+"""Seconds that `sync` without a timeout waits for an unreachable service."""
 
 SILENT_SECONDS = 1.0
-"""From how long a `timeout` of `sync` on it tells something that the service is silent for it."""
+"""Minimum `timeout` of `sync`, in seconds, after which no answer means a silent service."""
 
 AWAY = "it is sent by itself when the service is back"
 
 HELD = 20
-"""So many of the files that programs have open are told by their paths."""
+"""Maximum number of open files reported by path."""
 
 BUSY_SECONDS = 0.2
-"""How often an unmount is tried while programs use the mount."""
+"""Interval in seconds between attempts to unmount a mount in use."""
 
 
 WAITING = ("pending", "uploading", "failed")
 NOT_SENT = "what was changed here since is not there yet; see 'zonedrive status'"
 
 ENDING = frozenset({"unmount", "stop"})
-"""The commands whose answer comes when everything is over."""
+"""Commands whose answer is sent after everything is closed."""
 
 
 class Commands:
-    """The commands of one daemon."""
+    """Command handlers of one daemon."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Commands:
         over: trio.Event,
         logged_on: Callable[[], None] = lambda: None,
     ) -> None:
-        """`over` is set when everything is closed and the lock is free."""
+        """Set up the handlers; `over` is set when everything is closed and the lock is free."""
         self._logged_on = logged_on
         self._parts = parts
         self._session = session
@@ -87,15 +87,15 @@ class Commands:
     # ---- looking ----
 
     async def status(self, request: Message, say: Say) -> Message:
-        """The contract's object; `paths` limits the uploads, `most` how many of them are given.
+        """Return the status object; `paths` and `most` limit the uploads in it.
 
-        Where the service is not online also `reason`, and `remedy` where a person can do something.
-        `failing` names the background tasks that fail, where any does.
+        If the service is not online, the object also has `reason`, and `remedy` if the user can do
+        something. `failing` names the background tasks that fail, if any.
         """
         places, most = await self._places(request), _most(request)
         roots = None if places is None else _inos(places)
         found = self._parts.files.report.status(roots, most)
-        if most is not None:  # people are told more than the contract's object
+        if most is not None:  # output for users has more than the contract's object
             found |= self._aside(places, roots)
         return {
             "account": self._parts.paths.account,
@@ -108,10 +108,10 @@ class Commands:
         }
 
     def _aside(self, places: list[Place] | None, roots: list[int] | None) -> Message:
-        """What is no matter of the outbox.
+        """Return facts that do not concern the outbox.
 
-        `named`: of the paths asked for those that stay here, or are virtual; `local`: how many
-        files in them have a name of `local_only`, with one of their paths.
+        `named`: the requested paths that are local only or virtual. `local`: number of files in
+        them with a name of `local_only`, and one of their paths.
         """
         files = self._parts.files
         named = [
@@ -123,7 +123,7 @@ class Commands:
         return {"named": named, "local": files.places.local(roots, inos)}
 
     def _why(self) -> dict[str, str]:
-        """Why the service is not online."""
+        """Return why the service is not online."""
         link = self._parts.service.link
         if link.state == "online":
             return {}
@@ -138,30 +138,30 @@ class Commands:
         return {"failing": [each.json() for each in failing]} if failing else {}
 
     async def vitals(self, request: Message, say: Say) -> Message:
-        """How it is, without a name."""
+        """Return the daemon's health, without any names."""
         vitals = self._parts.files.report.vitals()
         failing = [f"{each.task} ({each.kind})" for each in self._parts.supervisor.failing()]
         return {"version": __version__, **vitals, "failing": failing}
 
     async def logged_on(self, request: Message, say: Say) -> Message:
-        """A person has just logged on (again): try the new bearer now."""
+        """Use the new bearer now, because the user has just logged on."""
         self._logged_on()
         return {}
 
     async def zones(self, request: Message, say: Say) -> Message:
-        """Every zone of the service."""
+        """Return every zone of the service."""
         zones = await self._parts.service.zones()
         return {"zones": zone_objects(zones, zone_names(self._parts.tree))}
 
     async def conflicts(self, request: Message, say: Say) -> Message:
-        """The copies that exist."""
+        """Return the existing conflict copies."""
         return {"conflicts": [_conflict(one) for one in self._parts.files.report.conflicts()]}
 
     async def versions(self, request: Message, say: Say) -> Message:
-        """Of the file at `path`, or of the one that a path in `.versions` is about.
+        """Return the versions of the file at `path`, which may be a path in `.versions`.
 
-        `unknown` says why there are none, where the service does not have the file, and `aside`
-        what else of the file is not among them.
+        `unknown` says why there are none if the service does not have the file. `aside` describes
+        local changes of the file that are not among the versions.
         """
         report, place = self._parts.files.report, await self._place(str(request.get("path", "")))
         if place.file is None:
@@ -178,15 +178,15 @@ class Commands:
     # ---- deleted entries ----
 
     async def trash(self, request: Message, say: Say) -> Message:
-        """What was deleted, in the zone of that name or all."""
+        """Return the deleted entries of the named zone, or of all zones."""
         return await self._trash(request).answer()
 
     async def restore(self, request: Message, say: Say) -> Message:
-        """Bring back the `entries`, each an id or a name."""
+        """Restore the `entries`, each an id or a name."""
         return {"restored": await self._trash(request).restore(request.get("entries"))}
 
     async def purge(self, request: Message, say: Say) -> Message:
-        """Remove the `entries` of the trash for good, each an id or a name."""
+        """Permanently delete the `entries` of the trash, each an id or a name."""
         return {"purged": await self._trash(request).purge(request.get("entries"))}
 
     def _trash(self, request: Message) -> Trash:
@@ -195,11 +195,12 @@ class Commands:
     # ---- waiting ----
 
     async def sync(self, request: Message, say: Say) -> Message:
-        """Wait until what is under `paths` is on the service.
+        """Wait until all changes under `paths` are on the service.
 
-        Files with a name of `local_only` are no matter in a folder: there are always some, as
-        editors make them.  Who asks for one by its path is told that it `stays`, which is no 0;
-        nor is what is `lost`, or was refused and `taken_back`.
+        In a folder, files with a name of `local_only` are ignored, because editors always create
+        some. A request for such a file by its path reports that it `stays`, with an exit code other
+        than 0. The exit code is also not 0 if files are `lost`, or changes were rejected and
+        `taken_back`.
         """
         places = await self._places(request)
         roots = [ROOT] if places is None else _inos(places)
@@ -250,7 +251,7 @@ class Commands:
         }
 
     def _heard(self, roots: list[int]) -> tuple[int, int]:
-        """Grows with all that shows that the service is there: answers, and bytes on their way."""
+        """Return counters that grow while the service responds: answers, and bytes in transfer."""
         return self._parts.service.link.answers, self._parts.files.report.work(roots)["sent"]
 
     async def _say_progress(self, roots: list[int], say: Say) -> None:
@@ -265,12 +266,12 @@ class Commands:
             await say({"left": left, "state": self._parts.service.link.state, **self._held(roots)})
 
     def _held(self, roots: list[int]) -> Message:
-        """`held`: some of what waits for a program to close it, by its whole path."""
+        """Return `held`: full paths of some files that wait until a program closes them."""
         paths = self._parts.files.report.held(roots, HELD)
         return {"held": [os.fspath(self._session.folder / path) for path in paths]} if paths else {}
 
     async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
-        """End a wait that has no timeout once the service has been away for too long."""
+        """End a wait without timeout after the service has been unreachable for too long."""
         link = self._parts.service.link
         while True:
             with trio.move_on_after(AWAY_SECONDS) as patience:
@@ -285,9 +286,9 @@ class Commands:
     # ---- the end ----
 
     async def unmount(self, request: Message, say: Say) -> Message:
-        """Wait for uploads and users up to `timeout` seconds (not at all with `now`), and end.
+        """Wait up to `timeout` seconds for uploads and open files, then unmount.
 
-        The answer comes when everything is closed.
+        With `now` there is no wait. The answer is sent when everything is closed.
         """
         with trio.move_on_after(_timeout(request) or 0.0):
             if not request.get("now"):
@@ -302,7 +303,7 @@ class Commands:
         return await self._end(users)
 
     async def stop(self, request: Message, say: Say) -> Message:
-        """As SIGTERM."""
+        """Unmount as on SIGTERM."""
         return await self._end([])
 
     async def _until_unused(self, say: Say) -> None:
@@ -326,7 +327,7 @@ class Commands:
     # ---- what requests hold ----
 
     async def _places(self, request: Message) -> list[Place] | None:
-        """What is at `paths`; None where there are none."""
+        """Return the objects at `paths`, or None if the request has none."""
         paths = request.get("paths") or []
         if not isinstance(paths, list):
             raise ZonedriveError("the request's paths are not a list")
@@ -339,14 +340,14 @@ class Commands:
             raise ZonedriveError(f"{path} does not exist") from wrong
 
     async def _inode(self, path: str) -> Inode:
-        """Of the tree."""
+        """Return the inode at `path`. Raises ZonedriveError if it is not in the tree."""
         place = await self._place(path)
         if place.inode is None:
             raise ZonedriveError(f"{path} cannot be pinned: {place.what}")
         return place.inode
 
     def _relative(self, path: str) -> str:
-        """An absolute path, or one relative to the mount point, as the latter."""
+        """Return an absolute path, or one relative to the mount point, as relative to it."""
         folder = self._session.folder
         whole = folder / path
         if ".." in Path(path).parts or not whole.is_relative_to(folder):

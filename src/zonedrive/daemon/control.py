@@ -1,10 +1,10 @@
-"""The control socket's server: requests in, answers out.
+"""Server of the control socket.
 
-Must not know any command: `commands` does.  See `protocol` for the lines.
+Knows nothing of the commands (see `commands`). The format of the lines is in `protocol`.
 
-INVARIANT: only processes of this user (and root) are answered.
-INVARIANT: a client that goes away takes its request along, and nothing else.
-INVARIANT: a name that is somebody else's by now, a later daemon's, is not taken away.
+INVARIANT: only processes of this user (and root) get answers.
+INVARIANT: when a client disconnects, only its own request is cancelled.
+INVARIANT: a socket file that a later daemon has created is not removed.
 """
 
 import errno
@@ -29,16 +29,16 @@ Say = Callable[[Message], Awaitable[None]]
 Handler = Callable[[Message, Say], Awaitable[Message]]
 
 WAITING = 16
-"""Requests of one connection that may wait behind the one under way."""
+"""Maximum number of queued requests of one connection."""
 
 
 class Server:
-    """Answers requests with the handler of their command."""
+    """Server that calls the handler of each request's command."""
 
     def __init__(
         self, path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor | None = None
     ) -> None:
-        """`path` is where the socket will be; its folder is made private."""
+        """Prepare a server with its socket at `path`; the socket's folder is made private."""
         self.path = path
         self._supervisor = supervisor or Supervisor()
         self._handlers = handlers
@@ -50,18 +50,20 @@ class Server:
         self._is_over = False
 
     def listen(self) -> None:
-        """Put the socket in its place; one that a killed daemon left is replaced.
+        """Create the socket; a socket left by a killed daemon is replaced.
 
-        Raises ZonedriveError where the folder is another user's, who could put his own there.
+        Raises ZonedriveError if the folder belongs to another user, who could put another socket
+        there.
         """
         self.path = _free(self.path)
         self._socket = self._bound(self.path)
         self._name = _identity(self.path)
 
     def listen_anew(self, path: Path) -> None:
-        """Have the socket at `path`, where it has lost its place: its folder was removed, say.
+        """Create the socket at `path` again if it is missing.
 
-        Connections that exist go on.  Does nothing once it is hidden.  Raises as `listen` does.
+        Its folder may have been removed, for example. Existing connections continue. Does nothing
+        after `hide`. Raises the errors of `listen`.
         """
         here = path.parent == self.path.parent and _identity(self.path) == self._name
         if here or self._name is None:
@@ -92,13 +94,13 @@ class Server:
         return listening
 
     def hide(self) -> None:
-        """Take the socket's name away, for good; connections that exist go on."""
+        """Remove the socket file permanently; existing connections continue."""
         if self._name is not None and _identity(self.path) == self._name:
             self.path.unlink(missing_ok=True)
         self._name = None
 
     async def serve(self) -> None:
-        """Answer until cancelled."""
+        """Answer requests until cancelled."""
         async with trio.open_nursery() as connections:
             accept = partial(self._accept, connections)
             await self._supervisor.keep(Task.CONTROL_SOCKET, accept)
@@ -114,7 +116,7 @@ class Server:
                 )
 
     def _opened(self) -> socket.socket:
-        """The listening socket; a new one where the former was closed as accepting failed."""
+        """Return the listening socket; create a new one if a failed accept closed it."""
         assert self._socket is not None, "listen first"
         if self._socket.fileno() < 0:
             self._socket = self._bound(self.path)
@@ -122,9 +124,9 @@ class Server:
         return self._socket
 
     def end(self, spared: frozenset[str]) -> None:
-        """The mount has ended: so is each request answered, but those under way that are `spared`.
+        """Cancel all requests in progress except the `spared` commands, and refuse new ones.
 
-        To be called before what the handlers work with is closed.
+        Call this when the mount has ended, before the handlers' resources are closed.
         """
         self._is_over = True
         for scope, command in self._running.items():
@@ -132,7 +134,7 @@ class Server:
                 scope.cancel()
 
     async def finish(self) -> None:
-        """Wait for the answers that are left."""
+        """Wait until the remaining requests are answered."""
         while self._running:
             await self._one_done.wait()
 
@@ -149,7 +151,7 @@ class Server:
                 pass  # the client has gone
 
     async def _requests(self, stream: trio.SocketStream) -> None:
-        """Answer one request after the other, and stop when the client hangs up."""
+        """Answer the requests of a connection in order, until the client disconnects."""
         send, receive = trio.open_memory_channel[bytes](WAITING)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_read_lines, stream, send, nursery.cancel_scope)
@@ -196,7 +198,7 @@ class Server:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Of the file at `path`, with its time, as numbers are used again; None where there is none."""
+    """Return device, inode and ctime of the file at `path`, or None; inode numbers are reused."""
     try:
         found = path.lstat()
     except OSError:
@@ -205,9 +207,10 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def _free(path: Path) -> Path:
-    """`path`, or another name beside it where a daemon listens already.
+    """Return `path`, or another name in the folder if a daemon already listens there.
 
-    That is one of the same name with another state folder, and its clients must not reach us.
+    That daemon has the same account name with another state folder, and its clients must not reach
+    this one.
     """
     try:
         protocol.connect(path, None).close()
@@ -219,7 +222,7 @@ def _free(path: Path) -> Path:
 
 
 def _own_folder(path: Path) -> None:
-    """Make the folder, or make sure that nobody else can enter it."""
+    """Create a private folder, or check that no other user can enter it."""
     if path.exists() and path.stat().st_uid != os.getuid():
         raise ZonedriveError(
             f"{path} belongs to another user", remedy="set XDG_RUNTIME_DIR to a folder of your own"
@@ -230,7 +233,7 @@ def _own_folder(path: Path) -> None:
 async def _read_lines(
     stream: trio.SocketStream, send: trio.MemorySendChannel[bytes], gone: trio.CancelScope
 ) -> None:
-    """Cut what arrives into lines.  At the end of the input the client has hung up."""
+    """Split the input into lines; cancel `gone` when the client disconnects."""
     buffer = bytearray()
     async with send:
         while True:
@@ -249,7 +252,7 @@ async def _read_lines(
 
 
 def _is_own(stream: trio.SocketStream) -> bool:
-    """Whether the peer is a process of this user or of root."""
+    """Return True if the peer is a process of this user or of root."""
     try:
         return protocol.is_trusted(protocol.peer(stream.socket))
     except OSError as wrong:

@@ -1,7 +1,7 @@
-"""Telling the person at the desktop something, by the notifications of the session's bus.
+"""Desktop notifications through the session bus.
 
-Must not know what it is about.  Where there is no session, no bus or nobody who shows
-notifications, everything here is quiet: whatever is said here can also be seen elsewhere.
+Knows nothing of the content. Without a session, a bus or a notification service, nothing happens,
+because all information is also available elsewhere.
 """
 
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 SECONDS = 5.0  # that a desktop may take to answer
 NORMAL, URGENT = 1, 2
-FOR_EVER = 0  # it stays until it is looked at
+FOR_EVER = 0  # the notification stays until the user closes it
 ADDRESS = DBusAddress(
     "/org/freedesktop/Notifications",
     bus_name="org.freedesktop.Notifications",
@@ -25,7 +25,7 @@ ADDRESS = DBusAddress(
 
 
 class Desktop:
-    """One notification, shown, replaced and taken away."""
+    """One notification that is shown, replaced and withdrawn."""
 
     def __init__(self, icon: str = "dialog-password", urgency: int = URGENT) -> None:
         self._icon = icon
@@ -33,7 +33,7 @@ class Desktop:
         self._number = 0  # of the one that is shown, 0: none
 
     async def show(self, title: str, text: str) -> bool:
-        """Show it in place of the former one; whether a desktop took it."""
+        """Show or replace the notification; return True if a desktop accepted it."""
         words: list[object] = ["zonedrive", self._number, self._icon, _shown(title), _plain(text)]
         answer = await self._call("Notify", "susssasa{sv}i", (*words, [], self._hints, FOR_EVER))
         if not answer:
@@ -42,13 +42,13 @@ class Desktop:
         return True
 
     async def withdraw(self) -> None:
-        """It is not true any more."""
+        """Remove the notification because it no longer applies."""
         if self._number:
             number, self._number = self._number, 0
             await self._call("CloseNotification", "u", (number,))
 
     async def _call(self, method: str, types: str, words: tuple[object, ...]) -> tuple[int, ...]:
-        """The answer's body, () where there is none."""
+        """Return the body of the answer, or () if there is none."""
         address = session_bus()
         if address is None:
             return ()
@@ -58,7 +58,7 @@ class Desktop:
                     message = new_method_call(ADDRESS, method, types, words)
                     reply = await bus.send_and_get_reply(message)
             except Exception as wrong:
-                # Whatever a bus, or what stands in its place, does: the mount matters more.
+                # An error of the bus must not affect the mount.
                 log.debug("the desktop cannot be told: %s", type(wrong).__name__)
                 return ()
             if reply.header.message_type is MessageType.method_return:
@@ -68,10 +68,10 @@ class Desktop:
 
 
 def _plain(text: str) -> str:
-    """A notification's text may hold markup; ours holds none."""
+    """Return `text` with markup characters escaped."""
     return _shown(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _shown(text: str) -> str:
-    """Names may hold what turns the direction of writing, or is no text at all."""
+    """Return `text` with unprintable characters replaced, such as direction marks in file names."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,16 +1,18 @@
-"""Asks logind for time while something waits to be uploaded, and hears of suspends and resumes.
+"""Inhibitor locks of logind while uploads are pending, and its suspend and shutdown signals.
 
-Must not know how things are uploaded.  See org.freedesktop.login1(5) and systemd-inhibit(1).
+Knows nothing of uploading. See org.freedesktop.login1(5) and systemd-inhibit(1).
 
-Two locks on a shutdown, with how much waits as their reason:
-- `delay` whenever something waits.  logind then gives a few seconds, in which all is tried at once.
-- `block` besides, as long as waiting helps: the service is there and takes what comes.  Desktops
-  show its reason and let a person wait or shut down nevertheless.  Offline, without a logon, for
-  what was refused or is still open in a program nobody is kept from shutting down: what waits is
-  safe, and goes on at the next mount.
+Two locks delay a shutdown; their reason says how much is pending:
 
-INVARIANT: there is never a lock on sleep, and none at all while nothing waits.
-INVARIANT: without a system bus or a logind everything here is quiet.
+- `delay` whenever uploads are pending. logind then gives a few seconds, in which all are tried at
+  once.
+- `block` in addition, while waiting helps: the service is online and accepts uploads. Desktops show
+  the reason and let the user wait or shut down anyway. Nothing blocks a shutdown while the service
+  is offline or without a logon, or if all pending files were rejected or are still open in a
+  program: pending changes are safe and continue at the next mount.
+
+INVARIANT: there is never a lock on sleep, and no lock at all while nothing is pending.
+INVARIANT: without a system bus or logind, this module does nothing.
 """
 
 import contextlib
@@ -55,7 +57,7 @@ FROM_LOGIND = MatchRule(  # the bus knows whose name that is, the message does n
 
 
 class Held:
-    """One lock; logind holds it for as long as its descriptor is open."""
+    """One inhibitor lock; logind holds it while its descriptor is open."""
 
     def __init__(self, descriptor: int, why: str) -> None:
         self._descriptor = descriptor
@@ -63,17 +65,17 @@ class Held:
         self.since = trio.current_time()
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         os.close(self._descriptor)
 
 
 def asleep() -> float:
-    """Seconds that this machine has slept since it started."""
+    """Return the seconds this machine has been suspended since boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class Inhibitor:
-    """One mount's."""
+    """Inhibitor locks of one mount."""
 
     def __init__(
         self,
@@ -83,9 +85,10 @@ class Inhibitor:
         woken: Callable[[bool], Awaitable[object]],
         slept: Callable[[], float] = asleep,
     ) -> None:
-        """`send_all` tries to send everything within so many seconds.
+        """Set the callbacks.
 
-        `woken` is called after a sleep; with True where it was so long that connections are dead.
+        `send_all` tries to send everything within the given number of seconds. `woken` is called
+        after a suspend, with True if it was so long that connections are dead.
         """
         self._report, self._link = report, link
         self._send_all, self._woken, self._slept = send_all, woken, slept
@@ -93,27 +96,27 @@ class Inhibitor:
         self._locks: dict[Mode, Held] = {}
         self._refused: set[Mode] = set()
         self._ending = False  # of the machine
-        self._is_over = False  # what could be sent before that, and all locks were given back
+        self._is_over = False  # before the shutdown: sending has finished, all locks are released
         self._stirred = trio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Hold the locks until cancelled."""
         while True:
             if (address := system_bus()) is not None:
                 try:
                     await self._attend(address)
                 except Exception as wrong:
-                    # Whatever a bus, or what stands in its place, does: the mount matters more.
+                    # An error of the bus must not affect the mount.
                     log.debug("logind cannot be asked: %s", type(wrong).__name__)
                 finally:
                     self._release()
             await trio.sleep(RETRY_SECONDS)
 
     async def _attend(self, address: str) -> None:
-        """As long as the bus is there.
+        """Serve one connection to the bus until it ends.
 
-        Who listens has a connection of its own, and every question has: with both in one, the
-        library fails when it is cancelled.
+        Signals and each method call use separate connections, because the library fails on
+        cancellation if one connection is used for both.
         """
         async with await open_dbus_connection(address) as bus:
             rule = MatchRule(type="signal", interface=MANAGER.interface, path=MANAGER.object_path)
@@ -131,9 +134,9 @@ class Inhibitor:
                 nursery.cancel_scope.cancel()
 
     async def _asked(self, address: str, call: Message) -> Message | None:
-        """Return the reply of logind, None if there is none in time.
+        """Return the reply of logind, None if it does not arrive in time.
 
-        The end of the mount waits for it, because a lock may be in it.
+        The end of the mount waits for the reply, because it may contain a lock.
         """
         with trio.move_on_after(SECONDS, shield=True):
             async with open_dbus_router(address, enable_fds=True) as bus:
@@ -154,7 +157,7 @@ class Inhibitor:
                 await self._woken(self._asleep - before >= DEAD_SECONDS)
 
     async def _end(self, address: str) -> None:
-        """Use the time that logind gives; as soon as nothing is left to do, it need not wait."""
+        """Send pending changes in the time logind gives, then release the locks."""
         self._ending = True
         work = self._report.work()
         if self._helps(work):
@@ -164,7 +167,7 @@ class Inhibitor:
         self._release()
 
     async def _given(self, address: str) -> float:
-        """Seconds."""
+        """Return the maximum delay of a shutdown in seconds."""
         question = Properties(MANAGER).get("InhibitDelayMaxUSec")
         reply = await self._asked(address, question)
         if reply is None or not _is_granted(reply):
@@ -174,7 +177,7 @@ class Inhibitor:
     # ---- what is asked of it ----
 
     async def _hold(self, address: str) -> None:
-        """Have the locks that are due."""
+        """Keep the locks up to date."""
         while True:
             self._stirred = trio.Event()
             changed, state = self._report.changed, self._link.state
@@ -184,7 +187,7 @@ class Inhibitor:
             await trio.sleep(CALM_SECONDS)
 
     async def _adjust(self, address: str) -> bool:
-        """Take and give back locks; return True if one is missing or has former words."""
+        """Take and release locks; return True if one is missing or has an outdated reason."""
         if self._ending:  # all is given back when what can be sent is
             return False
         work = self._report.work()
@@ -202,11 +205,11 @@ class Inhibitor:
         return {"delay", "block"} if self._helps(work) else {"delay"}
 
     def _helps(self, work: dict[str, int]) -> bool:
-        """Whether to wait is of use."""
+        """Return True if waiting can complete uploads."""
         return self._link.state == "online" and work["files"] > work["failed"] + work["open"]
 
     async def _take(self, address: str, mode: Mode, why: str) -> None:
-        """Take a lock, or one with newer words in place of the former."""
+        """Take a lock, or replace it by one with an updated reason."""
         held = self._locks.get(mode)
         if mode in self._refused or (
             held is not None
@@ -236,7 +239,7 @@ class Inhibitor:
 
 
 def system_bus() -> str | None:
-    """The address of the machine's D-Bus, None where there is none."""
+    """Return the address of the system bus, or None."""
     if address := os.environ.get("DBUS_SYSTEM_BUS_ADDRESS"):
         return address
     path = Path("/run/dbus/system_bus_socket")

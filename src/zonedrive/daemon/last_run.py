@@ -1,10 +1,9 @@
-"""The record of a daemon's run: written once it serves, removed at its orderly end.
+"""Record of a daemon's run: written after the mount, removed at an orderly end.
 
-So a record without a living daemon belongs to one that died.  It says why where the daemon could
-still write that: it cannot when it is killed, or when the machine stops.
+A record without a running daemon therefore belongs to a daemon that died. The record contains the
+reason if the daemon could write it, which is impossible after SIGKILL or a stop of the machine.
 
-INVARIANT: while the record is there, no room on the disk is needed to change it, and none to
-remove it.
+INVARIANT: neither a change nor the removal of an existing record needs free disk space.
 """
 
 import json
@@ -26,10 +25,10 @@ from zonedrive.paths import AccountPaths, quoted, write_private
 log = logging.getLogger(__name__)
 
 SIZE = 4096
-"""Bytes of the file, blanks included: one block of a disk."""
+"""Size of the file in bytes, padding included: one disk block."""
 
 LONGEST = 1000
-"""Characters of the reason."""
+"""Maximum length of the reason, in characters."""
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 COUNTERS = Path("/proc/vmstat")
@@ -38,7 +37,7 @@ POWER = "the machine stopped without unmounting it: a power cut, a crash or a ha
 KILLED = "it was killed (SIGKILL)"
 
 LOG_BYTES = 1 << 20
-"""How much of the end of the log is searched for a crash."""
+"""Number of bytes at the end of the log in which a crash is searched for."""
 
 MOUNTED = b" is mounted at "
 FATAL = re.compile(rb"^Fatal Python error: ([ -~]{1,200})$", re.MULTILINE)
@@ -46,7 +45,7 @@ FATAL = re.compile(rb"^Fatal Python error: ([ -~]{1,200})$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Death:
-    """The end of a daemon without an unmount."""
+    """End of a daemon without an unmount."""
 
     pid: int
     mountpoint: Path
@@ -57,11 +56,11 @@ class Death:
 
     @property
     def line(self) -> str:
-        """The daemon, the time and the reason, for people."""
+        """Description of the end for users: daemon, time and reason."""
         return line_of(self.json())
 
     def json(self) -> dict[str, object]:
-        """The object that `status` gives to programs."""
+        """Return the object for the JSON output of `status`."""
         return {
             "pid": self.pid,
             "mountpoint": os.fspath(self.mountpoint),
@@ -72,14 +71,14 @@ class Death:
 
 
 def line_of(died: Mapping[str, Any]) -> str:
-    """What `Death.json` gives, in a line."""
+    """Return the object of `Death.json` as one line of text."""
     when = datetime.fromisoformat(died["at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     said = f"died at {when}" if died["exact"] else f"died after {when}"
     return f"the daemon of {quoted(Path(died['mountpoint']))} {said}: {died['why']}"
 
 
 class Run:
-    """The record of this process's own run."""
+    """Record of this process's run."""
 
     def __init__(self, paths: AccountPaths) -> None:
         self._path = paths.run_record
@@ -87,11 +86,11 @@ class Run:
 
     @property
     def is_open(self) -> bool:
-        """Whether the daemon has served and has not ended."""
+        """True if the daemon has served and has not ended."""
         return self._said is not None
 
     def begin(self, folder: Path) -> None:
-        """The mount at `folder` serves.  A full disk only costs the record."""
+        """Write the record of the mount at `folder`. Without disk space there is no record."""
         said = {
             "pid": os.getpid(),
             "mountpoint": os.fspath(folder),
@@ -106,7 +105,7 @@ class Run:
             log.info("the run cannot be recorded (%s)", wrong.strerror)
 
     def died(self, wrong: BaseException | str) -> None:
-        """The daemon ends without an orderly end, for this reason."""
+        """Record the reason of an end without an unmount."""
         if self._said is None:
             return
         kind = wrong
@@ -122,19 +121,19 @@ class Run:
             log.info("the end cannot be recorded (%s)", full.strerror)
 
     def end(self) -> None:
-        """The orderly end, after everything else."""
+        """Remove the record at an orderly end, after everything else."""
         if self._said is not None:
             self._said = None
             _remove(self._path)
 
 
 def death(paths: AccountPaths) -> Death | None:
-    """How the account's last daemon died; None where one runs, or the last ended in order."""
+    """Return how the account's last daemon died; None if one runs or the last ended normally."""
     return None if lock.is_held(paths.lock) else recorded(paths)
 
 
 def recorded(paths: AccountPaths) -> Death | None:
-    """The same for whoever has the account's lock, and so knows that no daemon runs."""
+    """Return how the last daemon died; the caller holds the account's lock."""
     said = _read(paths.run_record)
     if said is None:
         return None
@@ -154,7 +153,7 @@ def recorded(paths: AccountPaths) -> Death | None:
 
 
 def keep_last_sign(paths: AccountPaths) -> None:
-    """Record the last sign of life, before its traces are written over.  By the lock's holder."""
+    """Record the time of the last activity before later writes hide it. Needs the lock."""
     said = _read(paths.run_record)
     if said is not None and "why" not in said and "seen" not in said:
         with suppress(OSError):
@@ -162,13 +161,13 @@ def keep_last_sign(paths: AccountPaths) -> None:
 
 
 def clear(paths: AccountPaths) -> None:
-    """A person has unmounted what a daemon that died had left."""
+    """Remove the record after the user has unmounted the mount of a dead daemon."""
     if not lock.is_held(paths.lock):
         _remove(paths.run_record)
 
 
 def _crash(paths: AccountPaths) -> str:
-    """The error that faulthandler wrote to the log of the last run, "" for none."""
+    """Return the error that faulthandler wrote to the log of the last run, "" if none."""
     try:
         with paths.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
@@ -180,7 +179,7 @@ def _crash(paths: AccountPaths) -> str:
 
 
 def _for_memory(said: Mapping[str, Any]) -> str:
-    """Whether the kernel may have done it."""
+    """Return a note if the kernel's out-of-memory killer may have ended the daemon, else ""."""
     before, now = said.get("killed"), _killed_for_memory()
     if not isinstance(before, int) or now is None or now <= before:
         return ""
@@ -188,7 +187,7 @@ def _for_memory(said: Mapping[str, Any]) -> str:
 
 
 def _last_sign(paths: AccountPaths) -> str:
-    """The newest time of a file that the daemon wrote."""
+    """Return the newest modification time of the daemon's files."""
     database = paths.database
     times = []
     for path in (paths.run_record, paths.log, database, Path(f"{database}-wal"), paths.outgoing):
@@ -227,7 +226,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Make directory entries durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -240,7 +239,7 @@ def _boot() -> str:
 
 
 def _killed_for_memory() -> int | None:
-    """How many processes the kernel has ended for want of memory since the machine began."""
+    """Return the number of processes the out-of-memory killer has ended since boot, or None."""
     try:
         for line in COUNTERS.read_text("ascii").splitlines():
             name, _, value = line.partition(" ")

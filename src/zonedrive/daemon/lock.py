@@ -1,6 +1,6 @@
-"""One daemon an account: an advisory lock that ends with the process, however it ends.
+"""Advisory lock that allows one daemon per account; the kernel releases it with the process.
 
-Must not know what the daemon does.  The file also says who holds the lock, for messages.
+Knows nothing of the daemon's work. The lock file also identifies the holder, for messages.
 
 Source: proc(5) for `stat`.
 """
@@ -20,15 +20,15 @@ from zonedrive.fuse import mountpoint
 from zonedrive.paths import private_dir, quoted
 
 LEAVING_SECONDS = 20.0
-"""How long a daemon whose mount is gone already may take to close its stores."""
+"""Maximum wait in seconds for a daemon without a mount to close its stores."""
 
 LOOK_SECONDS = 0.5
-"""How long somebody may be in the way who only looks whether it is held."""
+"""Maximum wait in seconds for a process that only tests the lock."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has the lock."""
+    """Process that holds the lock."""
 
     pid: int
     mountpoint: Path
@@ -36,14 +36,16 @@ class Holder:
     begun: int | None = None  # when its process began, see `_begun`; None: an older version
 
     def is_process(self, pid: int) -> bool:
-        """Whether the process of that number is it: numbers are used again, and containers have
-        numbers of their own."""
+        """Return True if `pid` is the holder, although pids are reused.
+
+        The start time decides, because a container has its own pids.
+        """
         begun = None if self.begun is None else _begun(pid)
         return pid == self.pid if begun is None else begun == self.begun
 
 
 class Lock:
-    """Taken once, held until released or until the process ends."""
+    """Lock that is taken once and held until `release` or the end of the process."""
 
     def __init__(self, path: Path, account: str) -> None:
         self._path = path
@@ -52,11 +54,11 @@ class Lock:
         self._said = b""
 
     def take(self, folder: Path | None, *, patience: float = LEAVING_SECONDS) -> None:
-        """Take it, for a mount at `folder`, or for None to keep daemons from beginning.
+        """Take the lock for a mount at `folder`; with None, to keep daemons from starting.
 
-        A daemon that is just leaving (its mount is gone) is waited for, `patience` seconds.
-        Raises AlreadyRunning, which names process and mounting point; MountError where files
-        there cannot be locked.
+        Waits up to `patience` seconds for a daemon that is ending (its mount is gone). Raises
+        AlreadyRunning, which names process and mount point; MountError if files there cannot be
+        locked.
         """
         private_dir(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -88,17 +90,20 @@ class Lock:
             self._write({"pid": pid, "mountpoint": os.fspath(folder), "begun": _begun(pid)})
 
     def tell(self, control: Path) -> None:
-        """Say in the file where the holder listens; once it is taken."""
+        """Write the path of the holder's control socket to the file. The lock must be held."""
         self._write({**json.loads(self._said), "control": os.fspath(control)})
 
     def _write(self, who: dict[str, Any]) -> None:
-        """Whoever reads meanwhile finds the former text or this one, with blanks behind it."""
+        """Write the holder's data in one call, padded.
+
+        Readers therefore see either the old or the new text.
+        """
         assert self._descriptor is not None, "take it first"
         self._said = json.dumps(who).encode("ascii").ljust(len(self._said))
         os.pwrite(self._descriptor, self._said, 0)
 
     def release(self) -> None:
-        """Give it back; harmless where it is not held."""
+        """Release the lock, if it is held."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
@@ -106,7 +111,7 @@ class Lock:
 
 
 def refusal(account: str, who: Holder | None) -> AlreadyRunning:
-    """Return what to say of the account's other daemon."""
+    """Return the error for an account that has another daemon."""
     if who is None:
         return AlreadyRunning(f"another zonedrive is starting for account {account}")
     if mountpoint.at(who.mountpoint) is not None:
@@ -128,7 +133,7 @@ def refusal(account: str, who: Holder | None) -> AlreadyRunning:
 
 
 def holder(path: Path) -> Holder | None:
-    """Who wrote himself into the lock file last; alive or not is the lock's to say."""
+    """Return the process in the lock file, which may have ended, or None."""
     try:
         found = json.loads(path.read_bytes())
         control, begun = found.get("control"), found.get("begun")
@@ -143,12 +148,12 @@ def holder(path: Path) -> Holder | None:
 
 
 def _begun(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did; None where there is none.
+    """Return the start time of a process in ticks since boot, or None.
 
-    With it a process is told from every other one, whatever number it is seen by.
+    The start time distinguishes processes whatever pid namespace they are seen from.
     """
     try:
-        # The name, in brackets, may hold anything.
+        # The name, in parentheses, may contain any character.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
         return int(fields[19])
     except (OSError, ValueError, IndexError):
@@ -157,9 +162,9 @@ def _begun(pid: int) -> int | None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[bool]:
-    """Keep daemons from beginning inside the block; gives False where one has begun.
+    """Keep daemons from starting inside the block; yield False if one runs.
 
-    Nothing is written, so that also a disk which takes no writing can be looked at.
+    Nothing is written, so that it also works on a read-only disk.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -173,13 +178,13 @@ def reading(path: Path) -> Iterator[bool]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock now."""
+    """Return True if a process holds the lock now."""
     with reading(path) as is_free:
         return not is_free
 
 
 def _is_shared(descriptor: int) -> bool:
-    """Take the lock with all others who read; False where a daemon has it."""
+    """Take the lock shared with other readers; return False if a daemon holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -190,7 +195,7 @@ def _is_shared(descriptor: int) -> bool:
 
 
 def _is_only_read(descriptor: int) -> bool:
-    """Return True if no daemon has the lock, only who reads what one left."""
+    """Return True if only readers hold the lock, and no daemon."""
     if not _is_shared(descriptor):
         return False
     with suppress(OSError):

@@ -1,9 +1,10 @@
-"""Where the daemon's messages go: to the terminal, the service manager, or a file of its own.
+"""Log output of the daemon: to the terminal, the service manager, or a log file.
 
-Must not know what is said.  Names, paths and secrets are not this module's to filter: who logs
-leaves secrets out.
+Knows nothing of the messages. Does not filter names, paths or secrets: the caller leaves secrets
+out.
 
-INVARIANT: a message is one line, and no line, of a traceback either, steers a terminal.
+INVARIANT: a message is one line, and no line, including a traceback, contains control characters
+for a terminal.
 """
 
 import errno
@@ -25,12 +26,12 @@ KEPT = 2
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-# They tell of every request, with its address.
+# Loggers that report every request, with its address.
 _CHATTY = ("httpx", "httpcore", "pyfuse3", "keyring", "asyncio")
 
 
 class _Lines(logging.Formatter):
-    """Messages on one line each; a traceback follows on lines of its own."""
+    """Formatter with one line per message; a traceback follows on separate lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the library
         record.message = _line(record.message)
@@ -41,18 +42,21 @@ class _Lines(logging.Formatter):
 
 
 def _line(text: str) -> str:
-    """Return `text` plain; bytes of a path that are no UTF-8 stay legible."""
+    """Return `text` without control characters; bytes that are not UTF-8 stay readable."""
     return plain(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _is_heard(record: logging.LogRecord) -> bool:
-    """Not that an answer found nobody: who asked was killed, or the mount has just ended."""
+    """Return False for the message about a reply that the kernel discarded.
+
+    The reader was killed, or the mount has just ended.
+    """
     nobody = f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}"
     return nobody not in record.getMessage()
 
 
 class PrivateFile(logging.handlers.RotatingFileHandler):
-    """A 0600 file that is renamed at MAX_BYTES; what C code writes to descriptor 2 lands there."""
+    """Log file with mode 0600, rotated at MAX_BYTES; it also receives descriptor 2 of C code."""
 
     def __init__(self, path: Path) -> None:
         private_dir(path.parent)
@@ -67,19 +71,19 @@ class PrivateFile(logging.handlers.RotatingFileHandler):
 
 
 def to_file(path: Path, *, debug: bool = False) -> None:
-    """A daemon without a terminal."""
+    """Log to a file, for a daemon without a terminal."""
     _install(PrivateFile(path), _Lines(_FORMAT), debug)
 
 
 def to_stderr(*, debug: bool = False) -> None:
-    """In the foreground.  Under a service manager the time is left to its journal."""
+    """Log to the terminal. Under a service manager the journal adds the time."""
     managed = "JOURNAL_STREAM" in os.environ
     text = "%(levelname)s %(name)s: %(message)s" if managed else _FORMAT
     _install(logging.StreamHandler(), _Lines(text), debug)
 
 
 def append(path: Path, text: str) -> None:
-    """Add a line to the log of a daemon that could not write it itself."""
+    """Add a line to the log of a daemon that could not write it."""
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
     line = f"{now} INFO zonedrive: {_line(text)}\n".encode()
     with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Telling a service manager how the daemon is, as sd_notify(3) describes it.
+"""State reports to a service manager according to sd_notify(3).
 
-Must not know what the daemon does.  Where no service manager listens, everything here is quiet.
+Knows nothing of the daemon's work. Without a service manager, nothing is sent.
 """
 
 import os
@@ -13,7 +13,7 @@ from zonedrive.plain import plain
 
 
 class Notifier:
-    """The line to the service manager."""
+    """Connection to the service manager."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID."""
@@ -26,27 +26,27 @@ class Notifier:
 
     @property
     def is_heard(self) -> bool:
-        """Whether there is a service manager."""
+        """True if there is a service manager."""
         return bool(self._address)
 
     def ready(self, status: str) -> None:
-        """The mount answers."""
+        """Report that the mount answers."""
         self._send("READY=1", f"STATUS={status}")
 
     def waiting(self, status: str, seconds: float) -> None:
-        """The start takes longer: `seconds` more from now."""
+        """Report that the start needs `seconds` more from now."""
         self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}", f"STATUS={status}")
 
     def status(self, status: str) -> None:
-        """One line for `systemctl status`."""
+        """Set the line for `systemctl status`."""
         self._send(f"STATUS={status}")
 
     def stopping(self) -> None:
-        """The end has begun."""
+        """Report that the daemon is stopping."""
         self._send("STOPPING=1", "STATUS=unmounting")
 
     async def watchdog(self) -> None:
-        """Say regularly that the loop still turns, if that was asked for."""
+        """Send the watchdog signal regularly while the loop runs, if the manager requested it."""
         if self.watchdog_seconds is None:
             return
         while True:
@@ -54,7 +54,7 @@ class Notifier:
             await trio.sleep(self.watchdog_seconds / 3)
 
     def _send(self, *assignments: str) -> None:
-        """Send assignments, a line each: what a status quotes cannot add one."""
+        """Send assignments, one per line; a status cannot add lines because it is made plain."""
         if not self._address:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
@@ -62,4 +62,4 @@ class Notifier:
             try:
                 line.sendto("\n".join(map(plain, assignments)).encode(), self._address)
             except OSError:
-                return  # the manager is gone or busy; the mount matters more
+                return  # the manager is gone or busy, which must not affect the mount

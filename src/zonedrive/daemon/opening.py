@@ -1,8 +1,9 @@
-"""Waiting for a keyring that a person has not opened yet, where a service manager waits along.
+"""Wait for the user to unlock the keyring, under a service manager.
 
-Must not know what is in it.  A command of a shell does not wait: who typed it reads the reason.
+Knows nothing of the keyring's content. A shell command does not wait, because its user can read the
+reason.
 
-INVARIANT: nobody is asked to open it again and again; it is only looked at whether it is open.
+INVARIANT: the user is not prompted repeatedly; the lock state is only polled.
 """
 
 import logging
@@ -23,9 +24,9 @@ SERVICE = DBusAddress("/org/freedesktop/secrets", NAME, "org.freedesktop.Secret.
 
 
 def wait(notifier: Notifier, why: str) -> None:
-    """Return when the default collection of the session's keyring is open.
+    """Return when the default collection of the session's keyring is unlocked.
 
-    A look comes before the manager's patience ends, so it hears of each.
+    The manager's start timeout is extended before each check.
     """
     log.info("waiting: %s", why)
     while True:
@@ -36,7 +37,7 @@ def wait(notifier: Notifier, why: str) -> None:
 
 
 def is_open() -> bool:
-    """Whether there is a keyring whose default collection can be read; nobody is asked."""
+    """Return True if the default collection of the keyring is unlocked; do not prompt."""
     address = session_bus()
     if address is None:
         return False
@@ -46,7 +47,7 @@ def is_open() -> bool:
             place = DBusAddress(str(path), NAME, "org.freedesktop.Secret.Collection")
             return _answer(bus, Properties(place).get("Locked")) == ("b", False)
     except Exception as wrong:
-        # Whatever a bus, or what stands in its place, does: the next look may find another one.
+        # After any error of the bus, the next check may find a working one.
         log.debug("the keyring cannot be looked at: %s", type(wrong).__name__)
         return False
 

@@ -1,9 +1,9 @@
-"""Where deleted entries were: the paths of their folders, as far as the service tells.
+"""Original folders of deleted entries, as far as the service reports them.
 
-Must not know what is done with them.
+Knows nothing of the use of the paths.
 
-INVARIANT: a trash of thousands costs few questions: a folder is asked for once, and in all MOST of
-them; what is not known then is not shown.
+INVARIANT: a trash of thousands of entries needs few requests: each folder is requested once, and at
+most MOST folders in total. Folders that are still unknown are not shown.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,30 +17,30 @@ DEEP = 200  # folders in each other
 
 
 class Asked(Protocol):
-    """Who tells of a folder."""
+    """Source of folder entries."""
 
     async def entry(self, zone_id: str, entry_id: str) -> Entry:
-        """A file or folder, which may be a deleted one."""
+        """Return a file or folder, which may be deleted."""
 
 
 class Origins:
-    """The folders of one look into the trash."""
+    """Folder lookup for one listing of the trash."""
 
     def __init__(
         self, service: Asked, here: Callable[[str, str], Entry | None] = lambda zone, entry: None
     ) -> None:
-        """`here` gives a folder, by the ids of its zone and its own, without a question."""
+        """Set the sources; `here` returns a folder by zone id and folder id without a request."""
         self._service = service
         self._here = here
         self._known: dict[str, Entry | None] = {}
         self._asked = 0
 
     def know(self, entries: Iterable[Entry]) -> None:
-        """What needs not be asked for: what is deleted itself."""
+        """Add deleted entries, which then need no request."""
         self._known |= {entry.id: entry for entry in entries}
 
     async def folder(self, zone: Zone, entry: Entry) -> str | None:
-        """The folder it was in, below its zone; None where that is not known."""
+        """Return the entry's original folder, relative to its zone; None if it is unknown."""
         parts: list[str] = []
         above = entry.parent_id
         for _ in range(DEEP):
@@ -54,7 +54,7 @@ class Origins:
         return None
 
     async def path(self, zone: Zone, entry: Entry) -> str:
-        """Its whole path, with `...` for what is not known."""
+        """Return the entry's whole path, with `...` for unknown folders."""
         folder = await self.folder(zone, entry)
         return "/".join([zone.name, *([] if folder == "" else [folder or "..."]), entry.name])
 

@@ -1,6 +1,6 @@
-"""The commands about pins: keep something here, let go of it, say what is kept.
+"""Commands for pins: pin, unpin, and list pins.
 
-Must not know what a pin does; that is `vfs.ahead.keeping`.
+Knows nothing of the effect of a pin; see `vfs.ahead.keeping`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,16 +16,16 @@ from zonedrive.tree.inode import Inode
 from zonedrive.vfs.ahead.keeping import Tally
 
 SAY_SECONDS = 0.5
-"""How often a command that waits says how far it is."""
+"""Interval in seconds between progress reports of a waiting command."""
 
 FIND = Callable[[str], Awaitable[Inode]]
 
 
 class Pinning:
-    """The handlers."""
+    """Handlers of the pin commands."""
 
     def __init__(self, parts: Parts, find: FIND) -> None:
-        """`find` gives the inode at a path of a request."""
+        """Set `find`, which returns the inode at a path of a request."""
         self._parts = parts
         self._find = find
         self.handlers: dict[str, Handler] = {
@@ -35,10 +35,10 @@ class Pinning:
         }
 
     async def pin(self, request: Message, say: Say) -> Message:
-        """Pin all `paths`, then wait until what is in them is here, or cannot be.
+        """Pin all `paths`, then wait until their content is cached, or cannot be.
 
-        Lines on the way: how far all of them are.  A client that goes away leaves the pins, and
-        the rest is done in the background.
+        Progress lines give the state of all of them. If the client disconnects, the pins stay, and
+        the download continues in the background.
         """
         pins, keeping = self._parts.files.pins, self._parts.files.keeping
         paths = _paths(request)
@@ -73,7 +73,7 @@ class Pinning:
         }
 
     async def unpin(self, request: Message, say: Say) -> Message:
-        """Let go of all `paths`; none where one of them is not pinned."""
+        """Remove the pins of all `paths`; of none if one of them is not pinned."""
         inodes = {path: await self._find(path) for path in _paths(request)}
         pins = self._parts.files.pins
         for path, inode in inodes.items():
@@ -86,7 +86,7 @@ class Pinning:
         return {}
 
     async def pins(self, request: Message, say: Say) -> Message:
-        """What is pinned, and how much of it is here."""
+        """Return the pins, and how much of each is cached."""
         keeping, tree = self._parts.files.keeping, self._parts.tree
         found = []
         for inode in self._parts.files.pins.roots():

@@ -1,9 +1,9 @@
-"""The process that holds an account's lock, as others see it: how it is, and signals to it.
+"""State of the process that holds an account's lock, and signals to it.
 
-Must not know what it does, nor its socket: this is for one that has none, or does not answer.
+Knows nothing of its work or its socket: this module is for a process without a socket or an answer.
 
-INVARIANT: a signal goes only to a process that holds the lock: a number that is left in the file of
-a killed daemon may be somebody else's by now.
+INVARIANT: a signal is sent only to a process that holds the lock, because the pid in the file of a
+killed daemon may belong to another process by now.
 
 Source: proc(5) for `stat`, `status` and `locks`.
 """
@@ -19,10 +19,10 @@ from zonedrive.daemon import lock
 from zonedrive.errors import ZonedriveError
 
 LISTEN = signal.SIGUSR1
-"""Has a daemon look whether its socket is in its place, and make it anew where it is not."""
+"""Signal that makes a daemon check its control socket, and create it again if it is missing."""
 
 KILLED_SECONDS = 10.0
-"""How long the kernel may take to end what was killed."""
+"""Maximum wait in seconds for the end of a killed process."""
 
 LOOK_SECONDS = 0.05
 
@@ -30,34 +30,36 @@ PROC = Path("/proc")
 
 
 def states(pid: int) -> set[str]:
-    """Of the threads, a letter each: R runs, D waits for a disk, S sleeps, T is stopped; {}: gone.
+    """Return the states of a process's threads: R runs, D waits for a disk, S sleeps, T is stopped.
 
-    Whoever runs or waits for a disk is at work, however long it takes.
+    Returns an empty set if the process is gone. A process with state R or D is working, however
+    long it takes.
     """
     found = set()
     with suppress(OSError):
         for thread in (PROC / str(pid) / "task").iterdir():
             with suppress(OSError):
-                # The name, in brackets, may hold anything.
+                # The name, in parentheses, may contain any character.
                 found.add((thread / "stat").read_bytes().rpartition(b") ")[2][:1].decode())
     return found
 
 
 def is_working(pid: int) -> bool:
-    """Whether silence may be no more than a long computation, or a slow disk."""
+    """Return True if the process does not answer because it computes or waits for a disk."""
     return not {"R", "D"}.isdisjoint(states(pid))
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether somebody has stopped it (SIGSTOP, Ctrl-Z, a debugger)."""
+    """Return True if the process is stopped (SIGSTOP, Ctrl-Z, a debugger)."""
     found = states(pid)
     return bool(found) and found <= {"T", "t"}
 
 
 def ask_to_listen(path: Path) -> bool:
-    """Have the holder of the lock at `path` look after its socket; False where it cannot be told.
+    """Make the holder of the lock at `path` check its socket; return False if that is impossible.
 
-    One that does not know the signal (as it is just starting, or an older one) would die of it.
+    A process without a handler for the signal (during its start, or an older version) would be
+    killed by it.
     """
     descriptor = _held_by(path)
     if descriptor is None:
@@ -75,10 +77,10 @@ def ask_to_listen(path: Path) -> bool:
 
 
 def end(path: Path, seconds: float) -> None:
-    """End the holder of the lock at `path`: in order within `seconds`, else at once.
+    """End the holder of the lock at `path`: with SIGTERM within `seconds`, else with SIGKILL.
 
-    One that is stopped goes on for that.  Returns when the lock is free.  Raises ZonedriveError
-    where it cannot be ended.
+    A stopped process is continued first. Returns when the lock is free. Raises ZonedriveError if
+    the process cannot be ended.
     """
     descriptor = _held_by(path)
     if descriptor is None:
@@ -109,7 +111,7 @@ def end(path: Path, seconds: float) -> None:
 
 
 def wait_end(path: Path, seconds: float) -> bool:
-    """Return when the lock at `path` is free, or the time is over: whether it is free."""
+    """Wait up to `seconds` until the lock at `path` is free; return True if it is."""
     end_ = time.monotonic() + seconds
     while lock.is_held(path):
         if time.monotonic() > end_:
@@ -119,7 +121,7 @@ def wait_end(path: Path, seconds: float) -> bool:
 
 
 def _held_by(path: Path) -> int | None:
-    """A descriptor (pidfd_open(2)) of the process that holds the lock at `path` now."""
+    """Return a pidfd (pidfd_open(2)) of the process that holds the lock at `path`, or None."""
     who = lock.holder(path)
     if who is None:
         return None
@@ -134,9 +136,9 @@ def _held_by(path: Path) -> int | None:
 
 
 def _locks(pid: int) -> bool:
-    """Whether the process holds a lock of the kind that a daemon holds, on whatever file.
+    """Return True if the process holds a flock(2) lock on any file.
 
-    The kernel's list names files by numbers that not all file systems give to stat(2).
+    The kernel's list identifies files by numbers that stat(2) does not return on all file systems.
     """
     with suppress(OSError):
         for line in (PROC / "locks").read_bytes().splitlines():
@@ -147,7 +149,7 @@ def _locks(pid: int) -> bool:
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:
-    """Whether the process has a handler of its own for the signal."""
+    """Return True if the process has a handler for the signal."""
     try:
         text = (PROC / str(pid) / "status").read_text("ascii", "replace")
     except OSError:

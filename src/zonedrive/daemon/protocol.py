@@ -1,10 +1,10 @@
-"""The lines on the control socket, as both sides read and write them.
+"""Line format of the control socket, for both sides.
 
-Must not know any command.  One JSON object a line.  A request has a "command"; an answer is any
-number of progress lines and then one with `"done": true`, or with "error" and "kind".
+Knows nothing of the commands. Each line is one JSON object. A request has a "command". An answer is
+any number of progress lines and then one line with `"done": true`, or with "error" and "kind".
 
-Not msgspec: a path of a Linux program may hold bytes that are no UTF-8, which the standard
-library's JSON carries as lone surrogates and msgspec refuses.
+msgspec is not used: a path on Linux may contain bytes that are not UTF-8. The standard library's
+JSON represents them as lone surrogates, which msgspec rejects.
 """
 
 import errno
@@ -24,20 +24,22 @@ from zonedrive.errors import ZonedriveError
 Message = dict[str, Any]
 
 PULSE = "pulse"
-"""The command that asks for a sign of life.  Whatever is answered is one, also by a version that
-does not know it."""
+"""Command that tests whether a daemon responds.
+
+Any answer counts, also the error of a version that does not know the command.
+"""
 
 MAX_LINE = 1 << 20
-"""Bytes in a request.  Only a program that is not ours sends more."""
+"""Maximum size of a request in bytes. Only a foreign program sends more."""
 
 
 def encode(message: Mapping[str, object]) -> bytes:
-    """One line."""
+    """Return a message as one line."""
     return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> Message:
-    """The object in a line.  Raises ZonedriveError where there is none."""
+    """Return the object in a line. Raises ZonedriveError if there is none."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as wrong:
@@ -48,7 +50,7 @@ def decode(line: bytes) -> Message:
 
 
 def refusal(error: Exception) -> Message:
-    """The answer that says what went wrong; `raised` turns it back."""
+    """Return the answer for an error; `raised` is the inverse."""
     if isinstance(error, ZonedriveError):
         return {
             "error": error.message,
@@ -71,13 +73,13 @@ def _remedy(error: OSError) -> str:
 
 
 def _public_kind(kind: type[ZonedriveError]) -> type[ZonedriveError]:
-    """The nearest type that the other side knows."""
+    """Return the nearest base class that is in `zonedrive.errors`."""
     known = vars(errors).values()
     return next((each for each in kind.__mro__ if each in known), ZonedriveError)
 
 
 def raised(message: Message) -> ZonedriveError:
-    """The exception that a line with "error" stands for."""
+    """Return the exception for a line with "error"."""
     kind = getattr(errors, str(message.get("kind")), ZonedriveError)
     if not (isinstance(kind, type) and issubclass(kind, ZonedriveError)):
         kind = ZonedriveError
@@ -86,9 +88,9 @@ def raised(message: Message) -> ZonedriveError:
 
 @contextmanager
 def address(path: Path) -> Iterator[str]:
-    """A name for the socket at `path` that is short enough for bind(2) and connect(2).
+    """Yield a name of the socket at `path` that is short enough for bind(2) and connect(2).
 
-    Those take 107 bytes at most, and folders may be nested deeper than that.
+    The maximum is 107 bytes, and paths may be longer.
     """
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -98,7 +100,7 @@ def address(path: Path) -> Iterator[str]:
 
 
 class Stranger(ZonedriveError):
-    """Somebody else's program is where our daemon should be; nothing was said to it."""
+    """Another user's program listens at the daemon's address; nothing was sent to it."""
 
     def __init__(self, path: Path, uid: int) -> None:
         try:
@@ -112,19 +114,19 @@ class Stranger(ZonedriveError):
 
 
 class Connection(Protocol):
-    """A socket, of the standard library or of trio."""
+    """A socket of the standard library or of trio."""
 
     def getsockopt(self, level: int, name: int, size: int, /) -> bytes:
         """See getsockopt(2)."""
 
 
 def peer(connection: Connection) -> int:
-    """The user of the process at the other end (unix(7), SO_PEERCRED).  Raises OSError."""
+    """Return the user id of the process at the other end (unix(7), SO_PEERCRED). Raises OSError."""
     return _credentials(connection)[1]
 
 
 def process_of(connection: Connection) -> int:
-    """The process at the other end; 0 where it is in a container that we cannot see into."""
+    """Return the pid of the process at the other end; 0 if it is in an invisible pid namespace."""
     return _credentials(connection)[0]
 
 
@@ -135,14 +137,14 @@ def _credentials(connection: Connection) -> tuple[int, int]:
 
 
 def is_trusted(uid: int) -> bool:
-    """Whether to speak with processes of this user: the same one, or root."""
+    """Return True for this user and root."""
     return uid in (os.getuid(), 0)
 
 
 def connect(path: Path, seconds: float | None) -> socket.socket:
-    """A connection to the daemon at `path`.
+    """Return a connection to the daemon at `path`.
 
-    Raises OSError where none listens, Stranger where another user does.
+    Raises OSError if no process listens there, Stranger if another user's does.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

@@ -1,6 +1,6 @@
-"""Waiting for whichever comes first.
+"""Wait for the first of several events.
 
-Must not know what is waited for.
+Knows nothing of the events.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ import trio
 
 
 async def first(*waits: Callable[[], Awaitable[object]]) -> None:
-    """Return when one of them does; the others are cancelled."""
+    """Return when the first of `waits` returns; cancel the others."""
     async with trio.open_nursery() as nursery:
 
         async def one(wait: Callable[[], Awaitable[object]]) -> None:

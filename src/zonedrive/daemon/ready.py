@@ -1,7 +1,7 @@
-"""How a daemon in the background tells whoever started it that it is there, or why not.
+"""Start of a background daemon, with a report of success or failure to its parent process.
 
-Must not know how a daemon is built.  The message is one line on a pipe: `{"ok": true}` or what
-`protocol.refusal` makes of an error.  A pipe that closes without a line is a daemon that died.
+Knows nothing of building a daemon. The report is one line on a pipe: `{"ok": true}` or the result
+of `protocol.refusal`. A pipe that closes without a line means that the daemon died.
 """
 
 import logging
@@ -23,36 +23,36 @@ from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths, private_dir
 
 MANAGER = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
-"""How a service manager is spoken to; it waits for whoever started us, not for the daemon."""
+"""Environment variables of a service manager, which monitors the parent, not the daemon."""
 
 END_SECONDS = 10.0
-"""How long the process of a lost mount may take to be gone."""
+"""Maximum wait in seconds for the end of the process of a lost mount."""
 
 LOOK_SECONDS = 0.02
 
 START_SECONDS = 120.0
-"""How long a start may take: a keyring may ask a person for its password."""
+"""Maximum duration of a start, in seconds: a keyring may ask the user for its password."""
 
 
 class Pipe:
-    """The daemon's end; says one thing once."""
+    """The daemon's end of the pipe, for one message."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """None: nobody waits."""
+        """Use the pipe `descriptor`; None if no process waits."""
         self._descriptor = descriptor
         if descriptor is not None:
             os.set_inheritable(descriptor, False)
 
     def ok(self) -> None:
-        """The mount answers."""
+        """Report that the mount answers."""
         self._say({"ok": True})
 
     def failed(self, error: Exception) -> None:
-        """There will be no mount."""
+        """Report that the mount failed."""
         self._say(protocol.refusal(error))
 
     def close_others(self) -> None:
-        """Close every descriptor but this one and the standard streams."""
+        """Close all descriptors except the pipe and the standard streams."""
         assert self._descriptor is not None
         os.closerange(3, self._descriptor)
         os.closerange(self._descriptor + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -63,14 +63,14 @@ class Pipe:
         try:
             os.write(self._descriptor, protocol.encode(message))
         except BrokenPipeError:
-            pass  # who started us has been interrupted; the mount stays
+            pass  # the parent process was interrupted; the mount stays
         finally:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 class Child:
-    """A process that was forked from this one."""
+    """A process forked from this one."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -81,37 +81,37 @@ class Child:
         if self._status is None:
             try:
                 pid, status = os.waitpid(self._pid, os.WNOHANG)
-            except ChildProcessError:  # this process was started so that nobody is to be waited for
+            except ChildProcessError:  # SIGCHLD is ignored in this process
                 pid, status = self._pid, 0
             if pid:
                 self._status = os.waitstatus_to_exitcode(status)
         return self._status
 
     def wait(self, seconds: float) -> int | None:
-        """Return the exit status, or None if the process still runs after that time."""
+        """Return the exit status, or None if the process still runs after `seconds`."""
         end = time.monotonic() + seconds
         while (status := self.poll()) is None and time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
         return status
 
     def terminate(self) -> None:
-        """Ask the process to end, if it has not."""
+        """Send SIGTERM to the process if it still runs."""
         if self.poll() is None:
             os.kill(self._pid, signal.SIGTERM)
 
 
 def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> None:
-    """Fork a daemon that mounts at `folder` by `serve`; return when the mount answers.
+    """Fork a daemon that mounts at `folder` with `serve`; return when the mount answers.
 
-    The daemon has a session of its own and goes on with the modules that are imported already.
-    `serve` returns its exit status.  Raises the error that the daemon ran into.
+    The daemon gets its own session and uses the modules that are already imported. `serve` returns
+    the exit status. Raises the error that the daemon reported.
     """
     reading, writing = os.pipe()
     private_dir(paths.log.parent)
     log = os.open(paths.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         sys.stdout.flush()
-        sys.stderr.flush()  # or both would write what waits in the buffers
+        sys.stderr.flush()  # or both processes would write the buffered output
         pid = os.fork()
         if not pid:
             _serve(serve, writing, log)
@@ -130,7 +130,7 @@ def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> No
 
 
 def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
-    """Run `serve` in the process that was forked, apart from all that the other one has open."""
+    """Run `serve` in the forked process, detached from the parent's open files."""
     code = 1
     try:
         os.setsid()
@@ -148,12 +148,12 @@ def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
     finally:
         with suppress(Exception):
             logging.shutdown()
-        # Nothing of the process that was forked is to run on: no handler of an exit, no `finally`.
+        # Run no exit handler and no `finally` block of the parent process.
         os._exit(code)
 
 
 def _require_life(child: Child, paths: AccountPaths, folder: Path) -> None:
-    """Raise MountError where the daemon has ended since, or serves no request."""
+    """Raise MountError if the daemon has ended since, or its mount is dead."""
     lost = mountpoint.dead(folder)
     if not lost and child.poll() is None:
         return
@@ -168,7 +168,7 @@ def _require_life(child: Child, paths: AccountPaths, folder: Path) -> None:
 
 
 def ending(code: int) -> str:
-    """The end of a process, by the number that wait(2) gave."""
+    """Return a phrase for an exit status of wait(2)."""
     if code >= 0:
         return f"ended with status {code}"
     try:

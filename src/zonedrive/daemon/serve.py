@@ -1,10 +1,11 @@
-"""The life of a daemon: put together, mounted, answering, taken down in order.
+"""Life cycle of a daemon: build, mount, serve, orderly shutdown.
 
-Must not know what a command does (`commands`) nor how the parts are made (`build`).
+Knows nothing of the commands (`commands`) or of building the components (`build`).
 
-INVARIANT: the order of the end is: kernel first (nothing new comes in), then the file system
-(what was written is in the outbox), the stores, the socket's name, the lock, and last the
-answers to those who asked for the end.  So whoever hears that it is over can start anew.
+INVARIANT: the order of the shutdown is: kernel first (no new requests), then the file system (all
+written data is in the outbox), the stores, the socket file, the lock, and last the answers to the
+clients that requested the shutdown. A client that receives such an answer can therefore start a new
+daemon at once.
 """
 
 import errno
@@ -45,17 +46,17 @@ from zonedrive.tree.inode import ROOT
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 20.0
-"""How long closing may take; what is not closed then is found by the next start."""
+"""Maximum duration of closing in seconds; the next start recovers anything not closed by then."""
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 FAREWELL_SECONDS = 5.0
-"""How long the last answers may take to leave."""
+"""Maximum time in seconds to send the last answers."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What one daemon is to serve."""
+    """Parameters of one daemon."""
 
     paths: AccountPaths
     folder: str  # as given; checked here
@@ -66,7 +67,7 @@ class Start:
 def run(start: Start, ready: Pipe) -> None:
     """Mount and serve until unmounted.
 
-    An error before the mount answers goes to `ready` and is raised as well.
+    An error before the mount answers is reported to `ready` and raised as well.
     """
     lock = Lock(start.paths.lock, start.paths.account)
     record = Run(start.paths)
@@ -101,10 +102,9 @@ def run(start: Start, ready: Pipe) -> None:
 
 
 def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, Parts]:
-    """The folder, fit to be mounted on, and the parts, with the lock taken.
+    """Check the folder, take the lock and build the components.
 
-    Where a service manager listens, a keyring that is shut is waited for; the account is free
-    meanwhile.
+    Under a service manager, wait for a locked keyring; the account's lock is free meanwhile.
     """
     notifier = Notifier()
     while True:
@@ -123,7 +123,7 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
 
 
 class Daemon:
-    """One mount and everything that runs beside it."""
+    """One mount and its background tasks."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Daemon:
     async def main(self) -> None:
         """Serve until the mount is gone."""
         try:
-            self._server.listen()  # before the mount: where it fails, none is left behind
+            self._server.listen()  # before the mount, so that a failure leaves no mount behind
             self._lock.tell(self._server.path)
             self._session.attach(self._options)
             with trio.open_signal_receiver(*ENDING_SIGNALS, process.LISTEN) as signals:
@@ -186,7 +186,7 @@ class Daemon:
                 nursery.cancel_scope.cancel()
 
     async def _mounted(self) -> None:
-        """From the first request of the kernel to the last, and the closing of the stores."""
+        """Serve from the first kernel request to the last, then close the stores."""
         keep = self._parts.supervisor.keep
         lost = False
         try:
@@ -213,7 +213,7 @@ class Daemon:
         finally:
             self._server.end(ENDING)  # also where something failed
             self._notifier.stopping()
-            # A path whose daemon died must err, not look like an empty folder.
+            # After a crash, paths must return errors, not look like an empty folder.
             self._session.close(unmount=not lost)
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await self._close()
@@ -225,18 +225,18 @@ class Daemon:
             log.info("%s is %s", self._session.folder, "lost" if lost else "unmounted")
 
     async def _close(self) -> None:
-        """Close the stores; what cannot be is found by the next start, and the mount is gone."""
+        """Close the stores; the next start recovers anything that cannot be closed."""
         try:
             await self._parts.aclose()
         except Exception:
             log.exception("not everything could be closed in order")
 
     async def _send_all(self, seconds: float) -> None:
-        """What can be sent within that time."""
+        """Send pending changes for up to `seconds`."""
         await self._parts.files.report.sync([ROOT], seconds)
 
     async def _awake(self, dead: bool) -> None:
-        """After a sleep: connections and the logon may have ended meanwhile."""
+        """Reconnect and check the logon after a suspend."""
         log.info("awake again")
         await self._parts.service.reconnect(dead=dead)
         self._vigil.look()
@@ -256,7 +256,7 @@ class Daemon:
         self._ready.ok()
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
-        """Unmount at the first of the usual signals; a second one ends the process at once."""
+        """Unmount at the first termination signal; a second one ends the process at once."""
         async for number in signals:
             name = signal.Signals(number).name
             if number == process.LISTEN:
@@ -270,7 +270,7 @@ class Daemon:
                 self._session.stop()
 
     def _listen_anew(self) -> None:
-        """The end of a desktop session has taken the socket's folder away, for instance."""
+        """Create the control socket again, for example after the end of a desktop session."""
         try:
             self._server.listen_anew(self._start.paths.control)
             self._lock.tell(self._server.path)
@@ -278,6 +278,6 @@ class Daemon:
             log.warning("nobody can reach this daemon: %s", wrong)
 
     async def _farewell(self) -> None:
-        """Give those who wait for the end their answers."""
+        """Send the answers to the clients that wait for the end."""
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):
             await self._server.finish()

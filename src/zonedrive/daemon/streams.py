@@ -1,20 +1,20 @@
-"""Standard streams that were closed by whoever started the process, put in place again.
+"""Replacement of closed standard streams.
 
-Must not import anything of zonedrive: it runs before everything else.
+Imports nothing of zonedrive, because it runs before everything else.
 
-INVARIANT: afterwards the descriptors 0, 1 and 2 are taken, so that no pipe, socket or store of
-ours is ever mistaken for one of them.
+INVARIANT: afterwards the descriptors 0, 1 and 2 are in use, so that no pipe, socket or store of
+zonedrive gets one of these numbers.
 """
 
 import os
 import sys
 
 closed: set[int] = set()
-"""Those that were; what is written to them reaches nobody."""
+"""Descriptors that were closed; output to them is discarded."""
 
 
 def complete() -> None:
-    """Open /dev/null on each of 0, 1 and 2 that is closed; streams that work stay as they are."""
+    """Open /dev/null on each closed descriptor of 0, 1 and 2; leave open streams unchanged."""
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         os.set_inheritable(descriptor, True)
         closed.add(descriptor)

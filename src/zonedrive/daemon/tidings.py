@@ -1,13 +1,14 @@
-"""Tells the person at the desktop of uploads that failed and of conflicts.
+"""Desktop notifications about failed uploads and conflicts.
 
-Must not know how a desktop shows something.
+Knows nothing of how a notification is shown.
 
-INVARIANT: each is told once.  What comes together is told together, and a further notification of
-the same kind comes RESAY_SECONDS later at the earliest, with all there is by then.
-A conflict is never told again, over restarts too: what came just before the end of a daemon, or
-while nobody was there to hear, is told by a later one.  What failed is tried again by the next
-daemon; if it fails again, that one tells it once as well.  What no desktop took counts
-as not told.
+INVARIANT: each event is reported once. Events close together are reported together; the next
+notification of the same kind follows after RESAY_SECONDS at the earliest, with all events up to
+then.
+A conflict is never reported again, even after a restart. A conflict that occurs just before the end
+of a daemon, or while no desktop runs, is reported by a later daemon. A failed upload is retried by
+the next daemon, which reports a new failure once. An event that no desktop accepted counts as
+unreported.
 """
 
 import logging
@@ -23,21 +24,21 @@ from zonedrive.vfs.report import Report
 log = logging.getLogger(__name__)
 
 CALM_SECONDS = 3.0
-"""After a change, before looking what came of it."""
+"""Wait in seconds after a change before its result is read."""
 
 GATHER_SECONDS = 30.0
-"""For so long at most it is waited for more of the same."""
+"""Maximum time in seconds to collect further events."""
 
 RESAY_SECONDS = 300.0
 AGAIN_SECONDS = 600.0
-"""Until another try, where nobody shows notifications: perhaps nobody has logged in yet."""
+"""Wait in seconds before another attempt if no desktop shows notifications."""
 
 NAME = 120
-"""Characters of a path in a notification."""
+"""Maximum length of a path in a notification, in characters."""
 
 
 class Topic:
-    """One kind of news, with one notification that is replaced."""
+    """One kind of event, with one notification that is replaced."""
 
     def __init__(self, desktop: Desktop) -> None:
         self._desktop = desktop
@@ -45,7 +46,7 @@ class Topic:
         self._earliest = float("-inf")
 
     async def tell(self, every: set[int], words: Callable[[], tuple[str, str]]) -> float:
-        """Tell of these inodes, if one is new among them; seconds until it is worth another try."""
+        """Report these inodes if one is new; return the seconds until the next useful attempt."""
         fresh = every - self.told
         if not every:
             await self._desktop.withdraw()
@@ -62,7 +63,7 @@ class Topic:
 
 
 class Tidings:
-    """One mount's."""
+    """Event notifications of one mount."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Tidings:
         self._conflicts = Topic(conflicts or Desktop("dialog-information", NORMAL))
 
     async def run(self) -> None:
-        """Until cancelled; nothing is looked at while nothing happens."""
+        """Send notifications until cancelled; do nothing while nothing changes."""
         while True:
             changed = self._report.changed
             again = min(await self._tell_failures(), await self._tell_conflicts())
@@ -86,7 +87,7 @@ class Tidings:
             await self._gather()
 
     async def _gather(self) -> None:
-        """Until nothing more comes, or it has been coming for long enough."""
+        """Wait until no further events arrive, or GATHER_SECONDS have passed."""
         before = -1
         with trio.move_on_after(GATHER_SECONDS):
             while (now := len(self._report.failures()) + len(self._report.copies())) != before:
@@ -95,7 +96,7 @@ class Tidings:
 
     async def _tell_failures(self) -> float:
         failures = self._report.failures()
-        self._failures.told &= self._report.waiting()  # what has arrived may fail another day
+        self._failures.told &= self._report.waiting()  # an uploaded file may fail again
         return await self._failures.tell(set(failures), lambda: self._failed(failures))
 
     def _failed(self, failures: dict[int, str]) -> tuple[str, str]:
@@ -123,7 +124,7 @@ class Tidings:
         try:
             if heard := self._report.untold() & topic.told:
                 self._report.tell(heard)
-        except (OSError, StoreError) as wrong:  # this daemon knows it all the same
+        except (OSError, StoreError) as wrong:  # in memory it counts as reported
             log.warning("that conflicts were told cannot be kept: %s", wrong)
         return again
 

@@ -1,12 +1,13 @@
-"""Deleted entries: which there are, and bringing them back or removing them for good.
+"""Listing, restoring and permanently deleting trash entries.
 
-Must not know sockets, commands or the mount.
+Knows nothing of sockets, commands or the mount.
 
-What lay in a folder that is deleted, too, can be restored after that folder only.
+An entry inside a deleted folder can be restored only after that folder.
 
-INVARIANT: of several entries of one name none is taken: the person gives the id.  A zone that does
-not show its trash keeps that of no other from being seen, and is named.
-INVARIANT: nothing is restored to a name that is in use, here or on the service.
+INVARIANT: if several entries have the requested name, none is used, and the user has to give the
+id. A zone that does not show its trash does not hide the trash of other zones; it is reported by
+name.
+INVARIANT: nothing is restored to a name that is in use, locally or on the service.
 """
 
 from collections import Counter
@@ -24,42 +25,42 @@ OFFERED = 5  # of several entries of one name, in one line
 
 
 class Bin(Protocol):
-    """What a service can do with deleted entries; `remote.Service` is one."""
+    """Trash operations of a service; implemented by `remote.Service`."""
 
     async def zones(self) -> list[Zone]:
-        """All zones."""
+        """Return all zones."""
 
     async def entry(self, zone_id: str, entry_id: str) -> Entry:
-        """A file or folder, which may be a deleted one."""
+        """Return a file or folder, which may be deleted."""
 
     async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
-        """What is in a zone's trash, each with when it was deleted: nanoseconds, 0 for unknown."""
+        """Return a zone's trash entries with their deletion time in ns (0: unknown)."""
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
-        """Out of the trash."""
+        """Restore an entry from the trash."""
 
     async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        """For good."""
+        """Delete an entry permanently."""
 
 
 class Mount(Protocol):
-    """What a mount has to say to that; `vfs.virtual.returning.Returning` is one."""
+    """Trash-related operations of a mount; implemented by `vfs.virtual.returning.Returning`."""
 
     async def told(self) -> None:
-        """Have the service hear first of what was deleted here."""
+        """Send pending local deletions to the service first."""
 
     def require_vacant(self, entry: Entry) -> None:
-        """Raise AlreadyExists where the entry's name is in use."""
+        """Raise AlreadyExists if the entry's name is in use."""
 
     def folder(self, zone_id: str, entry_id: str) -> Entry | None:
-        """A folder as far as it is known here."""
+        """Return a folder from the local tree, or None."""
 
     async def appear(self, entry: Entry) -> str:
-        """Show what came back; its path, or its name alone."""
+        """Show a restored entry; return its path, or only its name."""
 
 
 class Trash:
-    """The trash of all zones, or of the one of a name or id."""
+    """Trash of all zones, or of the zone with the given name or id."""
 
     def __init__(self, service: Bin, zone: object = None, mount: Mount | None = None) -> None:
         self._service = service
@@ -71,7 +72,7 @@ class Trash:
         self._origins = Origins(service) if mount is None else Origins(service, mount.folder)
 
     async def answer(self) -> dict[str, Any]:
-        """What is in it, for a command's answer, and the zones of which that cannot be said."""
+        """Return the trash entries for a command's answer, and the zones that hide theirs."""
         await self._look()
         entries = [
             _object(zone, entry, await self._origins.folder(zone, entry), self._times[entry.id])
@@ -82,10 +83,10 @@ class Trash:
         return {"entries": entries, "unseen": self._unseen}
 
     async def restore(self, wanted: object) -> list[dict[str, Any]]:
-        """Bring back entries, each given by id or name.
+        """Restore entries, each given by id or name.
 
-        Of each its `path`, and how many things that were in it are `left` in the trash, as they
-        were deleted by themselves.
+        Return the `path` of each, and the number of entries below it that are `left` in the trash
+        because they were deleted separately.
         """
         done: dict[str, str] = {}
 
@@ -108,7 +109,7 @@ class Trash:
                     shown = await self._mount.appear(found)
                     done[entry.id] = shown if "/" in shown else path
                 except (ZonedriveError, OSError):
-                    pass  # it is back; it shows with the next listing
+                    pass  # the entry is restored and appears with the next listing
             return done[entry.id]
 
         await self._each(wanted, back, "restored")
@@ -116,13 +117,13 @@ class Trash:
         return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
 
     def _left_in(self, restored: Iterable[str]) -> "Counter[str]":
-        """How many of those that were deleted, and not restored now, were in each of these."""
+        """Return how many other deleted entries were below each restored entry."""
         above = {entry.id: entry.parent_id for _, entry in self._deleted}
         found: Counter[str] = Counter()
         back = set(restored)
         for entry_id in above.keys() - back:
             at: str | None = above[entry_id]
-            for _ in above:  # a circle is the service's to explain
+            for _ in above:  # limits a loop of parents in the service's data
                 if at is None or at in back:
                     break
                 at = above.get(at)
@@ -131,7 +132,7 @@ class Trash:
         return found
 
     async def purge(self, wanted: object) -> list[str]:
-        """Remove entries for good, each given by id or name; their paths."""
+        """Permanently delete entries, each given by id or name; return their paths."""
 
         async def gone(zone: Zone, entry: Entry) -> str:
             path = await self._origins.path(zone, entry)
@@ -143,7 +144,7 @@ class Trash:
     async def _each(
         self, wanted: object, work: Callable[[Zone, Entry], Awaitable[str]], done: str
     ) -> list[str]:
-        """Do it to all that are meant; nothing where one of them is not clear."""
+        """Apply `work` to all requested entries; to none if one of them is ambiguous."""
         if not isinstance(wanted, list) or not wanted:
             raise ZonedriveError("the request names no entries")
         await self._look()
@@ -186,7 +187,7 @@ class Trash:
         self._origins.know(entry for _, entry in self._deleted)
 
     async def _chosen(self, name: str) -> tuple[Zone, Entry]:
-        """The deleted entry of that id, or else the only one of that name or path."""
+        """Return the deleted entry with that id, or the only one with that name or path."""
         by_id = [pair for pair in self._deleted if pair[1].id == name]
         found = by_id or [pair for pair in self._deleted if pair[1].name == name]
         if not found and "/" in name:
@@ -201,13 +202,13 @@ class Trash:
         return found[0]
 
     async def _was_at(self, path: str, zone: Zone, entry: Entry) -> bool:
-        """Whether that is its path, with the zone or in it."""
+        """Return True if `path` is the entry's path, with or without the zone."""
         if path.rpartition("/")[2] != entry.name:
             return False
         return path in ((whole := await self._origins.path(zone, entry)), whole.partition("/")[2])
 
     async def _offer(self, found: Sequence[tuple[Zone, Entry]]) -> str:
-        """What tells them apart: the folder, time and size of each, the last deleted first."""
+        """Return folder, time and size of ambiguous entries, last deleted first."""
 
         def since(entry: Entry) -> int:
             return self._times[entry.id] or entry.modified_ns
@@ -225,14 +226,14 @@ class Trash:
 
 
 def _folders_first(chosen: Iterable[tuple[Zone, Entry]]) -> list[tuple[Zone, Entry]]:
-    """The same, each entry after the folder it lay in, if that is among them."""
+    """Return the entries in an order that has each folder before its content."""
     left = {(zone.id, entry.id): (zone, entry) for zone, entry in chosen}
     found: list[tuple[Zone, Entry]] = []
     while left:
         ready = [
             key for key, (zone, entry) in left.items() if (zone.id, entry.parent_id) not in left
         ]
-        for key in ready or list(left):  # a circle is the service's to refuse
+        for key in ready or list(left):  # in a loop of parents the service decides
             found.append(left.pop(key))
     return found
 

@@ -1,9 +1,9 @@
-"""Keeps the logon of a mount alive, and tells a person once when it needs one.
+"""Monitor of a mount's logon: renews it, and notifies the user once when action is needed.
 
-Must not know how a logon is renewed, nor how a desktop shows something.
+Knows nothing of how a logon is renewed or a notification is shown.
 
-INVARIANT: what a person is told holds the whole command to run, and is told once: not again
-before a logon was accepted in between, and not more often than every RESAY_SECONDS.
+INVARIANT: a notification contains the whole command to run, and is shown once: not again before a
+logon was accepted in between, and at most every RESAY_SECONDS.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from zonedrive.remote.link import State
 log = logging.getLogger(__name__)
 
 SECOND_NS = 10**9
-CALM_SECONDS = 2.0  # that a state has to last before a person hears of it
+CALM_SECONDS = 2.0  # a state has to last so long before the user is notified
 RESAY_SECONDS = 600.0
-LOOK_SECONDS = 600.0  # at most between two looks at the clock: it may be set, or have been asleep
+LOOK_SECONDS = 600.0  # between two checks of the clock, at most: it may be set, or suspended
 TRY_SECONDS = 60.0  # between two tries to renew ahead
 LEAD = 5  # a renewal comes when this part of a life is left …
 LONGEST_LEAD_NS = 14 * 86_400 * SECOND_NS  # … but not earlier than that
@@ -32,7 +32,7 @@ REMIND_NS = 7 * 86_400 * SECOND_NS  # before a token ends that only a person can
 
 
 class Vigil:
-    """One mount's."""
+    """Logon monitor of one mount."""
 
     def __init__(self, parts: Parts, desktop: Desktop) -> None:
         self._parts, self._desktop = parts, desktop
@@ -41,7 +41,7 @@ class Vigil:
         self._reminded_of = ""  # kind and end of the bearer that a person was told of
 
     def logged_on(self) -> None:
-        """A person has logged on: all counts anew."""
+        """Reset all state, because the user has logged on."""
         self._told_at = float("-inf")
         self._parts.renewal.forget()
         self._parts.auth.look_again()
@@ -49,13 +49,13 @@ class Vigil:
         self._woken.set()
 
     def look(self) -> None:
-        """Time has passed unseen: look at the clock now."""
+        """Check the clock now, because time may have passed during a suspend."""
         self._woken.set()
 
     # ---- a logon that has ended ----
 
     async def watch_state(self) -> None:
-        """Tell a person when the logon has ended; until cancelled."""
+        """Notify the user when the logon has ended; run until cancelled."""
         link = self._parts.service.link
         state: State = "online"
         while True:
@@ -83,7 +83,7 @@ class Vigil:
     # ---- a logon that will end ----
 
     async def watch_clock(self) -> None:
-        """Renew the logon before it ends, or remind a person; until cancelled."""
+        """Renew the logon before it ends, or remind the user; run until cancelled."""
         while True:
             self._woken = trio.Event()
             seconds = await self._look()
@@ -91,11 +91,11 @@ class Vigil:
                 await self._woken.wait()
 
     async def _look(self) -> float:
-        """Renew or remind where it is time; seconds until that is worth another look."""
+        """Renew or remind if it is time; return the seconds until the next check."""
         auth, renewal = self._parts.auth, self._parts.renewal
         bearer = auth.usable()
         if auth.last is None:
-            with contextlib.suppress(ZonedriveError):  # whoever asks the service hears of it
+            with contextlib.suppress(ZonedriveError):  # the first request reports the error
                 bearer = await trio.to_thread.run_sync(auth.find, abandon_on_cancel=True)
         if bearer is None or not bearer.expires_ns:
             return LOOK_SECONDS
@@ -118,7 +118,7 @@ class Vigil:
         return 0.0
 
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
-        """Say once of each bearer that it ends; a session is too short for that."""
+        """Notify the user once per bearer that it ends soon; sessions are too short for that."""
         ends = f"{bearer.kind} {bearer.expires_ns}"
         if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
             return
@@ -132,12 +132,12 @@ class Vigil:
         )
 
     def command(self) -> str:
-        """What to run to log on again."""
+        """Return the command to log on again."""
         return logon_command(self._parts)
 
 
 def logon_command(parts: Parts) -> str:
-    """What to run to log on as at the last logon; the account's file, which that wrote, tells."""
+    """Return the command to log on as at the last logon, according to the account file."""
     bearer = parts.auth.last
     session_only = bearer is not None and bearer.kind == "session"
     command = Account.logon_again(parts.paths)(session_only)
@@ -145,13 +145,13 @@ def logon_command(parts: Parts) -> str:
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:
-    """Nanoseconds before the end."""
+    """Return how many nanoseconds before the end the renewal or reminder is due."""
     life = bearer.expires_ns - (bearer.began_ns or time.time_ns())
     lead = max(0, life) // LEAD
     return min(lead, LONGEST_LEAD_NS if possible else REMIND_NS)
 
 
 def _reason(error: ZonedriveError | None) -> str:
-    """As a sentence."""
+    """Return the error as a sentence."""
     text = error.message if error is not None else "the logon has ended"
     return f"{text[:1].upper()}{text[1:]}."

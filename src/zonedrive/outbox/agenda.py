@@ -1,10 +1,10 @@
-"""What of the journal is to be looked at now, without looking at all of it.
+"""Agenda: intents grouped by kind and due time, so that a lookup need not scan all of them.
 
-Thousands of files may wait, and each change, request and answer asks what is next.  So the
-intents are kept apart as they come: those about names, which depend on each other and are always
-looked at together; and those about content alone, by the time they fall due.
+Thousands of files may wait, and every change, request and reply asks for the next step.  The agenda
+keeps two groups: intents that concern names, which depend on each other and are always folded
+together, and intents with content only, sorted by due time.
 
-Must not know the table; the journal tells of every change, also of one that was taken back.
+Knows nothing of the table.  The journal reports every change, also a change that was rolled back.
 """
 
 import heapq
@@ -15,7 +15,7 @@ FAR_NS = 86_400_000_000_000  # due a day ahead: the clock was set back, and noth
 
 
 class Dated(Protocol):
-    """What the agenda needs of an intent."""
+    """Fields of an intent that the agenda needs."""
 
     @property
     def place(self) -> bool: ...
@@ -30,23 +30,23 @@ class Dated(Protocol):
 
 
 def is_name(intent: Dated) -> bool:
-    """Whether the intent is about a name: it can stand in another's way."""
+    """Return True if the intent concerns a name and can therefore block other intents."""
     return intent.place or intent.gone or intent.parked
 
 
 class Agenda:
-    """The intents' numbers, by what they are about and when they fall due."""
+    """Inode numbers of the intents, by kind and by due time."""
 
     def __init__(self) -> None:
         self.names: set[int] = set()
         self.epoch = 0  # grows with every change about names
-        self._due: dict[int, int] = {}  # by ino, of contents alone that nobody holds
+        self._due: dict[int, int] = {}  # by inode, of contents that no writer has open
         self._heap: list[tuple[int, int]] = []  # (due, ino), some out of date
-        self._ripe: dict[int, None] = {}  # fell due, in that order
-        self._looked = 0  # when that was found out
+        self._ripe: dict[int, None] = {}  # due contents, in the order in which they fell due
+        self._looked = 0  # time of the last call of `ripe`
 
     def note(self, ino: int, intent: Dated | None) -> None:
-        """The intent is now this one, or there is none."""
+        """Replace the intent of an inode; None means that the intent was deleted."""
         named = intent is not None and is_name(intent)
         if named or ino in self.names:
             self.epoch += 1
@@ -60,7 +60,7 @@ class Agenda:
             heapq.heappush(self._heap, (intent.due_ns, ino))
 
     def ripe(self, now_ns: int) -> Mapping[int, None]:
-        """The contents that are due, the longest waiting first."""
+        """Return the due contents, the longest waiting first."""
         if now_ns < self._looked:  # the clock was set back
             self._heap = [(due, ino) for ino, due in self._due.items() if ino not in self._ripe]
             far = [ino for due, ino in self._heap if due >= now_ns + FAR_NS]
@@ -74,11 +74,11 @@ class Agenda:
         return self._ripe
 
     def next_due(self) -> int | None:
-        """When the next content falls due (wall clock), after a call of `ripe`."""
+        """Return when the next content falls due (wall clock, ns), or None.  Call `ripe` before."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self) -> Iterator[int]:
-        """Every content that nobody holds, due or not."""
+        """Return the inodes of all contents that no writer has open, due or not."""
         return iter(self._due)

@@ -1,6 +1,6 @@
-"""The local versions that were kept beside somebody else's, and which a person has heard of.
+"""Table of conflict copies, and which of them the user has been told about.
 
-Must not know how a conflict comes about.  Who calls holds the transaction.
+Knows nothing of how a conflict comes about.  The caller holds the transaction.
 """
 
 import sqlite3
@@ -16,16 +16,16 @@ _USE = b"conflict by"
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """A local version that was kept beside somebody else's."""
+    """Conflict copy: a local version that was kept next to a coworker's version."""
 
     ino: int  # of the copy
     original: int  # ino of the file it is a copy of
-    by: str  # user id of whoever made the other version
+    by: str  # user id of the other version's author
     at_ns: int
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Of the first schema."""
+    """Create the table of the first schema."""
     connection.execute(
         """
         CREATE TABLE conflicts (
@@ -39,12 +39,15 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def add_told(connection: sqlite3.Connection) -> None:
-    """The fifth schema: which conflicts a person has heard of.  Those of before are old news."""
+    """Migrate to the fifth schema: record which conflicts the user has been told about.
+
+    Existing conflicts count as told.
+    """
     connection.execute("ALTER TABLE conflicts ADD COLUMN told INTEGER NOT NULL DEFAULT 1")
 
 
 def end_with_inodes(connection: sqlite3.Connection) -> None:
-    """The seventh schema: a row goes with the row of its copy, in the same transaction."""
+    """Migrate to the seventh schema: delete a conflict together with the row of its copy."""
     connection.execute("DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)")
     connection.execute(
         "CREATE TRIGGER conflicts_end AFTER DELETE ON inodes"
@@ -53,14 +56,14 @@ def end_with_inodes(connection: sqlite3.Connection) -> None:
 
 
 class Conflicts:
-    """Their table."""
+    """Table of conflict copies."""
 
     def __init__(self, database: Database, box: Box) -> None:
         self._database = database
         self._box = box
 
     def add(self, conflict: Conflict) -> None:
-        """Remember a copy that was made."""
+        """Record a conflict copy."""
         self._database.execute(
             "INSERT OR REPLACE INTO conflicts (ino, original, by, at_ns, told)"
             " VALUES (?, ?, ?, ?, 0)",
@@ -73,7 +76,7 @@ class Conflicts:
         )
 
     def all(self) -> list[Conflict]:
-        """The copies that were made and still exist."""
+        """Return all recorded conflict copies."""
         rows = self._database.execute("SELECT ino, original, by, at_ns FROM conflicts")
         return [
             Conflict(ino, original, str(opened(self._box, by, _USE)), at_ns)
@@ -81,24 +84,27 @@ class Conflicts:
         ]
 
     def untold(self) -> set[int]:
-        """The copies that no person has heard of yet."""
+        """Return the inodes of copies that the user has not been told about."""
         return {
             ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE NOT told")
         }
 
     def tell(self, copies: Iterable[int]) -> None:
-        """A person has heard of these."""
+        """Record that the user has been told about these copies."""
         for ino in copies:
             self._database.execute("UPDATE conflicts SET told = 1 WHERE ino = ?", (ino,))
 
     def pass_on(self, ino: int, heir: int) -> None:
-        """Another inode takes over the copy's identity; it may have been a copy itself."""
+        """Reassign a conflict to the inode `heir`, which takes over the copy's identity.
+
+        The inode `heir` may have been a conflict copy itself; its former row is replaced.
+        """
         self._database.execute("UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
 
     def drop_dangling(self) -> None:
-        """Drop the rows whose copy has no row: a salvaged database may have such."""
+        """Delete the conflicts without an inode row; a repaired database may have such rows."""
         self._database.execute("DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)")
 
     def drop(self, ino: int) -> None:
-        """The copy is gone."""
+        """Delete the conflict of a copy."""
         self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))

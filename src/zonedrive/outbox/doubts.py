@@ -1,13 +1,14 @@
-"""Requests whose outcome is not known: noted before they are sent, forgotten with their answer.
+"""Pending requests: requests with an unknown outcome.
 
-A request whose reply was lost, or during which the daemon died, may have made a version, a file
-or a folder, or have moved an entry.  The note says what was to be made where, and keeps the sent
-bytes from being deleted, so that what the service has can later be recognised as ours: also when
-the file here has been edited, renamed or removed since.
+A request is recorded before it is sent and removed when its reply arrives.  If the reply is lost or
+the daemon dies, the request may have created a version, a file or a folder, or moved an entry.  The
+record holds the target place, and keeps the sent bytes from being deleted.  The entry on the
+service can therefore be recognised later, also when the local file has been edited, renamed or
+removed since.
 
-Must not know tree, spool or service.  Nothing here is `async`; who calls holds the transaction.
+Knows nothing of tree, spool or service.  Nothing here is `async`; the caller holds the transaction.
 
-INVARIANT: of one inode at most one request is in doubt.
+INVARIANT: an inode has at most one pending request.
 """
 
 import sqlite3
@@ -21,25 +22,25 @@ from zonedrive.errors import Damaged
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """A request that may have taken effect."""
+    """Request that may have taken effect."""
 
-    ino: int  # whose matter it is now
+    ino: int  # inode that the outcome concerns now
     bytes_ino: int  # the generation that was sent is in the spool under this inode
-    generation: int  # 0: a folder was to be made, or an entry moved
+    generation: int  # 0: the request creates a folder or moves an entry
     size: int  # bytes of that generation
     zone: str
-    folder: str  # id of the folder it was to be in
-    name: str  # under which it was sent
-    remote_id: str | None  # what was to get a version, or to be moved; None: a new entry
+    folder: str  # id of the target folder
+    name: str  # name in the request
+    remote_id: str | None  # entry to get a version, or to be moved; None: a new entry
 
     @property
     def is_move(self) -> bool:
-        """Whether an entry was to get this folder and name."""
+        """Return True if the request moves an entry to this folder and name."""
         return self.remote_id is not None and not self.generation
 
 
 class _Sealed(msgspec.Struct, eq=False, array_like=True):
-    """What is encrypted of a row."""
+    """Encrypted part of a row."""
 
     zone: str
     folder: str
@@ -48,7 +49,7 @@ class _Sealed(msgspec.Struct, eq=False, array_like=True):
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """The second schema."""
+    """Create the table of the second schema."""
     connection.execute(
         """
         CREATE TABLE doubts (
@@ -63,7 +64,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Whether a row, by column, can be read with that box."""
+    """Return True if a row, given by column, can be decrypted with `box`."""
     try:
         context = _context(int(str(row["bytes_ino"])), int(str(row["generation"])))
         sealed = box.open(bytes(row["sealed"]), context)  # type: ignore[call-overload]
@@ -74,10 +75,10 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
 
 
 class Doubts:
-    """The requests in doubt, in memory and in their table."""
+    """Pending requests, in memory and in their table."""
 
     def __init__(self, database: Database, box: Box) -> None:
-        """Load what a former daemon left."""
+        """Load the rows of an earlier daemon."""
         self._database = database
         self._box = box
         self._doubts: dict[int, Doubt] = {}
@@ -90,15 +91,15 @@ class Doubts:
             )
 
     def get(self, ino: int) -> Doubt | None:
-        """The request about an inode."""
+        """Return the pending request of an inode, or None."""
         return self._doubts.get(ino)
 
     def all(self) -> list[Doubt]:
-        """Every request in doubt."""
+        """Return all pending requests."""
         return list(self._doubts.values())
 
     def moved_to(self, folder: str, name: str) -> list[Doubt]:
-        """Moves that may have brought something to that place."""
+        """Return the pending moves to the given folder and name."""
         return [
             each
             for each in self._doubts.values()
@@ -106,7 +107,7 @@ class Doubts:
         ]
 
     def names_in(self, folder: str) -> set[str]:
-        """The names under which something new may have arrived in the folder with that id."""
+        """Return names under which new entries may have arrived in the folder with the given id."""
         return {
             each.name
             for each in self._doubts.values()
@@ -114,13 +115,13 @@ class Doubts:
         }
 
     def keeps(self, ino: int, generation: int) -> bool:
-        """Whether these bytes in the spool are still needed for a comparison."""
+        """Return True if these bytes in the spool are still needed for a comparison."""
         sent = (ino, generation)
         doubts = self._doubts.values()
         return any(sent == (it.bytes_ino, it.generation) for it in doubts if it.generation)
 
     def note(self, doubt: Doubt) -> None:
-        """The request is about to be sent."""
+        """Record a request before it is sent."""
         self._remember(doubt.ino)
         where = _Sealed(doubt.zone, doubt.folder, doubt.name, doubt.remote_id)
         blob = self._box.seal(
@@ -134,21 +135,21 @@ class Doubts:
         self._doubts[doubt.ino] = doubt
 
     def pass_on(self, ino: int, heir: int) -> None:
-        """What came of the request is from now on the matter of another inode."""
+        """Reassign the pending request of an inode to the inode `heir`."""
         doubt = self._doubts.get(ino)
         if doubt is not None:
             self.drop(ino)
             self.note(msgspec.structs.replace(doubt, ino=heir))
 
     def drop(self, ino: int) -> None:
-        """It is known what came of it."""
+        """Delete the pending request of an inode, because its outcome is known."""
         if ino in self._doubts:
             self._remember(ino)
             self._database.execute("DELETE FROM doubts WHERE ino = ?", (ino,))
             del self._doubts[ino]
 
     def _remember(self, ino: int) -> None:
-        """Should the transaction fail, memory is again what the table is."""
+        """Restore the request in memory if the transaction is rolled back."""
         before = self._doubts.get(ino)
         if before is None:
             self._database.on_rollback(lambda: self._doubts.pop(ino, None))

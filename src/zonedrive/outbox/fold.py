@@ -1,24 +1,26 @@
-"""Folding: all intents together -> the steps that the service must see, and their order.
+"""Pure function from all intents to the steps for the service, and their order.
 
-Pure: the same intents give the same steps, and nothing is asked or changed on the way.
+The same intents give the same steps.  Nothing is requested or changed during folding.
 
-What a program did in between is not visible here, and that is the point: an intent says only how
-the two sides differ now, so a temporary file renamed over its target is one upload, and a backup
-that came and went is nothing.  Two things need a closer look:
+Intermediate states are not visible here: an intent only states how the two sides differ now.  A
+temporary file renamed over its target is therefore one upload, and a backup file that was created
+and removed is nothing.  Some cases need more care:
 
-* A file of the service that was deleted or renamed away, and a new file at the place it had: the
-  way many editors save.  The new file takes over the old one's identity (ADOPT), so that the
-  service sees one new version and the history goes on.  While that new file is still being
-  written, the old one's entry stays as it is.
-  One that was deleted as itself (`Intent.final`) has no heir: it goes, and the new file is new.
-* A file of the service that got a name of this machine only (a backup): it is parked.  Its entry
-  stays as it is, until somebody takes over the identity, or the file gets another name, or
-  something that cannot take over the identity (a folder) wants the place, or the folder that has
-  it there is to be deleted: it makes way (WITHDRAW).
-* Something new that may have arrived under an earlier name, or was removed since: whoever wants
-  that name waits until it is known, and its own step, which begins with looking, for nobody.
-* A place that must be free before something else can take it (a before b), up to circles such as
-  two names exchanged, where one of them steps aside first (ASIDE).
+* A file of the service was deleted or renamed away, and a new file has its former place.  Many
+  editors save this way.  The new file takes over the old one's identity (ADOPT), so that the
+  service gets one new version and the history continues.  While the new file is still being
+  written, the old entry stays as it is.
+  After an explicit deletion (`Intent.final`) no file takes over: the entry is deleted, and the
+  new file is a new entry.
+* A file of the service got a name that stays on this machine (a backup).  The file is parked and
+  its entry stays as it is.  The entry is given up (WITHDRAW) when something that cannot take over
+  the identity (a folder) needs its place, or when its remote folder is to be deleted.  Parking
+  ends when another file takes over the identity or the file gets another name.
+* A new file may have arrived under an earlier name after a lost reply, or was removed since.
+  Other steps that need that name wait until the outcome is known.  The file's own step begins by
+  checking the outcome and waits for no other step.
+* A place must be free before something else can take it (a before b).  In a circle, such as two
+  exchanged names, one of the entries first moves to a temporary name (ASIDE).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,39 +35,39 @@ Place = tuple[int, str]
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What folding needs to know of an inode with an intent."""
+    """Facts about an inode with an intent that folding needs."""
 
     ino: int
     folder: bool
     new: bool  # the service has no id for it
-    place: Place  # where it is to be; meaningless once it is gone
-    origin: Place | None  # where the service has it (of a new one: may have it)
-    inside: tuple[int, ...] = ()  # the folders it is in there, up to the zone's root
-    toward: tuple[int, ...] = ()  # of a known folder: those that the one it is to be in is in there
+    place: Place  # local place; meaningless after a deletion
+    origin: Place | None  # place on the service (of a new entry: possible place)
+    inside: tuple[int, ...] = ()  # its folders on the service, up to the zone's root
+    toward: tuple[int, ...] = ()  # of a known folder: the target's folders on the service
 
 
 class Action(IntEnum):
-    """What a step does; also the order in which equally urgent steps start."""
+    """Kind of a step; the values are also the order in which equally urgent steps start."""
 
-    ADOPT = 0  # no request: `other`'s identity on the service becomes this new file's
+    ADOPT = 0  # no request: this new file takes over `other`'s identity on the service
     MAKE = 1
-    ASIDE = 2  # to a name nobody uses, in a folder without an intent, to open a circle
+    ASIDE = 2  # to a free temporary name, in a folder without an intent, to break a circle
     MOVE = 3
     UPLOAD = 4
     DELETE = 5
     WITHDRAW = (
-        6  # no request: a parked file becomes one of this machine, its entry is to be deleted
+        6  # no request: a parked file becomes local-only, and its remote entry is to be deleted
     )
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One thing for the service to do."""
+    """One operation to perform on the service."""
 
     action: Action
     ino: int
     intent: Intent
     other: int = 0
-    after: frozenset[int] = frozenset()  # inos whose steps must be over first
+    after: frozenset[int] = frozenset()  # inodes whose steps must end first
 
 
 def fold(
@@ -73,9 +75,9 @@ def fold(
     subjects: Mapping[int, Subject],
     being_written: Collection[Place] = frozenset(),
 ) -> list[Step]:
-    """The next step of every intent that has one, those that must wait included.
+    """Return the next step of every intent that has one, including steps that must wait.
 
-    `being_written` are the places of new files that programs have open for writing.
+    `being_written` holds the places of new files that programs have open for writing.
     """
     items = [(intent, subjects[intent.ino]) for intent in intents if intent.ino in subjects]
     leaving = {
@@ -111,7 +113,7 @@ def fold(
 
 
 def _leaves(intent: Intent, subject: Subject) -> bool:
-    """Whether the service is to have it elsewhere than at its origin, or not at all."""
+    """Return True if the entry is to be deleted or moved away from its origin."""
     return intent.gone or intent.place or (subject.new and subject.origin != subject.place)
 
 
@@ -121,7 +123,7 @@ def _step(
     inherited: Mapping[Place, Subject],
     wanted: Collection[Place],
 ) -> Step | None:
-    """What is to be done for this intent alone."""
+    """Return the step for one intent, apart from steps that must wait for others."""
     if intent.parked:
         return None
     if subject.new and intent.gone:
@@ -152,7 +154,7 @@ def _step(
 def _ordered(
     steps: Sequence[Step], subjects: Mapping[int, Subject], leaving: Mapping[Place, Subject]
 ) -> list[Step]:
-    """The steps with what each must wait for; one of a circle steps aside."""
+    """Return the steps with their dependencies; one move of a circle becomes ASIDE."""
     by_ino = {step.ino: step for step in steps}
     held_by: dict[int, set[int]] = {}  # by folder: what the service has in it
     for step in steps:
@@ -198,7 +200,7 @@ def _in_the_way(
     subjects: Mapping[int, Subject],
     leaving: Mapping[Place, Subject],
 ) -> set[int]:
-    """Who must leave the step's place, or the folder it deletes."""
+    """Return the inodes that must leave the step's place, or the folder that the step deletes."""
     subject = subjects[step.ino]
     if step.action is Action.DELETE:
         return held_by.get(step.ino, set()) if subject.folder else set()
@@ -212,7 +214,7 @@ def _in_the_way(
 def _folders_first(
     step: Step, by_ino: Mapping[int, Step], subjects: Mapping[int, Subject]
 ) -> set[int]:
-    """The folder it goes to, where that is yet to be made, and what is still inside of it."""
+    """Return the steps on the target folder, and on folders in between, that must end first."""
     subject = subjects[step.ino]
     if not _takes_a_place(step, subject):
         return set()
@@ -234,7 +236,7 @@ def _takes_a_place(step: Step, subject: Subject) -> bool:
 
 
 def _circle(waits: Mapping[int, set[int]]) -> list[int]:
-    """Steps of which each waits for the next, and the last for the first; empty if none do."""
+    """Return steps that wait for each other in a circle, or an empty list."""
     over: set[int] = set()
     for start in waits:
         path: list[int] = []

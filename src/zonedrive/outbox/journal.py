@@ -1,14 +1,16 @@
-"""The intents: for each inode, what of it the service must still be told.
+"""Journal of intents: for each inode, the local changes that the service does not have yet.
 
-One row an inode, not a log of operations: the row says how the service's state differs from the
-local one, and the newest change simply rewrites it.  A row carries inode, content generation and
-base revision, never a path, so that a rename needs no second look at it.
+The table has one row for each inode.  It is not a log of operations: a row states how the service's
+state differs from the local state, and a newer change overwrites the row.  A row holds the inode,
+the content generation and the base revision, but no path, so that a rename changes no other row.
 
-Must not know the tree.  Nothing here is `async`; who calls holds the transaction.
+Knows nothing of the tree.  Nothing here is `async`; the caller holds the transaction.
 
-INVARIANT: the bytes of `generation` are complete in the spool before the row that names them.
-INVARIANT: `seq` grows with every local change of the inode; a delivery that finds another `seq`
-than the one it began with leaves the row to the next delivery.
+INVARIANT: the bytes of `generation` are complete in the spool before the row that names them is
+written.
+
+INVARIANT: `seq` grows with every local change of the inode.  A delivery that ends with another
+`seq` than it began with leaves the row to the next delivery.
 """
 
 import sqlite3
@@ -38,15 +40,15 @@ _USES = {"base": b"intent base", "error": b"intent error"}
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What the service must still be told of one inode."""
+    """Changes of one inode that the service does not have yet."""
 
     ino: int
     seq: int
     generation: int = 0  # content to send, 0: none
     size: int = 0  # bytes of that content, as last flushed
-    base: Revision | None = None  # the version the change began from; None: a new file, or done
-    place: bool = False  # its folder or name differs; for a folder without an id: make it
-    gone: bool = False  # delete it there; with `place`: nobody takes over its identity
+    base: Revision | None = None  # version that was edited; None: a new file, or already sent
+    place: bool = False  # folder or name differs; for a folder without an id: create it
+    gone: bool = False  # delete the entry; with `place`: no new file takes over its identity
     held: bool = False  # a program still has it open for writing
     due_ns: int = 0  # wall clock, not before
     attempts: int = 0  # failed so far
@@ -56,18 +58,18 @@ class Intent(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether a person may have to act before it can be sent."""
+        """Return True if the user may have to act before the change can be sent."""
         return self.cause.is_failure
 
     @property
     def final(self) -> bool:
-        """Whether it is deleted as what it is, also where something new is at its place."""
+        """Return True if no new file may take over the identity of the deleted entry."""
         return self.gone and self.place
 
     def change(self, *, is_new: bool) -> str:
-        """What the service is to hear: content, folder (a new one), moved or removed.
+        """Return the kind of change: "content", "folder" (a new one), "moved" or "removed".
 
-        `is_new`: whether it has nothing of this inode yet.
+        `is_new`: the service has no entry for this inode yet.
         """
         if self.gone:
             return "removed"
@@ -77,7 +79,7 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """The first schema."""
+    """Create the tables of the first schema."""
     connection.execute(
         """
         CREATE TABLE intents (
@@ -100,12 +102,12 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def add_parked(connection: sqlite3.Connection) -> None:
-    """The second schema: files of the service that have a name of this machine only."""
+    """Migrate to the second schema: entries of the service with a local-only name."""
     connection.execute("ALTER TABLE intents ADD COLUMN parked INTEGER NOT NULL DEFAULT 0")
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Whether a row, by column, holds what an intent does, and can be read with that box."""
+    """Return True if a row, given by column, is a valid intent and `box` can decrypt it."""
     try:
         texts = {name: opened(box, row.get(name), _USES[name]) for name in ("base", "error")}
         values = {**row, **texts, "cause": row.get("failed")}
@@ -116,10 +118,10 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
 
 
 class Journal:
-    """The intents, in memory and in their table."""
+    """Intents, in memory and in their table."""
 
     def __init__(self, database: Database, box: Box | None = None) -> None:
-        """Load what a former daemon left; `box` seals what names people."""
+        """Load the rows of an earlier daemon; `box` encrypts texts that may name people."""
         self._database = database
         self._box = box or Clear()
         self._intents: dict[int, Intent] = {}
@@ -145,34 +147,34 @@ class Journal:
         return self._database.transaction()
 
     def get(self, ino: int) -> Intent | None:
-        """The intent about an inode."""
+        """Return the intent of an inode, or None."""
         return self._intents.get(ino)
 
     def all(self) -> list[Intent]:
-        """Every intent, oldest change first."""
+        """Return all intents, oldest change first."""
         return sorted(self._intents.values(), key=lambda intent: intent.seq)
 
     def pending(self) -> list[Intent]:
-        """Those that the service is to hear of, oldest change first."""
+        """Return all intents that are not parked, oldest change first."""
         return [intent for intent in self.all() if not intent.parked]
 
     def leaving(self) -> list[Intent]:
-        """Those of what is to be elsewhere than the service has it, or is to be deleted."""
+        """Return the intents that move or delete an entry of the service, oldest change first."""
         return [intent for intent in self.names() if intent.place or intent.gone]
 
     def edited(self) -> list[int]:
-        """The inodes of those about new content of what the service has."""
+        """Return the inodes with new content for a file that the service has."""
         every = self._intents.values()
         return [each.ino for each in every if each.generation and each.base is not None]
 
     def names(self) -> list[Intent]:
-        """Those about names, oldest change first."""
+        """Return the intents that concern names, oldest change first."""
         found = [self._intents[ino] for ino in self.agenda.names]
         return sorted(found, key=lambda intent: intent.seq)
 
     @property
     def newest(self) -> int:
-        """Grows with every local change."""
+        """Number of the newest change; grows with every local change."""
         return self._seq
 
     def __len__(self) -> int:
@@ -190,9 +192,9 @@ class Journal:
         held: bool,
         due_ns: int,
     ) -> Intent:
-        """These bytes are to become the next version (or a new file).
+        """Record new content of a file, which becomes its next version (or a new file).
 
-        The base of an earlier intent stays: the edit began from it.
+        The base of an earlier intent is kept, because the edit began from that version.
         """
         old = self._intents.get(ino)
         if old is not None and (old.generation or old.parked):
@@ -207,29 +209,35 @@ class Journal:
         )
 
     def hold(self, ino: int, held: bool, due_ns: int) -> None:
-        """A writer opened (or the last one closed) the file of an intent."""
+        """Record that a writer opened the file of an intent, or that the last writer closed it."""
         old = self._intents.get(ino)
         if old is not None and (old.held != held or old.due_ns != due_ns):
             self._put(msgspec.structs.replace(old, held=held, due_ns=due_ns))
 
     def hold_back(self, ino: int) -> None:
-        """Do not send the content of an intent before `let_go`.  Without a row, as `let_go`."""
+        """Block the upload of an intent's content until `let_go`.
+
+        Changes memory only, not the row.
+        """
         old = self._intents.get(ino)
         if old is not None:
             self._set(ino, msgspec.structs.replace(old, held=True))
 
     def let_go(self, ino: int, due_ns: int) -> None:
-        """As `hold` with False, without a row: a next start finds nobody anyway."""
+        """Release an intent as `hold` with False does.
+
+        Changes memory only, not the row: after a restart no writer has the file open anyway.
+        """
         old = self._intents.get(ino)
         if old is not None:
             self._set(ino, msgspec.structs.replace(old, held=False, due_ns=due_ns))
             self.changes.notify()
 
     def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
-        """Its folder or name changed here (or it is a folder that is to be made).
+        """Record that the folder or name of an inode changed, or that a folder is to be created.
 
-        `base` is the version that was there then: should another file take over its identity, it
-        follows that one.
+        `base` is the version that the file had then.  If another file takes over the identity, its
+        version follows that one.
         """
         old = self._intents.get(ino)
         if old is not None and old.base is not None:
@@ -237,9 +245,10 @@ class Journal:
         return self._change(ino, place=True, parked=False, base=base, due_ns=due_ns)
 
     def park(self, ino: int, base: Revision) -> None:
-        """It got a name that never leaves this machine: the service keeps what it has, as it is.
+        """Record that a file got a name that stays on this machine.
 
-        Its content is only kept here from now on; `base` is the version that one began from.
+        The service keeps its entry as it is.  The content is stored only locally from now on.
+        `base` is the version that the content began from.
         """
         old = self._intents.get(ino)
         if old is not None and (old.generation or old.parked):
@@ -249,20 +258,23 @@ class Journal:
         )
 
     def gone(self, ino: int, due_ns: int, *, final: bool = False) -> Intent:
-        """It was deleted here."""
+        """Record that an inode was deleted locally.
+
+        `final`: no new file at the same place takes over the entry's identity.
+        """
         return self._change(
             ino, generation=0, size=0, place=final, gone=True, held=False, parked=False,
             due_ns=due_ns,
         )  # fmt: skip
 
     def rebase(self, ino: int, base: Revision | None) -> None:
-        """The content is to follow another version than the one noted."""
+        """Replace the version that the content is based on."""
         old = self._intents.get(ino)
         if old is not None and old.base != base:
             self._put(msgspec.structs.replace(old, base=base))
 
     def drop(self, ino: int) -> None:
-        """Nothing is left to tell."""
+        """Delete the intent of an inode, if there is one, and notify the observers."""
         before = self._intents.get(ino)
         if before is not None:
             self._remember(ino)
@@ -273,7 +285,7 @@ class Journal:
     # ---- the way out ----
 
     def done(self, intent: Intent, *, content: bool = False, place: bool = False) -> None:
-        """A part of the intent is on the service; drop what has not changed since."""
+        """Clear the parts of an intent that are on the service, unless they have changed since."""
         now = self._intents.get(intent.ino)
         if now is None:
             return
@@ -289,7 +301,7 @@ class Journal:
             self.drop(intent.ino)
 
     def postpone(self, intent: Intent, due_ns: int, error: str, cause: Cause) -> None:
-        """A delivery did not succeed: try again later."""
+        """Record a failed delivery and when to try again."""
         now = self._intents.get(intent.ino)
         if now is not None and now.seq == intent.seq:  # else due when that change says so
             self._put(
@@ -299,9 +311,10 @@ class Journal:
             )
 
     def hurry(self, ino: int, now_ns: int) -> None:
-        """Somebody waits for it: due at once, also after a failure.
+        """Make an intent due at once, also after a failure, because a caller waits for it.
 
-        Without a row, so that a full disk keeps nobody from waiting: the next start need not know.
+        Changes memory only, not the row, so that a full disk does not block the caller.  A restart
+        does not need the new time.
         """
         old = self._intents.get(ino)
         if old is not None and old.due_ns > now_ns:
@@ -311,7 +324,7 @@ class Journal:
     # ---- inside ----
 
     def _change(self, ino: int, **fields: object) -> Intent:
-        """A local change: the newest, with a clean slate of attempts."""
+        """Write a local change with the next `seq` and reset the count of attempts."""
         self._seq += 1
         self.changed_at = time.monotonic()
         old = self._intents.get(ino, Intent(ino, 0))
@@ -342,13 +355,13 @@ class Journal:
         self.agenda.note(ino, intent)
 
     def _remember(self, ino: int) -> None:
-        """Should the transaction fail, memory is again what the table is."""
+        """Restore the intent in memory if the transaction is rolled back."""
         before = self._intents.get(ino)
         self._database.on_rollback(lambda: self._set(ino, before))
 
 
 def due_in(seconds: float) -> int:
-    """The wall clock time that many seconds from now, in nanoseconds."""
+    """Return the wall clock time in `seconds` from now, in nanoseconds."""
     return time.time_ns() + int(seconds * 1e9)
 
 

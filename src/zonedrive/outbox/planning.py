@@ -1,11 +1,11 @@
-"""Which steps may start now: of thousands that wait, only those are folded that can matter.
+"""Planner: selects the intents to fold, so that thousands of waiting intents need not be folded.
 
-Intents about names depend on each other, so they are always folded together, and with them what
-may have arrived under some name, and new files at places that others leave.  Of the contents
-alone, which depend on those and on nothing else, the longest due are taken, some hundred at a
-time.  So the steps are the same as if everything had been folded.
+Intents that concern names depend on each other, so they are always folded together.  Pending
+requests, and new files at places that other entries leave, are folded with them.  Intents with
+content only depend on those and on nothing else; a batch of the longest due is folded at a time.
+The resulting steps are the same as if all intents had been folded.
 
-Must not know what a step does.  Nothing here is `async`.
+Knows nothing of what a step does.  Nothing here is `async`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,49 +20,51 @@ LARGE_ONES = 20  # at most so many of a batch are larger
 
 
 Chains = dict[tuple[str, str], tuple[int, ...]]
-"""By zone and the service's id of a folder: it, and the folders it is in there, as inodes."""
+"""Inodes of a folder and of its parents on the service, by zone and remote id of the folder."""
 
 
 class Subjects(Protocol):
-    """Who knows inodes."""
+    """Interface to the inodes."""
 
     def describe(self, ino: int, chains: Chains) -> Subject | None:
-        """What folding needs; None where the inode is no more.
+        """Return the facts that folding needs, or None if the inode no longer exists.
 
-        `chains` is what was found out for others in this moment, to be used and added to.
+        `chains` caches results for other inodes in the same round; the method uses it and adds to
+        it.
         """
 
     def being_written(self) -> Collection[Place]:
-        """The places of new files that programs have open for writing."""
+        """Return the places of new files that programs have open for writing."""
 
     def in_doubt(self) -> Collection[int]:
-        """Inodes that may have arrived, or been moved, without our knowing."""
+        """Return the inodes with a pending request."""
 
     def occupant(self, place: Place) -> int:
-        """The new file that is at a place here; 0 where there is none."""
+        """Return the inode of the new local file at a place, or 0."""
 
 
 class Planner:
-    """Folds, and remembers what cannot start yet."""
+    """Selects and folds intents, and remembers which steps are blocked."""
 
     def __init__(self, journal: Journal, subjects: Subjects) -> None:
         self._journal = journal
         self._subjects = subjects
         self._epoch = -1  # of the agenda, at the newest folding
         self._written: Collection[Place] = ()
-        self._origins: dict[int, tuple[Place, int]] = {}  # of names: where, and who is there now
+        self._origins: dict[int, tuple[Place, int]] = {}  # of names: place, inode there now
         self._blocked: set[int] = set()  # contents that must wait for others
-        self._blocks: dict[int, set[int]] = {}  # by ino: who waits for its step
-        self.names_due: int | None = None  # when the next one about names falls due (wall clock)
+        self._blocks: dict[int, set[int]] = {}  # by inode: contents that wait for its step
+        self.names_due: int | None = None  # next due time of a name (wall clock)
 
     def everything(self) -> list[Step]:
-        """The steps of all intents."""
+        """Return the steps of all intents."""
         return self._fold(self._journal.all(), {}, {})
 
     def due(self, now_ns: int, busy: Collection[int]) -> tuple[list[Step], bool]:
-        """The steps about names, and the most urgent contents; whether there are more of these.
+        """Return the steps that concern names and the most urgent contents, and if more are due.
 
-        `busy` are inodes with a step under way.
+        `busy` holds the inodes with a running step.  The second value is True if more contents are
+        due than were folded.
         """
         agenda = self._journal.agenda
         if self._epoch != agenda.epoch:
@@ -87,11 +89,11 @@ class Planner:
         return steps, more
 
     def ended(self, ino: int) -> None:
-        """A step of the inode is over: who waited for it may go on."""
+        """Record that a step of the inode ended, and unblock the contents that waited for it."""
         self._blocked -= self._blocks.pop(ino, set())
 
     def outdated(self, step: Step) -> bool:
-        """Whether a step about names may be another one by now."""
+        """Return True if folding again could give a different step that concerns a name."""
         if self._epoch != self._journal.agenda.epoch:
             return True
         if self._written != self._subjects.being_written():
@@ -100,7 +102,7 @@ class Planner:
         return known is not None and self._subjects.occupant(known[0]) != known[1]
 
     def _related(self, subjects: dict[int, Subject | None], chains: Chains) -> list[Intent]:
-        """All intents about names, and those about contents that they may depend on."""
+        """Return all intents that concern names, and the contents that they may depend on."""
         journal = self._journal
         found = {intent.ino: intent for intent in journal.names()}
         for ino in self._subjects.in_doubt():

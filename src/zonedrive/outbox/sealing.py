@@ -1,6 +1,6 @@
-"""Texts in the tables of the outbox: what names people is encrypted.
+"""Encryption of texts in the tables of the outbox that may name people.
 
-Must not know what they say.
+Knows nothing of what the texts say.
 """
 
 from zonedrive.cipher import Box
@@ -8,12 +8,12 @@ from zonedrive.errors import Damaged
 
 
 def sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:
-    """A text as its column keeps it: what names people is encrypted."""
+    """Return a text in the form of its column: encrypted, or unchanged if empty or None."""
     return box.seal(text.encode(), use) if text else text
 
 
 def opened(box: Box, kept: object, use: bytes) -> object:
-    """The text again; rows of former times hold it as it is.  Raises Damaged."""
+    """Return the decrypted text; rows of earlier versions are not encrypted.  Raises Damaged."""
     if not isinstance(kept, bytes):
         return kept
     try:

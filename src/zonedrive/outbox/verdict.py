@@ -1,6 +1,6 @@
-"""The verdict before a version is sent: may it follow what the service has now?
+"""Conflict check before an upload: may the version follow the service's current version?
 
-Pure.  Who calls has asked the service for its present state and acts on the verdict.
+Pure functions.  The caller has fetched the current state from the service and acts on the verdict.
 """
 
 from datetime import datetime
@@ -10,16 +10,16 @@ from zonedrive.model import Entry, Revision
 
 
 class Verdict(Enum):
-    """What to do with local content."""
+    """Decision about local content."""
 
-    SEND = auto()  # nothing came in between
-    COMPARE = auto()  # the service has another version of equal size: it may be this very content
-    CONFLICT = auto()  # somebody else's version came in between: keep both
-    LOST = auto()  # the file is no longer there: make it anew, and say so
+    SEND = auto()  # no other version was added since
+    COMPARE = auto()  # the service has another version of equal size: possibly the same content
+    CONFLICT = auto()  # a coworker's version was added since: keep both
+    LOST = auto()  # the file was deleted on the service: create it again and report that
 
 
 def on_version(base: Revision | None, size: int, found: Entry | None) -> Verdict:
-    """Judge content that began from `base`, where the service now has `found`."""
+    """Return the verdict for content based on `base`; `found` is the service's current entry."""
     if found is None:
         return Verdict.LOST
     if found.revision == base:
@@ -28,7 +28,7 @@ def on_version(base: Revision | None, size: int, found: Entry | None) -> Verdict
 
 
 def on_new_name(size: int, found: Entry | None) -> Verdict:
-    """Judge a new file, where the service has `found` under its name."""
+    """Return the verdict for a new file, with `found` as the service's entry of that name."""
     if found is None:
         return Verdict.SEND
     if found.folder or found.unsure:
@@ -37,5 +37,5 @@ def on_new_name(size: int, found: Entry | None) -> Verdict:
 
 
 def copy_mark(user: str, host: str, when: datetime) -> str:
-    """What stands before the extension in the name of a conflict copy."""
+    """Return the text before the extension in the name of a conflict copy."""
     return f" (conflict, {user} on {host}, {when:%Y-%m-%d %H-%M-%S})"

@@ -1,12 +1,12 @@
-"""A listing from the service, merged into the tree.
+"""Merge of a listing from the service into the tree.
 
-What changed here and is not on the service yet wins over what the listing says; the outbox
-settles the difference later.  Knows no network: who calls has fetched the listing, and says when
-it was asked for, so that a reply that was overtaken by a change of ours undoes nothing.
+Local changes that are not on the service yet win over the listing; the outbox uploads them later.
+Knows no network: the caller has fetched the listing and passes the time of the request, so that a
+reply older than a local change does not undo that change.
 
-A large folder is merged in steps, a transaction each, between which anything may happen: so each
-step looks again at what it is about to change.  What the service says of an entry is compared
-with the mark of what it said last time, and only read where that differs.
+A large folder is merged in steps of one transaction each.  Other operations may run between the
+steps, so each step checks again the rows that it is about to change.  A mark of each entry's last
+reply is stored; an entry is decoded only if the mark of the new reply differs.
 """
 
 import heapq
@@ -26,10 +26,10 @@ SORTED = 5000  # entries sorted in one go
 
 
 class Merge:
-    """One listing on its way into one folder."""
+    """Merge of one listing into one folder."""
 
     def __init__(self, tree: Tree, folder: Inode, asked_ns: int, ours: Ours) -> None:
-        """`asked_ns`: when the listing was requested (monotonic)."""
+        """Prepare a merge; `asked_ns` is the time of the request (monotonic)."""
         self._tree = tree
         self._folder = folder
         self._remote_id = folder.remote_id
@@ -42,9 +42,9 @@ class Merge:
     # ---- the entries of a folder ----
 
     def entries(self, answer: Answer) -> Iterator[None]:
-        """Make the folder show what the service answered, a step at a time.
+        """Apply a listing of the folder, one step at a time.
 
-        A folder that is removed meanwhile is left alone.
+        Does nothing if the folder is removed meanwhile.
         """
         tree, folder = self._tree, self._folder
         known = tree.numbers_in(folder.ino)
@@ -52,7 +52,7 @@ class Merge:
             self._hide(stranger)
         changed, elsewhere, fresh = list[int](), list[int](), list[int]()
         ids = answer.ids
-        if not known and len(ids) <= STEP:  # most folders of a walk
+        if not known and len(ids) <= STEP:  # the usual case when a program walks a tree
             tree.note_empty(folder.ino)
             numbers = sorted(range(len(ids)), key=ids.__getitem__)
             return self._step(answer, numbers, (), last=True, empty=True)
@@ -76,7 +76,7 @@ class Merge:
             everything = sorted(changed + elsewhere + fresh, key=answer.ids.__getitem__)
             self._step(answer, everything, left, last=True)
             return
-        if elsewhere:  # before what they were in is swept away
+        if elsewhere:  # before their former folders are removed
             folders = set(tree.folders_in(folder.ino))
             self._step(answer, elsewhere, [ino for ino in left if ino in folders])
             yield
@@ -87,7 +87,7 @@ class Merge:
         for numbers in _parts(changed):
             self._step(answer, numbers, (), renamed)
             yield
-        self._step(answer, renamed, ())  # all at once, for names may be exchanged
+        self._step(answer, renamed, ())  # together, because entries may have exchanged names
         yield
         for numbers in _parts(fresh):
             self._step(answer, numbers, ())
@@ -102,7 +102,7 @@ class Merge:
         elsewhere: list[int],
         fresh: list[int],
     ) -> None:
-        """Sort out what is as it was, may have changed, was elsewhere, or is not known at all."""
+        """Sort entries into unchanged, possibly changed, moved here and unknown."""
         tree, folder = self._tree, self._folder
         known = tree.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         for number in numbers:
@@ -130,10 +130,10 @@ class Merge:
         last: bool = False,
         empty: bool = False,
     ) -> None:
-        """Merge some entries, and sweep away some of those the service does not name.
+        """Merge some entries, and remove some that the listing does not name, in one transaction.
 
-        Names are given back before they are given out.  With `later`, entries with another name
-        are only put there.  `empty`: nothing is in the folder.
+        Old names are freed before new names are given.  With `later`, entries with a new name are
+        only added to that list.  `empty`: the folder has no entries yet.
         """
         tree, folder = self._tree, self._folder
         if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
@@ -165,7 +165,7 @@ class Merge:
     def _look(
         self, answer: Answer, numbers: Sequence[int], *, empty: bool
     ) -> tuple[list["_Met"], list[tuple[int, Entry]]]:
-        """What there is an inode of, and what there is none of."""
+        """Return the entries that have an inode and the entries that have none."""
         tree, folder = self._tree, self._folder
         met: list[_Met] = []
         fresh: list[tuple[int, Entry]] = []
@@ -205,7 +205,7 @@ class Merge:
         return met, fresh
 
     def _hide(self, entry: Entry) -> None:
-        """What it is cannot be shown; its name is taken all the same."""
+        """Count an entry that cannot be shown, and reserve its name."""
         self.result.unshown += 1
         self.result.hidden[entry.name] = entry
 
@@ -221,7 +221,7 @@ class Merge:
         self.result.appeared += len(added)
 
     def _renamed(self, met: list["_Met"]) -> Iterator["_Met"]:
-        """Those that the service has under another name, or has moved here."""
+        """Yield the entries that the service has renamed or moved to this folder."""
         for number, inode, entry in met:
             if self._ours.local(inode.ino) & (Local.PLACE | Local.GONE):
                 continue
@@ -229,7 +229,7 @@ class Merge:
                 yield number, inode, entry
 
     def _is_above(self, inode: Inode) -> bool:
-        """Whether the folder is, here, still within `inode`."""
+        """Return True if the folder is locally still inside `inode`."""
         each: Inode | None = self._folder
         while each is not None and each.ino != ROOT:
             if each.ino == inode.ino:
@@ -238,7 +238,7 @@ class Merge:
         return False
 
     def _take_names(self, renames: list[tuple[Inode, str, str]]) -> list[tuple[int, str]]:
-        """Bring them into the folder, each under a name that no entry can have; where they were."""
+        """Move inodes into the folder under impossible names; return their former places."""
         before = [(inode.parent, inode.name) for inode, _, _ in renames]
         for inode, _, _ in renames:
             self._tree.move(inode, self._folder.ino, f"/{inode.ino}")
@@ -250,7 +250,10 @@ class Merge:
         before: list[tuple[int, str]],
         show: Callable[[str], str] = safe,
     ) -> None:
-        """(inode, the service's name, id): all at once, for names may be exchanged."""
+        """Give inodes their names, from (inode, the service's name, id).
+
+        All names are given together, because entries may have exchanged names.
+        """
         tree, parent = self._tree, self._folder.ino
         for (inode, name, entry_id), old in zip(renames, before, strict=True):
             shown = local_name(name, entry_id, _Names(tree, parent), show=show)
@@ -263,7 +266,7 @@ class Merge:
                 self.result.appeared += 1
 
     def _unmark(self) -> None:
-        """Who was shown with a mark, beside another one of its name, may be alone by now."""
+        """Remove the mark from names whose duplicate in the folder no longer exists."""
         tree, parent = self._tree, self._folder.ino
         marked = [ino for name, ino in tree.children(parent).items() if "~" in name]
         alone: list[tuple[Inode, str, str]] = []
@@ -282,7 +285,7 @@ class Merge:
         local = self._ours.local(inode.ino)
         place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
-            # What the edit began from stays, so that a version in between is noticed.
+            # The base of the edit is kept, so that another version since then is noticed.
             self._tree.update(inode, **place)
             return
         fields = {"type": entry.type, "sync": entry.sync, "attributes": entry.attributes}
@@ -296,13 +299,13 @@ class Merge:
             }
             if not entry.folder:
                 self.result.content.append(inode.ino)
-            if inode.generation:  # a copy of the former version, for nothing
+            if inode.generation:  # an unneeded copy of the former version
                 self.result.copies.append((inode.ino, inode.generation))
                 fields["generation"] = 0
         if others:
             self.result.attributes.append(inode.ino)
         if others or "revision" in fields:
-            # By which backups notice, whatever the service's clock.
+            # Backup programs notice the change by this time, independent of the service's clock.
             fields["ctime_ns"] = time.time_ns()
         self._tree.update(inode, **place, **fields, seen=0 if local else mark)
 
@@ -315,9 +318,10 @@ class Merge:
         unsure: Container[str] = frozenset(),
         complete: bool = True,
     ) -> Merged:
-        """Make the root show the accessible `zones`.
+        """Update the root to show the accessible `zones`.
 
-        Those whose ids are `unsure` stay as they are; so does all else if these are not `complete`.
+        Zones whose ids are in `unsure` are unchanged.  If the list is not `complete`, zones that it
+        does not name are unchanged, too.
         """
         tree, root = self._tree, self._folder
         with tree.transaction():
@@ -364,7 +368,7 @@ _Met = tuple[int, Inode, Entry]  # number in the answer
 
 
 class _Names(Container[str]):
-    """The names in a folder, also of one whose names are not in memory, and those `given`."""
+    """Names in a folder, loaded or not, plus the names in `given`."""
 
     def __init__(self, tree: Tree, folder: int) -> None:
         self._tree = tree
@@ -376,14 +380,14 @@ class _Names(Container[str]):
 
 
 def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:
-    """At most STEP at a time."""
+    """Yield batches of at most STEP numbers."""
     rest = iter(numbers)
     while part := list(islice(rest, STEP)):
         yield part
 
 
 def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:
-    """What an inode that has just been heard of knows of its entry, in a folder."""
+    """Return the fields of a new inode for an entry in a folder."""
     return {
         "kind": Kind.FOLDER if entry.folder else Kind.FILE,
         "zone": folder.zone,

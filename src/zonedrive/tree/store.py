@@ -1,11 +1,11 @@
-"""The table of inodes.
+"""Table of inodes.
 
-Rows are written through at once; who calls holds the transaction.  Names, and who changed what,
-are sealed with the account's box, so that the file tells nobody what the documents are called and
-who works on them.  What is looked for by name is found by the box's mark of it.
+Rows are written immediately; the caller holds the transaction.  Names, authors and other metadata
+are encrypted with the account's box, so that the file reveals neither document names nor people.
+Lookups by name use the box's keyed mark of the name.
 
-INVARIANT: a row that cannot be read and is only a copy of what the service has gives an inode
-with a name that no entry can have; the next listing of its folder gives it its own again.
+INVARIANT: a row that cannot be read, and only mirrors the service's entry, gives an inode with an
+impossible name.  The next listing of its folder restores the real name.
 """
 
 import itertools
@@ -42,7 +42,7 @@ _PLACE = (
 _SEALED = "UPDATE inodes SET revision = '', listed = ?, sealed = ?, seen = ? WHERE ino = ?"
 _UNSEALED = "UPDATE inodes SET listed = ?, seen = ? WHERE ino = ?"
 INDEXED = frozenset(("kind", "zone", "remote_id", "generation"))
-"""Fields, beside the place, that indexes are made of: to write these costs a page for each."""
+"""Indexed fields other than the place; writing them costs one page for each index."""
 
 BATCH = 500  # rows of one question; SQLite takes 32,766 parameters
 
@@ -51,7 +51,7 @@ _ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, 
 
 
 class _Sealed(msgspec.Struct, eq=False, array_like=True):
-    """What is encrypted of a row."""
+    """Encrypted part of a row."""
 
     name: str
     remote_parent: str | None
@@ -68,7 +68,7 @@ class _Sealed(msgspec.Struct, eq=False, array_like=True):
 
 
 class Name(msgspec.Struct, eq=False, array_like=True):
-    """The beginning of a `_Sealed`."""
+    """First field of a `_Sealed`, for reading the name only."""
 
     name: str
 
@@ -80,11 +80,11 @@ ONLY_HERE = (
     "ino IN (SELECT ino FROM intents)",
     "ino IN (SELECT ino FROM doubts)",
 )
-"""Conditions, each answered by an index, for the rows that no listing could bring back."""
+"""Conditions for the rows that no listing could restore; each condition uses an index."""
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Whether a row, by column, can be read with that box."""
+    """Return True if a row, given by column, can be decrypted with `box`."""
     try:
         ino = row["ino"]
         assert isinstance(ino, int)
@@ -97,12 +97,12 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
 
 
 def unreadable(inode: Inode) -> bool:
-    """Whether its row could not be read, see the module."""
+    """Return True if the row of the inode could not be read; see the module's docstring."""
     return inode.name.startswith("/")
 
 
 class InodeStore:
-    """Inodes as rows."""
+    """Inodes in their table."""
 
     def __init__(self, database: Database, box: Box) -> None:
         self._database = database
@@ -112,7 +112,7 @@ class InodeStore:
         self._decode_name = msgspec.msgpack.Decoder(Name).decode
 
     def next_ino(self) -> int:
-        """The first number that no inode has had."""
+        """Return the first inode number that was never used."""
         row = self._database.execute(
             "SELECT seq FROM sqlite_sequence WHERE name = 'inodes'"
         ).fetchone()
@@ -132,28 +132,28 @@ class InodeStore:
         self._database.execute(_PLACE, row)
 
     def write_sealed(self, inode: Inode) -> None:
-        """The same, where the inode has its place still and stays on this machine or does not."""
+        """Update the row of an inode with no change of indexed fields, place or `local`."""
         row = (inode.listed, self._sealed(inode), inode.seen, inode.ino)
         self._database.execute(_SEALED, row)
 
     def write_unsealed(self, inode: Inode) -> None:
-        """Update in the row only what is not encrypted and in no index."""
+        """Update only the columns of a row that are neither encrypted nor indexed."""
         self._database.execute(_UNSEALED, (inode.listed, inode.seen, inode.ino))
 
     def write_new(self, inodes: Iterable[Inode]) -> None:
-        """Insert rows."""
+        """Insert the rows of new inodes."""
         self._database.execute_many(_INSERT, map(self._row, inodes))
 
     def delete(self, ino: int) -> None:
-        """Remove the row; its number stays used."""
+        """Delete the row; its number is never used again."""
         self._database.execute("DELETE FROM inodes WHERE ino = ?", (ino,))
 
     def distrust(self, ino: int) -> None:
-        """What the service says of the inode is to be read again."""
+        """Reset the mark of an inode, so that the next listing updates it."""
         self._database.execute("UPDATE inodes SET seen = 0 WHERE ino = ?", (ino,))
 
     def distrust_listings(self) -> None:
-        """No listing that the service gave is taken for whole any more."""
+        """Mark all listings as incomplete, and reset the marks of their entries."""
         self._database.execute(
             "UPDATE inodes SET listed = 0, seen = 0"
             " WHERE local = 0 AND (remote_id IS NOT NULL OR kind = 0)"
@@ -162,19 +162,19 @@ class InodeStore:
     # ---- single inodes ----
 
     def get(self, ino: int) -> Inode | None:
-        """The inode of that number."""
+        """Return the inode with the given number, or None."""
         return next(self._select("ino = ?", (ino,)), None)
 
     def get_all(self, inos: Sequence[int]) -> Iterator[Inode]:
-        """The inodes of at most BATCH numbers, in any order."""
+        """Yield the inodes of at most BATCH numbers, in any order."""
         return self._select(f"ino IN ({_marks(inos)})", inos)
 
     def named(self, parent: int, name: str) -> Iterator[Inode]:
-        """What may have that name in a folder: the mark of it."""
+        """Yield inodes in a folder that may have the given name, found by its mark."""
         return self._select("parent = ? AND mark = ?", (parent, self._mark(parent, name)))
 
     def by_remote(self, zone: str, remote_id: str) -> int | None:
-        """The number of the inode that stands for the service's entry."""
+        """Return the number of the inode of a remote entry, or None."""
         row = self._database.execute(
             "SELECT ino FROM inodes WHERE zone = ? AND remote_id = ?", (zone, remote_id)
         ).fetchone()
@@ -183,7 +183,7 @@ class InodeStore:
     # ---- folders ----
 
     def by_remotes(self, zone: str, ids: Sequence[str]) -> list[tuple[str, int, int, int]]:
-        """(id, ino, parent, seen) of those of at most BATCH entries that there are rows of."""
+        """Return (id, ino, parent, seen) of those of at most BATCH entries that have a row."""
         return self._database.execute(
             "SELECT remote_id, ino, parent, seen FROM inodes"  # noqa: S608 - question marks only
             f" WHERE zone = ? AND remote_id IN ({_marks(ids)})",
@@ -196,7 +196,7 @@ class InodeStore:
         return sorted(ino for (ino,) in rows)
 
     def folders_in(self, parent: int) -> list[int]:
-        """Of the folders in a folder that the service has, in the order they came."""
+        """Return the numbers of remote folders in a folder, in order of creation."""
         rows = self._database.execute(
             "SELECT ino FROM inodes"
             " WHERE parent = ? AND kind < 3 AND remote_id IS NOT NULL ORDER BY ino",
@@ -205,7 +205,7 @@ class InodeStore:
         return [ino for (ino,) in rows]
 
     def new_in(self, parent: int) -> list[int]:
-        """Of what is in a folder, what the service has never seen."""
+        """Return the inode numbers in a folder that the service does not have."""
         rows = self._database.execute(
             "SELECT ino FROM inodes WHERE parent = ? AND remote_id IS NULL", (parent,)
         )
@@ -224,14 +224,14 @@ class InodeStore:
                 yield ino, parent, f"/{ino}"
 
     def has_unmarked(self, parent: int) -> bool:
-        """Whether a folder has rows of before the third schema, not found by name."""
+        """Return True if a folder has rows without a mark, written before the third schema."""
         found = self._database.execute(
             "SELECT 1 FROM inodes WHERE parent = ? AND mark IS NULL LIMIT 1", (parent,)
         )
         return found.fetchone() is not None
 
     def unmarked(self) -> list[int]:
-        """Numbers of some of the rows of before the third schema, while there are any."""
+        """Return some of the inode numbers without a mark, or an empty list."""
         rows = self._database.execute(
             "SELECT ino FROM inodes INDEXED BY inodes_unmarked WHERE mark IS NULL LIMIT ?",
             (BATCH,),
@@ -246,25 +246,25 @@ class InodeStore:
     # ---- the whole table ----
 
     def numbers(self, after: int) -> list[int]:
-        """Of inodes there is a row of, BATCH of them, beyond `after`."""
+        """Return the next BATCH inode numbers greater than `after`."""
         rows = self._database.execute(
             "SELECT ino FROM inodes WHERE ino > ? ORDER BY ino LIMIT ?", (after, BATCH)
         )
         return [ino for (ino,) in rows]
 
     def with_bytes(self) -> dict[int, int]:
-        """Generation of the local bytes by ino, of those that have any."""
+        """Return the generation of the local bytes by inode number."""
         return dict(
             self._database.execute("SELECT ino, generation FROM inodes WHERE generation > 0")
         )
 
     def without_origin(self) -> list[int]:
-        """Numbers of the inodes that the service has never seen."""
+        """Return the numbers of the inodes that the service does not have."""
         rows = self._database.execute("SELECT ino FROM inodes WHERE remote_id IS NULL AND kind > 1")
         return [int(ino) for (ino,) in rows]
 
     def counts(self) -> tuple[int, int]:
-        """(all entries, folders among them)."""
+        """Return (all entries, folders among them)."""
         (entries,), (folders,) = (
             self._database.execute(f"SELECT count(*) FROM inodes WHERE parent > 0{more}").fetchone()  # noqa: S608
             for more in ("", " AND kind < 3")
@@ -274,7 +274,7 @@ class InodeStore:
     # ---- rows ----
 
     def mark(self, said: bytes) -> int:
-        """See `Box.mark`."""
+        """Return the keyed mark of `said`; see `Box.mark`."""
         return self._box.mark(said)
 
     def _mark(self, parent: int, name: str) -> int:
@@ -301,7 +301,7 @@ class InodeStore:
 
     def _sealed(self, inode: Inode) -> bytes:
         flags = inode.attributes
-        # A tuple is encoded as `_Sealed` is, and made in a fraction of the time.
+        # A tuple has the same encoding as `_Sealed` and is much faster to create.
         sealed = (
             inode.name,
             inode.remote_parent,
@@ -367,10 +367,10 @@ class InodeStore:
 
 
 def _marks(values: Sequence[object]) -> str:
-    """As many question marks."""
+    """Return one question mark for each value, for an SQL statement."""
     return ",".join("?" * len(values))
 
 
 def _nothing(ino: int) -> _Sealed:
-    """In place of what cannot be read."""
+    """Return a placeholder for a row that cannot be decrypted."""
     return _Sealed(f"/{ino}", None, None, 0, 0, 0, None, "", "", "", (False,) * 5, "")

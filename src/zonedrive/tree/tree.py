@@ -1,10 +1,11 @@
-"""The tree of inodes, written through to its store; what is in use is in memory.
+"""Tree of inodes with its table; the inodes in use are cached in memory.
 
-Must not know the service, the outbox or the kernel; they only tell it what changed.
+Knows nothing of the service, the outbox or the kernel; they report their changes to the tree.
 
-INVARIANT: a change happens inside `transaction()`; if that fails (a full disk, an exception),
-memory and table are both as they were before it.
-INVARIANT: the names in a folder are unique, and every inode but the root has at most one.
+INVARIANT: every change is made inside `transaction()`.  If the transaction fails (a full disk, an
+exception), memory and table are restored.
+
+INVARIANT: the names in a folder are unique, and every inode but the root has at most one name.
 """
 
 import time
@@ -24,20 +25,20 @@ from zonedrive.tree.store import INDEXED, InodeStore, unreadable
 
 _PLACE_SAID = ("zone", "remote_id", "remote_parent", "remote_name")
 SAID = frozenset((*_PLACE_SAID, "revision", "modified_by", "type", "sync", "attributes"))
-"""Fields that say what the service said: once one is changed, `Inode.seen` is over."""
+"""Fields that mirror the service's reply; a change of one of them resets `Inode.seen`."""
 _PLACE = frozenset(("parent", "name", "local"))
 _UNSEALED = frozenset(("listed", "seen"))
 
 
 class Tree(TreeReader):
-    """Inodes that are read, and changed."""
+    """Inodes for reading and changing."""
 
     def __init__(self, database: Database, box: Box) -> None:
-        """Load nothing yet."""
+        """Create the root if it does not exist; load no other inodes yet."""
         super().__init__(database, box)
         self._database = database
         self._lookups = Lookups()
-        self.settled = Settled()  # a listing asked for before tells nothing of what is in it
+        self.settled = Settled()  # entries changed by us; older listings of them are stale
         self._next_ino = self._store.next_ino()
 
     @classmethod
@@ -58,7 +59,7 @@ class Tree(TreeReader):
         return self._database.transaction()
 
     def add(self, parent: int, name: str, kind: Kind, **fields: object) -> Inode:
-        """A new inode under a free name."""
+        """Create an inode under a free name and write its row."""
         inode = self._new(parent, name, kind, fields)
         if parent != NOWHERE:
             self._link(inode)
@@ -69,10 +70,10 @@ class Tree(TreeReader):
         return inode
 
     def draft(self, parent: int, name: str, **fields: object) -> Inode:
-        """A new file without a row: another daemon would not know of it.
+        """Create a new file without a row; it is lost if the daemon ends.
 
-        It gets one with its first bytes, or with another place.  Until then the times of its
-        folder may be in memory alone, too.
+        The row is written with the file's first bytes, or when it is moved.  Until then the new
+        times of its folder may be in memory only, too.
         """
         inode = self._new(parent, name, Kind.FILE, fields)
         self._link(inode)
@@ -83,7 +84,7 @@ class Tree(TreeReader):
         return inode
 
     def note_times(self, inode: Inode, **times: int) -> None:
-        """Set times that need no row before the next draft of a folder gets its own."""
+        """Set times of a folder in memory; they are written when its next draft gets a row."""
         before = {name: getattr(inode, name) for name in times}
         self._database.on_rollback(lambda: self._set(inode, before))
         self._changed(inode.parent)
@@ -91,7 +92,10 @@ class Tree(TreeReader):
         self._drafts.behind[inode.ino] = inode
 
     def add_all(self, parent: int, fields: Mapping[str, Mapping[str, object]]) -> None:
-        """New inodes in a folder: their fields by name.  Who calls has seen the names are free."""
+        """Create inodes in a folder from their fields by name.
+
+        The caller has checked that the names are free.
+        """
         if not fields:
             return
         inodes = [self._new(parent, name, None, each) for name, each in fields.items()]
@@ -104,13 +108,13 @@ class Tree(TreeReader):
         self._store.write_new(inodes)
 
     def note_empty(self, parent: int) -> None:
-        """Keep in memory that no name is in a folder, which the caller has found."""
+        """Cache that a folder has no names, as found by the caller."""
         if self._dirents.get(parent) is None:
             self._dirents.begin(parent, [])
             self._dirents.finish(parent)
 
     def update(self, inode: Inode, **changes: object) -> None:
-        """Set fields (not the place: that is `move` and `unlink`)."""
+        """Set fields other than the place, which only `move` and `unlink` change."""
         before = {name: getattr(inode, name) for name in changes}
         if before == changes:
             return
@@ -127,7 +131,7 @@ class Tree(TreeReader):
             self._write(inode, changes)
 
     def move(self, inode: Inode, parent: int, name: str, **changes: object) -> None:
-        """Give an inode another place, whose name must be free, and set fields as `update`."""
+        """Move an inode to a place whose name is free, and set other fields as `update` does."""
         self._drop_link(inode)
         changes |= {"parent": parent, "name": name, "seen": 0}
         before = {name: getattr(inode, name) for name in changes}
@@ -137,10 +141,10 @@ class Tree(TreeReader):
         self._write(inode, changes)
 
     def unlink(self, inode: Inode, *, tombstone: bool = False) -> None:
-        """Take the name away.
+        """Remove the name of an inode.
 
-        A tombstone keeps its row, so that the deletion on the service is not forgotten; without
-        one only programs that have it open, or the kernel, still know the inode.
+        A tombstone keeps its row until the deletion reaches the service.  Without `tombstone` the
+        row is deleted, and only open handles and the kernel still refer to the inode.
         """
         self._drop_link(inode)
         self._drop_draft(inode)
@@ -157,7 +161,10 @@ class Tree(TreeReader):
         self._forget_names(inode.ino)
 
     def forget_homeless(self) -> None:
-        """Drop the inodes whose folder is lost, before anything was asked for; trust no listing."""
+        """Delete inodes whose parent folder has no row, and mark all listings as incomplete.
+
+        Call this before other operations use the tree.
+        """
         for ino in orphans.homeless(self._database):
             self._store.delete(ino)
             self._held.drop(ino)
@@ -169,31 +176,34 @@ class Tree(TreeReader):
 
     @property
     def rows(self) -> InodeStore:
-        """The table, for work on all of its rows."""
+        """Table of all inodes, for work on all rows."""
         return self._store
 
     # ---- lookup counts ----
 
     def remember(self, ino: int, count: int = 1) -> None:
-        """The kernel holds the inode once more."""
+        """Add `count` to the kernel's lookup count of an inode."""
         self._lookups.add(ino, count)
 
     def remember_all(self, inos: Sequence[int]) -> None:
-        """The kernel holds each of them once more."""
+        """Add 1 to the kernel's lookup count of each inode."""
         self._lookups.add_all(inos)
 
     def forget(self, ino: int, count: int) -> bool:
-        """The kernel holds it less often; True once it does not at all, and it has no name."""
-        # At an unmount a million are forgotten: nothing is read for one that stays in its table.
+        """Subtract from the kernel's lookup count.
+
+        Returns True if the count is now 0 and the inode has no name.
+        """
+        # An unmount may forget a million inodes: do not read rows for inodes that have a name.
         free = self._lookups.take(ino, count)
         return free and (inode := self._held.get(ino)) is not None and inode.parent == NOWHERE
 
     def remembered(self, ino: int) -> bool:
-        """Whether the kernel holds the inode."""
+        """Return True if the kernel's lookup count of the inode is not 0."""
         return ino in self._lookups
 
     def release(self, ino: int) -> None:
-        """Drop an unlinked inode from memory: nobody can ask for it any more."""
+        """Drop an unlinked inode from memory when it is no longer in use."""
         inode = self._held.get(ino)
         if inode is not None and inode.parent == NOWHERE and inode.remote_id is None:
             self._held.drop(ino)
@@ -234,7 +244,7 @@ class Tree(TreeReader):
         self._store.write(inode)
 
     def _write(self, inode: Inode, changes: Collection[str] = INDEXED) -> None:
-        """Bring the row of an inode up to date, of which these fields have changed."""
+        """Write the row of an inode in which the fields `changes` have changed."""
         if self._held.is_rowless(inode.ino):
             self._set_rowless(inode, False)
             changes = INDEXED
@@ -254,7 +264,7 @@ class Tree(TreeReader):
             self._database.on_rollback(lambda: self._drafts.behind.update({inode.ino: inode}))
 
     def _drop_draft(self, inode: Inode) -> bool:
-        """Let an inode be a draft no longer; False where it is none."""
+        """End the draft state of an inode; return False if it was not a draft."""
         if inode.ino not in self._drafts:
             return False
         place = self._drafts.drop(inode.ino)
@@ -267,7 +277,7 @@ class Tree(TreeReader):
         self._held.set_rowless(inode, rowless)
 
     def _changed(self, parent: int) -> None:
-        """Count a change in a folder; another one should it be taken back."""
+        """Count a change in a folder, and another one if the transaction is rolled back."""
         self._database.on_rollback(lambda: self._changes.count(parent))
         self._changes.count(parent)
 

@@ -143,7 +143,7 @@ class Journal:
         self._seq = max((intent.seq for intent in self._intents.values()), default=0)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Everything inside takes effect, in memory and in the table, or nothing."""
+        """Return a transaction; its changes apply to memory and table together, or not at all."""
         return self._database.transaction()
 
     def get(self, ino: int) -> Intent | None:
@@ -366,9 +366,9 @@ def due_in(seconds: float) -> int:
 
 
 def waiting(database: Database) -> tuple[int, int, int]:
-    """Count the intents, the bytes of their content, and how many of them have none.
+    """Count the intents, the bytes of their content, and the intents without content.
 
-    For whoever has neither daemon nor key.  Raises OSError, StoreError.
+    Needs neither the daemon nor a key.  Raises OSError and StoreError.
     """
     sums = (
         "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0),"

@@ -1,4 +1,4 @@
-"""The namespace: inodes, the names that lead to them, and the table both are kept in.
+"""Namespace: inodes, their names, and the table of both.
 
 Knows no network, no content and no kernel.  Nothing here is `async`.
 """

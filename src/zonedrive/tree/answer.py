@@ -1,6 +1,6 @@
-"""What a merge is given, and what it gives: a listing as it came, what is only here, what changed.
+"""Input and output of a merge: a raw listing, the local state, and the resulting changes.
 
-Must not know how a listing is fetched, nor how it is merged.
+Knows nothing of how a listing is fetched or merged.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -13,7 +13,7 @@ from zonedrive.model import Entry
 
 
 class Local(Flag):
-    """What of an inode the service does not know yet."""
+    """Local changes of an inode that the service does not have yet."""
 
     NOTHING = 0
     CONTENT = auto()
@@ -22,32 +22,32 @@ class Local(Flag):
 
 
 class Answer(Protocol):
-    """A listing as it came; each entry has a number."""
+    """Raw listing; each entry has a number."""
 
     @property
     def ids(self) -> Sequence[str]:
-        """By number, each once."""
+        """Ids by number, each id once."""
 
     def said(self, number: int) -> bytes:
-        """Everything the service says of it."""
+        """Return the raw bytes of an entry."""
 
     def entry(self, number: int) -> Entry | None:
-        """The same, read; None where it is not there after all."""
+        """Return the decoded entry, or None if it is deleted."""
 
     def unsure(self, number: int) -> bool:
-        """Whether it does not really say what it is: then what is known of it stays."""
+        """Return True if the reply does not identify the entry; the known state is then kept."""
 
     @property
     def complete(self) -> bool:
-        """Whether it names all there is: else what it does not name stays."""
+        """True if the listing names all entries; otherwise unnamed entries are kept."""
 
     @property
     def strangers(self) -> Sequence[Entry]:
-        """What has no id: only that its name is taken is known."""
+        """Entries without an id; only their names are known to be taken."""
 
 
 class Read:
-    """A listing whose entries have been read already."""
+    """Listing with entries that are decoded already."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
@@ -56,48 +56,48 @@ class Read:
         self.strangers: list[Entry] = []
 
     def said(self, number: int) -> bytes:
-        """The entry, encoded."""
+        """Return the encoded entry."""
         return msgspec.msgpack.encode(self._entries[number])
 
     def entry(self, number: int) -> Entry | None:
-        """The entry, unless it is deleted."""
+        """Return the entry, or None if it is deleted."""
         return None if self._entries[number].deleted else self._entries[number]
 
     def unsure(self, number: int) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
 
 class Merged(msgspec.Struct, eq=False):
-    """What a listing changed, for those who cache."""
+    """Changes made by a listing, for the owners of caches."""
 
     gone: list[tuple[int, str, int]] = []  # parent, name, ino
     moved: list[tuple[int, str]] = []  # parent and name that a folder, still there, had before
-    appeared: int = 0  # so many names
+    appeared: int = 0  # number of new names
     content: list[int] = []  # other bytes
     copies: list[tuple[int, int]] = []  # inode and generation: copies of former bytes
     attributes: list[int] = []  # the same bytes, other attributes
-    unsure: int = 0  # so many entries that do not really say what they are
-    unshown: int = 0  # so many of them that were never seen, and so are not shown at all
-    hidden: dict[str, Entry] = {}  # by name: not shown, be it for what it is or for a file of ours
+    unsure: int = 0  # number of entries that the reply does not identify
+    unshown: int = 0  # number of such entries without an inode, which are not shown
+    hidden: dict[str, Entry] = {}  # by name: not shown, because unidentified or a local file's name
 
     @property
     def changed(self) -> bool:
-        """Whether anything is not as it was, but for the content of files."""
+        """Return True if any names or attributes changed; file content does not count."""
         return bool(self.gone or self.moved or self.appeared or self.attributes)
 
 
 class Ours(Protocol):
-    """What of the inodes the service does not know yet."""
+    """Interface to the local changes that the service does not have yet."""
 
     def local(self, ino: int) -> Local:
-        """Of one."""
+        """Return the local changes of an inode."""
 
     def laden(self) -> Iterable[int]:
-        """Of which `local` may tell anything."""
+        """Return the inodes for which `local` may return a change."""
 
     def in_doubt(self, remote_id: str) -> Container[str]:
-        """Names in a folder under which something of ours may have arrived."""
+        """Return names in a folder under which a pending request may have created an entry."""
 
     def orphaned(self, ino: int) -> None:
-        """A folder is no longer on the service, and kept for what is in it.  In a transaction."""
+        """Record, in a transaction, that a folder is kept although the service no longer has it."""

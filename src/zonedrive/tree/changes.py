@@ -1,13 +1,14 @@
-"""How often what is in a folder has changed, for those who keep what they made of it.
+"""Change counters of folders, for caches of folder contents.
 
-Must not know what changed.  The numbers mean nothing but that a greater one is later.
+Knows nothing of the kind of a change.  A greater number is later; the numbers have no other
+meaning.
 """
 
-FOLDERS = 20_000  # so many have a number of their own
+FOLDERS = 20_000  # most folders with a counter of their own
 
 
 class Changes:
-    """A number by folder that only grows."""
+    """Change counters by folder."""
 
     def __init__(self) -> None:
         self._latest = 0
@@ -15,11 +16,11 @@ class Changes:
         self._numbers: dict[int, int] = {}
 
     def of(self, folder: int) -> int:
-        """The number of now."""
+        """Return the folder's current change counter."""
         return self._numbers.get(folder, self._floor)
 
     def count(self, folder: int) -> None:
-        """Something changed there."""
+        """Count a change in a folder."""
         self._latest += 1
         if len(self._numbers) >= FOLDERS and folder not in self._numbers:
             self._numbers.clear()

@@ -1,20 +1,20 @@
-"""The names in folders, as far as they are in memory: numbers by name.
+"""Cache of the names in folders: inode numbers by name.
 
-Must not know inodes or their table.  A folder's names are here whole or not at all; what was
-used longest ago goes when there are too many in all.
+Knows nothing of inodes or their table.  The names of a folder are cached completely or not at all.
+The least recently used folder is dropped when the cache is full.
 
-INVARIANT: a change of a folder's names reaches its map, and the map that is just being loaded.
+INVARIANT: a change of a folder's names is applied to its map, also while that map is being loaded.
 """
 
 from collections.abc import Iterator
 
-NAMES = 150_000  # so many are kept, or those of one folder
+NAMES = 150_000  # most cached names; one folder may have more
 
 Names = dict[str, int]
 
 
 class Loading:
-    """The names of one folder on their way into memory; `rest` are the numbers still to read."""
+    """Names of one folder while they are loaded; `rest` yields the numbers still to read."""
 
     def __init__(self, inos: list[int]) -> None:
         self.names: Names = {}
@@ -22,7 +22,7 @@ class Loading:
 
 
 class Dirents:
-    """Maps by folder."""
+    """Maps from name to inode number, by folder."""
 
     def __init__(self, limit: int = NAMES) -> None:
         self._limit = limit
@@ -31,7 +31,7 @@ class Dirents:
         self._loading: dict[int, Loading] = {}
 
     def get(self, parent: int) -> Names | None:
-        """The names in a folder, if they are known."""
+        """Return the names in a folder, or None if they are not cached."""
         names = self._maps.get(parent)
         if names is not None and len(self._maps) > 1:
             del self._maps[parent]
@@ -39,16 +39,16 @@ class Dirents:
         return names
 
     def loading(self, parent: int) -> Loading | None:
-        """The names on their way, if they are."""
+        """Return the running load of a folder's names, or None."""
         return self._loading.get(parent)
 
     def begin(self, parent: int, inos: list[int]) -> Loading:
-        """Start to load."""
+        """Begin to load the names of a folder from the numbers `inos`."""
         load = self._loading[parent] = Loading(inos)
         return load
 
     def finish(self, parent: int) -> Names:
-        """What was on its way has arrived."""
+        """End a load and cache its names."""
         names = self._maps[parent] = self._loading.pop(parent).names
         self._sum += len(names)
         while self._sum > self._limit and len(self._maps) > 1:
@@ -56,7 +56,7 @@ class Dirents:
         return names
 
     def link(self, parent: int, name: str, ino: int) -> None:
-        """A name came into a folder."""
+        """Add a name to a folder."""
         names = self._maps.get(parent)
         if names is not None:
             self._sum += name not in names
@@ -65,7 +65,7 @@ class Dirents:
             load.names[name] = ino
 
     def unlink(self, parent: int, name: str) -> None:
-        """A name left a folder."""
+        """Remove a name from a folder."""
         names = self._maps.get(parent)
         if names is not None and names.pop(name, None) is not None:
             self._sum -= 1
@@ -73,12 +73,12 @@ class Dirents:
             load.names.pop(name, None)
 
     def forget(self, parent: int) -> None:
-        """The names must be read again."""
+        """Drop the cached names of a folder."""
         self._sum -= len(self._maps.pop(parent, ()))
         self._loading.pop(parent, None)
 
     def clear(self) -> None:
-        """All names must be read again."""
+        """Drop all cached names."""
         self._maps.clear()
         self._loading.clear()
         self._sum = 0

@@ -1,9 +1,10 @@
-"""New files that no program has closed yet: they have a name and no row.
+"""Drafts: new files that no program has closed yet; they have a name but no row.
 
-Must not know their table.  Nothing is promised of a file before its first close, so a daemon that
-ends forgets its drafts.
+Knows nothing of the table.  A file is not durable before its first close, so drafts are lost when
+the daemon ends.
 
-INVARIANT: a draft, and a folder whose times are newer than its row because of one, stay in memory.
+INVARIANT: a draft stays in memory, and so does a folder with newer times than its row because of a
+draft.
 """
 
 from collections.abc import Mapping
@@ -28,20 +29,20 @@ class Drafts:
         return ino in self._known
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all drafts, in the order they came."""
+        """Return the numbers of all drafts, in order of creation."""
         return list(self._known)
 
     def names_in(self, parent: int) -> Mapping[str, int]:
-        """Return the numbers by name of the drafts in a folder."""
+        """Return the numbers of the drafts in a folder by name."""
         return self._names.get(parent, _NONE)
 
     def add(self, inode: Inode, place: Place) -> None:
-        """Note that an inode is a draft with this place."""
+        """Add a draft with its place."""
         self._known[inode.ino] = inode, place
         self._names.setdefault(place[0], {})[place[1]] = inode.ino
 
     def drop(self, ino: int) -> Place:
-        """Note that an inode has a row, or no name, from now on; return its place so far."""
+        """Remove a draft, which has a row or no name from now on; return its place."""
         _, place = self._known.pop(ino)
         names = self._names[place[0]]
         del names[place[1]]

@@ -1,10 +1,12 @@
-"""The inodes in memory: those in use, and some that were used lately.
+"""Cache of inodes in memory: inodes in use, and recently used ones.
 
-Must not know the table they come from.
+Knows nothing of their table.
 
-INVARIANT: as long as anybody holds an `Inode`, everybody who asks for its number gets that very
-object; so all see a change at once.
-INVARIANT: an inode without a row stays until it is let go: it exists nowhere else.
+INVARIANT: while any code references an `Inode`, every lookup of its number returns that object.
+All users therefore see a change at once.
+
+INVARIANT: an inode without a row stays in memory until it is released, because no other copy
+exists.
 """
 
 from collections.abc import Iterable
@@ -12,23 +14,23 @@ from weakref import WeakValueDictionary
 
 from zonedrive.tree.inode import Inode
 
-RECENT = 6144  # so many that were used last stay in memory, and up to as many again
+RECENT = 6144  # at least this many recently used inodes are cached, at most twice as many
 
 
 class Held:
-    """Inodes by number."""
+    """Cached inodes by number."""
 
     def __init__(self, recent: int = RECENT) -> None:
         self._recent = recent
-        # Two generations are an LRU without bookkeeping at each use: what is used moves into the
-        # young one; when that is full, it becomes the old one, and the former old one is let go.
+        # Two generations make an LRU cache without bookkeeping at each use: a used inode moves to
+        # the young one.  When that is full, it becomes the old one, and the old one is dropped.
         self._young: dict[int, Inode] = {}
         self._old: dict[int, Inode] = {}
         self._alive: WeakValueDictionary[int, Inode] = WeakValueDictionary()
         self._rowless: dict[int, Inode] = {}
 
     def get(self, ino: int) -> Inode | None:
-        """The inode, if it is in memory."""
+        """Return the inode if it is in memory, else None."""
         inode = self._young.get(ino)
         if inode is not None:
             return inode
@@ -38,7 +40,7 @@ class Held:
         return inode
 
     def adopt(self, stored: Inode) -> Inode:
-        """The object that stands for an inode just read from its row."""
+        """Return the cached object of an inode just read, or cache the inode itself."""
         known = self.get(stored.ino)
         if known is not None:
             return known
@@ -46,32 +48,32 @@ class Held:
         return stored
 
     def put(self, inode: Inode) -> None:
-        """An inode that nobody has seen yet."""
+        """Cache a new inode."""
         self._alive[inode.ino] = inode
         self._use(inode)
 
     def drop(self, ino: int) -> None:
-        """Nobody can ask for it any more."""
+        """Remove an inode from the cache."""
         for known in (self._young, self._old, self._alive, self._rowless):
             known.pop(ino, None)
 
     def drop_all(self, inodes: Iterable[Inode]) -> None:
-        """Nobody can ask for them any more."""
+        """Remove inodes from the cache."""
         for inode in inodes:
             self.drop(inode.ino)
 
     def everyone(self) -> list[Inode]:
-        """All that are in memory."""
+        """Return all cached inodes."""
         return list(self._alive.values())
 
     # ---- those without a row ----
 
     def is_rowless(self, ino: int) -> bool:
-        """Whether the inode is in no table."""
+        """Return True if the inode has no row in the table."""
         return ino in self._rowless
 
     def set_rowless(self, inode: Inode, rowless: bool) -> None:
-        """Note whether the inode is in a table."""
+        """Record if the inode has no row in the table."""
         if rowless:
             self._rowless[inode.ino] = inode
         else:

@@ -1,4 +1,4 @@
-"""What one inode is: its place, what the service knows of it, and what a program sees of it."""
+"""Inode: its place, its state on the service, and the attributes that programs see."""
 
 from enum import IntEnum
 
@@ -9,11 +9,11 @@ from zonedrive.model import Attributes, Revision
 
 ROOT = 1
 NOWHERE = 0
-"""The parent of an inode that has been unlinked."""
+"""Parent of an unlinked inode."""
 
 
 class Kind(IntEnum):
-    """Stored: never renumber."""
+    """Kind of an inode.  The numbers are stored, so they never change."""
 
     ROOT = 0
     ZONE = 1
@@ -22,10 +22,11 @@ class Kind(IntEnum):
 
 
 class Inode(msgspec.Struct, eq=False, weakref=True):
-    """One file or folder.  Changed only through `Tree`, inside a transaction.
+    """One file or folder, changed only through `Tree` in a transaction.
 
-    `remote_id`, `remote_parent`, `remote_name` and `revision` are the service's, as last heard;
-    they differ from `parent` and `name` while a local change waits in the outbox.
+    `remote_id`, `remote_parent`, `remote_name` and `revision` are the service's last known values.
+    They differ from `parent` and `name` while a local change waits in the outbox.
+
     INVARIANT: `ino` is never used for another entry, also after a restart.
     """
 
@@ -49,21 +50,24 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
     type: str = ""
     sync: str = ""
     attributes: Attributes = Attributes()
-    seen: int = 0  # mark of what the service said, where all of it stands here; 0: not all
+    seen: int = 0  # mark of the service's reply, if all of it is stored here; else 0
 
     @property
     def is_folder(self) -> bool:
-        """Whether it can hold others."""
+        """Return True for a folder, a zone or the root."""
         return self.kind is not Kind.FILE
 
     @property
     def entry_id(self) -> str:
-        """The service's id of it.  Raises Changed where it stands for nothing there any more."""
+        """Remote id of the entry.
+
+        Raises Changed if the service no longer has an entry for the inode.
+        """
         if self.remote_id is None:
             raise Changed("the file here stands for nothing on the service any more")
         return self.remote_id
 
     @property
     def is_new(self) -> bool:
-        """Whether the service has never seen it."""
+        """Return True if the service has no entry for the inode."""
         return self.remote_id is None and self.kind is not Kind.ROOT

@@ -1,7 +1,7 @@
-"""How often the kernel holds each inode.
+"""Kernel lookup counts of inodes.
 
-Must not know what an inode is.  After a walk the kernel may hold a million of them, so a count
-takes four bytes, and a page of counts that are all zero is given back.
+Knows nothing of inodes.  After a tree walk the kernel may reference a million inodes, so a count
+takes four bytes, and a page of counts that are all zero is freed.
 """
 
 from array import array
@@ -20,7 +20,7 @@ class Lookups:
         self._held: dict[int, int] = {}  # by page: how many of its counts are not zero
 
     def add(self, ino: int, count: int = 1) -> None:
-        """The kernel holds it `count` times more."""
+        """Add `count` to the lookup count of an inode."""
         page = self._page(ino >> _BITS)
         place = ino & (_PAGE - 1)
         if not page[place]:
@@ -28,9 +28,9 @@ class Lookups:
         page[place] += count
 
     def add_all(self, inos: Sequence[int]) -> None:
-        """The kernel holds each of them once more."""
+        """Add 1 to the lookup count of each inode."""
         first = inos[0] if inos else 0
-        if inos == list(range(first, first + len(inos))):  # mostly, in a folder listed once
+        if inos == list(range(first, first + len(inos))):  # usual for a newly listed folder
             self._add_range(first, len(inos))
             return
         number, page = -1, array("I")
@@ -44,7 +44,7 @@ class Lookups:
             page[place] += 1
 
     def _add_range(self, first: int, count: int) -> None:
-        """Count as `add_all`; neighbours in a quarter of the time."""
+        """Add 1 to the counts of consecutive numbers, four times faster than one by one."""
         while count > 0:
             number, place = first >> _BITS, first & (_PAGE - 1)
             page, end = self._page(number), min(place + count, _PAGE)
@@ -54,7 +54,7 @@ class Lookups:
             first, count = first + end - place, count - (end - place)
 
     def take(self, ino: int, count: int) -> bool:
-        """The kernel holds it less often; True once it does not at all."""
+        """Subtract from a lookup count; return True if it is now 0."""
         page = self._pages.get(ino >> _BITS)
         if page is None:
             return True
@@ -71,7 +71,7 @@ class Lookups:
         return True
 
     def __contains__(self, ino: int) -> bool:
-        """Whether the kernel holds it."""
+        """Return True if the lookup count of an inode is not 0."""
         page = self._pages.get(ino >> _BITS)
         return page is not None and page[ino & (_PAGE - 1)] > 0
 

@@ -1,20 +1,21 @@
-"""Names as the service and programs have them, and as a folder of the mount shows them.
+"""Names on the service, names that programs use, and names that a folder of the mount shows.
 
-A name from the service is data and may be anything.  In a folder of the mount it must not be
-empty, `.` or `..`, hold `/`, a control character (NUL among them) or a mark that overrides the
-direction of writing, or be longer than 255 bytes.  What cannot stand as it is gets a look-alike:
-`/` becomes U+FF0F, a control character its control picture, U+202E `‹RLO›`.  Over-long
-names, and the second of two that would look the same, carry a mark made from the entry's id.
+A name from the service is data and may be any text.  A name in a folder of the mount must not be
+empty, `.` or `..`; must not contain `/`, a control character (such as NUL) or a mark that overrides
+the direction of writing; and must not be longer than 255 bytes.  A forbidden character is shown as
+a similar one: `/` as U+FF0F, a control character as its control picture, U+202E as `‹RLO›`.  An
+over-long name, and the second of two names that would look the same, gets a mark made from the
+entry's id.
 
-The same rule holds for the names that programs on this machine use: a name and its look-alike are
-two spellings of one name (`typed`), as upper and lower case are on other file systems.  A program
-that makes `a<tab>b` finds `a<tab>b` again, while listings, and the service, have `a␉b`.
+The same rule applies to names that local programs use.  A name and its shown form are two spellings
+of one name (`typed`), as upper and lower case are on some other file systems.  A program that
+creates `a<tab>b` finds `a<tab>b` again, while listings, and the service, have `a␉b`.
 
-Programs trust some names at the top of a mount: the desktop's trash, folders of version control
-and build tools, files that start by themselves.  No zone has one of these (`zone_name`).
+Programs trust some names at the top of a mount: the desktop's trash, folders of version control and
+build tools, and files that are started automatically.  No zone gets such a name (`zone_name`).
 
-The way back is the tree, which keeps the service's name of every entry beside the shown one:
-a version or a move of `a/b` never turns it into its look-alike.
+The tree keeps the service's name of every entry as well as the shown name.  A new version or a move
+of `a/b` therefore never changes the service's name.
 """
 
 import fnmatch
@@ -66,16 +67,16 @@ WANTED, BESIDE = 1, 2
 
 
 def stays(name: str) -> int:
-    """How a row marks what never leaves this machine.
+    """Return the value by which a row marks a local-only name.
 
-    WANTED: a person's own file, by a name of theirs in `local_only`, or by its folder's.  BESIDE:
-    what programs keep beside a file while they work on it, by any name of the defaults.
+    WANTED: a user's own file, because of a name in `local_only` or because of its folder.  BESIDE:
+    a temporary file of a program, because its name matches a default pattern.
     """
     return BESIDE if _BESIDE.match(name) else WANTED
 
 
 def safe(name: str) -> str:
-    """Return how a folder shows the service's `name` (which may still be too long)."""
+    """Return the form in which a folder shows the service's `name` (possibly too long)."""
     if name in _WHOLE:
         return _WHOLE[name]
     return name.translate(_FOREIGN) if "/" in name or not name.isprintable() else name
@@ -92,11 +93,11 @@ def is_respelled(name: str) -> bool:
 
 
 def zone_name(name: str) -> str:
-    """Return how the top of the mount shows a zone of the service's `name`.
+    """Return the name that the top of the mount shows for a zone of the service's `name`.
 
-    Names that programs treat specially there begin with a full-width character: all with a
-    leading dot, which no zone needs to be hidden by, with a leading `-` or `~`, which a shell's
-    `*` would make an option or a home folder, and some others.
+    Names that programs treat specially get a full-width first character.  These are names with a
+    leading dot (zones are never hidden), names with a leading `-` or `~` (a shell's `*` would pass
+    them as an option or a home folder) and some others.
     """
     shown = safe(name)
     lower = shown.lower()
@@ -106,9 +107,9 @@ def zone_name(name: str) -> str:
 
 
 def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
-    """Return what an entry that 0.1.0 showed as `name` is called now, `name` itself for no change.
+    """Return the current form of a name that 0.1.0 showed as `name`; possibly `name` itself.
 
-    The caller sees to it that the result is short enough and free.
+    The caller checks that the result is free and short enough.
     """
     show = zone_name if zone else safe
     if remote_name is not None and name == remote_name.translate(_FORMER):
@@ -122,12 +123,12 @@ def may_be_renewed(name: str) -> bool:
 
 
 def fits(name: str) -> bool:
-    """Whether a local name is short enough for the kernel."""
+    """Return True if a local name is short enough for the kernel."""
     return len(name) * 4 <= MAX_BYTES or len(name.encode()) <= MAX_BYTES
 
 
 def shows(local: str, name: str, entry_id: str) -> bool:
-    """Whether `local` is how a folder shows the service's `name`, or did with 0.1.0."""
+    """Return True if `local` is a shown form of the service's `name`, now or in 0.1.0."""
     shown = safe(name)
     return (
         local == shown
@@ -137,9 +138,9 @@ def shows(local: str, name: str, entry_id: str) -> bool:
 
 
 def may_show(name: str) -> Callable[[str], bool]:
-    """Tells quickly of a local name whether it may be how a folder shows the service's `name`.
+    """Return a quick test if a local name may be a shown form of the service's `name`.
 
-    True for some that are not; False for none that are.
+    The test may return True for other names, but never returns False for a shown form.
     """
     shown = safe(name)
     beginning = (shown.rpartition(".")[0] or shown)[: MAX_BYTES // 8]  # of what a mark leaves
@@ -149,9 +150,9 @@ def may_show(name: str) -> Callable[[str], bool]:
 def local_name(
     name: str, entry_id: str, taken: Container[str], *, show: Callable[[str], str] = safe
 ) -> str:
-    """The name under which a folder that already holds `taken` shows the entry.
+    """Return the name that a folder with the names `taken` shows for the entry.
 
-    `show` is `zone_name` for a zone at the top.
+    `show` is `zone_name` for a zone at the top of the mount.
     """
     shown = show(name)
     if fits(shown) and shown not in taken:
@@ -163,13 +164,13 @@ def local_name(
 
 
 def _marked(shown: str, entry_id: str) -> list[str]:
-    """The shown name with a mark for this entry, shortest first."""
+    """Return the shown name with marks for this entry, shortest first."""
     digest = hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
     return [with_mark(shown, f"~{digest[:digits]}") for digits in (8, 16, 64)]
 
 
 def with_mark(name: str, mark: str) -> str:
-    """`name` with `mark` before its extension, cut so that it fits."""
+    """Return `name` with `mark` before its extension, cut to MAX_BYTES."""
     stem, dot, extension = name.rpartition(".")
     if not stem or len(extension.encode()) > 20:
         stem, dot, extension = name, "", ""
@@ -178,5 +179,5 @@ def with_mark(name: str, mark: str) -> str:
 
 
 def _cut(text: str, size: int) -> str:
-    """The longest beginning of `text` that takes at most `size` bytes of UTF-8."""
+    """Return the longest prefix of `text` that takes at most `size` bytes of UTF-8."""
     return text.encode()[:size].decode("utf-8", "ignore")

@@ -1,6 +1,6 @@
-"""Rows of the table of inodes that hang in the air, and numbers that have no row.
+"""Queries for inodes without a parent row, and for numbers that have a row.
 
-Must not know what is done about them.
+Knows nothing of how they are repaired.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from zonedrive.tree.store import BATCH
 
 
 def has_homeless(database: Database) -> bool:
-    """Whether the folder of some inode has no row: one look per folder, not per inode."""
+    """Return True if the parent folder of some inode has no row; checks each folder once."""
     found = database.execute(
         "WITH RECURSIVE folders (ino) AS (SELECT min(parent) FROM inodes WHERE parent > 0"
         " UNION ALL SELECT (SELECT min(parent) FROM inodes WHERE parent > folders.ino)"
@@ -23,7 +23,7 @@ def has_homeless(database: Database) -> bool:
 
 
 def homeless(database: Database) -> list[int]:
-    """Numbers of the inodes whose folder, or one above it, has no row; of circles, too."""
+    """Return the inodes with no path of rows to the root; circles are included."""
     rows = database.execute(
         "WITH RECURSIVE home (ino) AS (SELECT ino FROM inodes WHERE ino = 1 OR parent = 0"
         " UNION SELECT inodes.ino FROM home JOIN inodes ON inodes.parent = home.ino)"
@@ -33,7 +33,7 @@ def homeless(database: Database) -> list[int]:
 
 
 def known(database: Database, inos: Iterable[int]) -> set[int]:
-    """Those of these numbers that have a row."""
+    """Return the subset of the numbers that have a row."""
     rest, found = iter(inos), set[int]()
     while batch := list(islice(rest, BATCH)):
         marks = ",".join("?" * len(batch))

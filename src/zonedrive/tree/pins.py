@@ -1,7 +1,7 @@
-"""The table of pins: which entries a person wants to be readable at any time.
+"""Table of pins: entries that the user wants to read offline.
 
-Must not know content or what is fetched for a pin.  Few rows: one for each path that somebody
-pinned, not for what lies below it.  No row holds a name.
+Knows nothing of content or of downloads.  The table has one row for each pinned path, and none for
+entries below it.  No row holds a name.
 """
 
 import sqlite3
@@ -12,10 +12,11 @@ from zonedrive.db import Database
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """One pinned entry.
+    """Pinned entry.
 
-    The service's id counts first: another inode may come to stand for the entry, as when a
-    program saves by renaming a new file over it.  Until there is one, the inode does.
+    The remote id takes precedence, because another inode may come to represent the entry, for
+    example when a program saves by renaming a new file over it.  Without a remote id the inode
+    counts.
     """
 
     ino: int
@@ -24,7 +25,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """A step of the schema."""
+    """Create the table of pins."""
     connection.execute(
         """
         CREATE TABLE pins (
@@ -37,20 +38,20 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 class PinStore:
-    """The pins, in memory and in their table."""
+    """Pins, in memory and in their table."""
 
     def __init__(self, database: Database) -> None:
-        """Load all of them."""
+        """Load all pins."""
         self._database = database
         rows = database.execute("SELECT ino, zone, remote_id FROM pins")
         self._pins = {ino: Pin(ino, zone, remote_id) for ino, zone, remote_id in rows}
 
     def all(self) -> list[Pin]:
-        """Every pin."""
+        """Return all pins."""
         return list(self._pins.values())
 
     def put(self, pin: Pin) -> None:
-        """Remember a pin.  In a transaction."""
+        """Write a pin, in a transaction."""
         self._note(pin.ino)
         self._database.execute(
             "INSERT OR REPLACE INTO pins (ino, zone, remote_id) VALUES (?, ?, ?)",
@@ -59,14 +60,14 @@ class PinStore:
         self._pins[pin.ino] = pin
 
     def drop(self, ino: int) -> None:
-        """Forget a pin, if there is one.  In a transaction."""
+        """Delete a pin, if it exists, in a transaction."""
         if ino in self._pins:
             self._note(ino)
             self._database.execute("DELETE FROM pins WHERE ino = ?", (ino,))
             del self._pins[ino]
 
     def _note(self, ino: int) -> None:
-        """Should the transaction fail, memory is again what the table is."""
+        """Restore the pin in memory if the transaction is rolled back."""
         before = self._pins.get(ino)
         if before is None:
             self._database.on_rollback(lambda: self._pins.pop(ino, None))

@@ -1,6 +1,6 @@
-"""Asking the tree: inodes by number, by name and by what the service calls them.
+"""Read access to the tree: inodes by number, by name and by remote id.
 
-Must not change anything; what is in use is in memory, the rest is read from its row.
+Changes nothing.  Inodes in use are in memory; others are read from their rows.
 """
 
 from abc import ABC, abstractmethod
@@ -18,10 +18,10 @@ from zonedrive.tree.store import BATCH, InodeStore
 
 
 class TreeReader(ABC):
-    """Inodes by number and by name."""
+    """Inodes by number and by name, read-only."""
 
     def __init__(self, database: Database, box: Box) -> None:
-        """Load nothing yet."""
+        """Prepare the caches; load no inodes yet."""
         self._store = InodeStore(database, box)
         self._held = Held()
         self._dirents = Dirents()
@@ -30,10 +30,10 @@ class TreeReader(ABC):
 
     @abstractmethod
     def _adopt(self, stored: Inode) -> Inode:
-        """Return the object for an inode just read."""
+        """Return the cached object of an inode just read."""
 
     def find(self, ino: int) -> Inode | None:
-        """The inode of that number, or None where there is none (any more)."""
+        """Return the inode with the given number, or None if it does not exist."""
         inode = self._held.get(ino)
         if inode is None:
             stored = self._store.get(ino)
@@ -41,16 +41,16 @@ class TreeReader(ABC):
         return inode
 
     def get(self, ino: int) -> Inode:
-        """The inode of that number.  Raises FileNotFoundError."""
+        """Return the inode with the given number.  Raises FileNotFoundError."""
         inode = self.find(ino)
         if inode is None:
             raise FileNotFoundError(f"inode {ino}")
         return inode
 
     def get_all(self, inos: Iterable[int]) -> Iterator[Inode]:
-        """The inodes of these numbers, in their order, without those that are no more.
+        """Yield the inodes with the given numbers, in that order; skip missing ones.
 
-        Only some of them are in memory at a time, and rows are read many at once.
+        Rows are read in batches, and only one batch of inodes is held at a time.
         """
         rest = iter(inos)
         while batch := list(islice(rest, BATCH)):
@@ -61,7 +61,7 @@ class TreeReader(ABC):
             yield from (inode for inode in known.values() if inode is not None)
 
     def children(self, parent: int) -> Mapping[str, int]:
-        """Numbers by name of what is in a folder."""
+        """Return the inode numbers in a folder by name."""
         names = self._dirents.get(parent)
         while names is None:
             for _ in self.loading(parent):
@@ -70,9 +70,9 @@ class TreeReader(ABC):
         return names
 
     def loading(self, parent: int) -> Iterator[None]:
-        """Bring the names in a folder into memory in steps of some milliseconds, if need be.
+        """Load the names in a folder in steps of some milliseconds, if they are not loaded.
 
-        Between the steps anything may happen.  After the last one `children` is immediate.
+        Other operations may run between the steps.  After the last step `children` returns at once.
         """
         while self._dirents.get(parent) is None:
             load = self._dirents.loading(parent)
@@ -82,7 +82,7 @@ class TreeReader(ABC):
             batch = list(islice(load.rest, BATCH))
             for ino, where, name in self._store.names(batch):
                 if name.startswith("/"):
-                    self.find(ino)  # which sees to it
+                    self.find(ino)  # marks its folder unlisted
                 elif where == parent and ino != ROOT:
                     load.names[name] = ino
             if len(batch) < BATCH:
@@ -91,7 +91,7 @@ class TreeReader(ABC):
             yield
 
     def child(self, parent: int, name: str) -> Inode | None:
-        """The inode of that name in a folder."""
+        """Return the inode with the given name in a folder, or None."""
         names = self._dirents.get(parent)
         if names is None:
             if (draft := self._drafts.names_in(parent).get(name)) is not None:
@@ -107,50 +107,50 @@ class TreeReader(ABC):
         return None if ino is None else self.get(ino)
 
     def has_name(self, parent: int, name: str) -> bool:
-        """Whether a folder has an entry of that name."""
+        """Return True if a folder has an entry with the given name."""
         names = self._dirents.get(parent)
         return self.child(parent, name) is not None if names is None else name in names
 
     def inodes_in(self, parent: int) -> list[Inode]:
-        """What is in a folder; for a large one that is much: see `get_all`."""
+        """Return all inodes in a folder; for a large folder `get_all` needs less memory."""
         return list(self.get_all(self.children(parent).values()))
 
     def new_in(self, parent: int) -> list[Inode]:
-        """What is in a folder and the service has never seen."""
+        """Return the inodes in a folder that the service does not have."""
         numbers = [*self._store.new_in(parent), *self._drafts.names_in(parent).values()]
         return [each for each in self.get_all(numbers) if each.ino != ROOT]
 
     def numbers_in(self, parent: int) -> list[int]:
-        """Numbers of what is in a folder, in the order they came."""
+        """Return the inode numbers in a folder, in order of creation."""
         numbers = [*self._store.numbers_in(parent), *self._drafts.names_in(parent).values()]
         return [ino for ino in numbers if ino != ROOT]
 
     def folders_in(self, parent: int) -> list[int]:
-        """Numbers of the folders in a folder that the service has, in the order they came."""
+        """Return the numbers of remote folders in a folder, in order of creation."""
         return self._store.folders_in(parent)
 
     def by_remote(self, zone: str, remote_id: str) -> Inode | None:
-        """The inode that stands for the service's entry."""
+        """Return the inode of a remote entry, or None."""
         ino = self._store.by_remote(zone, remote_id)
         return None if ino is None else self.find(ino)
 
     def by_remotes(self, zone: str, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-        """(number, parent, `Inode.seen`) by id, of those of the entries that are known."""
+        """Return (number, parent, `Inode.seen`) by remote id, for the known entries only."""
         rest = iter(ids)
         batches = iter(lambda: list(islice(rest, BATCH)), [])
         rows = (row for batch in batches for row in self._store.by_remotes(zone, batch))
         return {remote_id: (ino, parent, seen) for remote_id, ino, parent, seen in rows}
 
     def mark(self, said: bytes) -> int:
-        """What `Inode.seen` is to be after the service said that."""
+        """Return the value of `Inode.seen` for a reply of the service."""
         return self._store.mark(said)
 
     def unlinked(self) -> list[Inode]:
-        """The tombstones: entries without a name here that the service still has."""
+        """Return the tombstones: inodes without a local name that the service still has."""
         return list(self.get_all(self._store.numbers_in(NOWHERE)))
 
     def path(self, ino: int) -> str:
-        """The way to an inode from the mount point, without a leading slash."""
+        """Return the path of an inode below the mount point, without a leading slash."""
         parts: list[str] = []
         while ino not in (ROOT, NOWHERE) and (inode := self.find(ino)) is not None:
             parts.append(inode.name)
@@ -158,7 +158,7 @@ class TreeReader(ABC):
         return "/".join(reversed(parts))
 
     def below(self, ino: int) -> Iterator[Inode]:
-        """An inode and everything in it."""
+        """Yield an inode and all inodes below it."""
         inode = self.get(ino)
         yield inode
         if inode.is_folder:
@@ -166,7 +166,7 @@ class TreeReader(ABC):
                 yield from self.below(child)
 
     def everything(self) -> Iterator[Inode]:
-        """Every inode; not all of them are in memory at a time."""
+        """Yield all inodes; only some of them are in memory at a time."""
         yield from self.get_all(self._drafts.numbers())
         last = NOWHERE
         while numbers := self._store.numbers(last):
@@ -174,20 +174,21 @@ class TreeReader(ABC):
             yield from self.get_all(numbers)
 
     def with_bytes(self) -> dict[int, int]:
-        """Generation of the local bytes by ino, of those that have any."""
+        """Return the generation of the local bytes by inode number."""
         return self._store.with_bytes()
 
     def without_origin(self) -> list[int]:
-        """Numbers of what the service has never seen."""
+        """Return the numbers of inodes that the service does not have."""
         return [*self._store.without_origin(), *self._drafts.numbers()]
 
     def counts(self) -> tuple[int, int]:
-        """(all entries, folders among them)."""
+        """Return (all entries, folders among them)."""
         return self._store.counts()
 
     def changes(self, parent: int) -> int:
-        """A number that grows with every change of what is in a folder.
+        """Return the folder's current change counter.
 
-        A child that is added, removed, renamed or updated, and one that was and is not after all.
+        The counter grows when a child is added, removed, renamed or updated, and when such a change
+        is rolled back.
         """
         return self._changes.of(parent)

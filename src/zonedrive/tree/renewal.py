@@ -1,6 +1,6 @@
-"""Rows that an earlier version wrote, brought into the present form.
+"""Upgrade of rows that an earlier version wrote.
 
-Must not know when: `names` comes before anything is served, `rows` beside the work.
+`names` runs before requests are served, `rows` in the background.
 """
 
 import sqlite3
@@ -21,15 +21,15 @@ from zonedrive.tree.tree import Tree
 
 
 def mark_names(connection: sqlite3.Connection) -> None:
-    """A step of the schema: names are shown by another rule.
+    """Migrate the schema: names are shown by a new rule.
 
-    A root without a mark says that `names` is still to look through the rows.
+    A root row without a mark means that `names` must still check the rows.
     """
     connection.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
 
 
 def names(tree: Tree) -> None:
-    """Show every entry by the rule of `zonedrive.tree.names`, once after an upgrade.
+    """Rename entries to the current rule of `zonedrive.tree.names`, once after an upgrade.
 
     Takes some seconds for a million entries.
     """
@@ -65,13 +65,13 @@ def _show(tree: Tree, inode: Inode) -> None:
 
 
 def rows(tree: Tree) -> Iterator[None]:
-    """Bring rows of former schemas into the present form, a step at a time."""
+    """Rewrite rows of earlier schemas in the current form, one step at a time."""
     while numbers := tree.rows.unmarked():
         with tree.transaction():
             for inode in tree.get_all(numbers):
                 tree.rows.write(inode)
         yield
-    # Zonedrive once marked all that is local alike: a logoff would refuse to drop it.
+    # Earlier versions marked all local files as WANTED, and a logoff refuses to delete those.
     for inode in tree.get_all(tree.rows.wanted()):
         if stays(inode.name) != WANTED:
             with tree.transaction():

@@ -191,7 +191,10 @@ class InodeStore:
         ).fetchall()
 
     def numbers_in(self, parent: int) -> list[int]:
-        """Of what is in a folder (or, of NOWHERE, of the unlinked), in the order they came."""
+        """Return the inode numbers in a folder, in order of creation.
+
+        For NOWHERE these are the unlinked inodes.
+        """
         rows = self._database.execute("SELECT ino FROM inodes WHERE parent = ?", (parent,))
         return sorted(ino for (ino,) in rows)
 
@@ -212,7 +215,10 @@ class InodeStore:
         return [ino for (ino,) in rows]
 
     def names(self, inos: Sequence[int]) -> Iterator[tuple[int, int, str]]:
-        """(ino, parent, name) of at most BATCH numbers; without those that cannot be read."""
+        """Yield (ino, parent, name) of at most BATCH numbers.
+
+        The name of a row that cannot be decrypted is `/` and its number.
+        """
         rows = self._database.execute(
             f"SELECT ino, parent, sealed FROM inodes WHERE ino IN ({_marks(inos)})",  # noqa: S608
             inos,
@@ -239,7 +245,7 @@ class InodeStore:
         return [ino for (ino,) in rows]
 
     def wanted(self) -> list[int]:
-        """Of what is marked as WANTED and has bytes, see `names.stays`."""
+        """Return the numbers of WANTED inodes with local bytes; see `names.stays`."""
         found = "SELECT ino FROM inodes WHERE generation > 0 AND local = ?"
         return [ino for (ino,) in self._database.execute(found, (WANTED,))]
 

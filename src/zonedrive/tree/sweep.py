@@ -1,10 +1,11 @@
-"""What a listing no longer names is taken away, unless something of it is only here.
+"""Removal of entries that a listing no longer names, except those with local changes.
 
-Must not know what the listing does name.
+Knows nothing of the entries that the listing names.
 
-INVARIANT: what the service does not have is never unlinked.
-INVARIANT: what the listing names is never unlinked either, wherever it still is here: it was moved
-out of what goes.
+INVARIANT: an entry that the service does not have is never unlinked.
+
+INVARIANT: an entry that the listing names is never unlinked, wherever it is in the local tree.  It
+was moved out of a removed folder.
 """
 
 from collections.abc import Container, Iterator
@@ -19,7 +20,7 @@ STEP = 500  # entries of one transaction: some ten milliseconds
 
 
 class Sweep:
-    """The removals of one merge."""
+    """Removals of one merge."""
 
     def __init__(
         self,
@@ -30,7 +31,10 @@ class Sweep:
         named: Container[int],
         result: Merged,
     ) -> None:
-        """`named`: what the listing names, as far as is known; `result` is told what went."""
+        """Prepare the removals; `named` holds inodes that the listing names, as far as known.
+
+        Removed names are added to `result`.
+        """
         self._tree = tree
         self._named = named
         self._folder = folder
@@ -40,11 +44,11 @@ class Sweep:
         self._above_ours: set[int] | None = None  # what has anything of ours in it, in this step
 
     def begin(self) -> None:
-        """A new step: what is ours may have changed."""
+        """Begin a step; local changes may differ from those of the last step."""
         self._above_ours = None
 
     def empty(self, left: list[int]) -> Iterator[None]:
-        """Take away what is in large folders that are to be swept away, in steps."""
+        """Remove the contents of large folders in `left`, in steps."""
         for folder in [each for each in self._tree.get_all(left) if each.is_folder]:
             inside = self._inside(folder.ino)
             first = list(islice(inside, STEP))
@@ -60,14 +64,18 @@ class Sweep:
                 first = list(islice(inside, STEP))
 
     def _inside(self, folder: int) -> Iterator[int]:
-        """Numbers of everything in a folder, the innermost first."""
+        """Yield the numbers of all inodes in a folder, the innermost first."""
         for child in self._tree.get_all(self._tree.numbers_in(folder)):
             if child.is_folder:
                 yield from self._inside(child.ino)
             yield child.ino
 
     def _is_left(self, child: Inode) -> bool:
-        """Whether the service no longer has it here, unless it is ours to bring there."""
+        """Return True if the service no longer has the entry here.
+
+        False for entries that were created, moved or changed locally since the listing was
+        requested.
+        """
         return not (
             child.is_new
             or child.parent != self._folder.ino
@@ -76,7 +84,7 @@ class Sweep:
         )
 
     def take(self, child: Inode) -> None:
-        """Take away what the listing no longer names, unless something of it is only here."""
+        """Remove an entry that the listing no longer names, unless it contains local changes."""
         if not self._is_left(child):
             return
         if not self.busy(child):
@@ -85,7 +93,7 @@ class Sweep:
             self._keep_ours(child)
 
     def _keep_ours(self, folder: Inode) -> None:
-        """The service no longer has the folder, but something in it is only here."""
+        """Keep a folder that the service no longer has, because it contains local changes."""
         for child in self._tree.get_all(self._tree.numbers_in(folder.ino)):
             if not self.busy(child):
                 self.remove(child)
@@ -97,7 +105,7 @@ class Sweep:
         self._ours.orphaned(folder.ino)
 
     def busy(self, inode: Inode) -> bool:
-        """Whether the inode, or anything in it, holds what the service does not have."""
+        """Return True if the inode, or one below it, has changes that the service does not have."""
         if inode.generation or self._ours.local(inode.ino):
             return True
         if not inode.is_folder:
@@ -115,7 +123,7 @@ class Sweep:
         return inode.ino in self._above_ours
 
     def remove(self, inode: Inode) -> bool:
-        """Unlink, with everything in it; False where something in it is named and stays."""
+        """Unlink an inode and everything below it; return False if a named inode below it stays."""
         if inode.ino in self._named:
             return False
         gone = True

@@ -1,13 +1,13 @@
-"""The table of inodes: its columns and indexes, schema by schema.
+"""Schema of the table of inodes: its columns and indexes, version by version.
 
-Must not know what a row means; that is `store`.
+Knows nothing of the meaning of a row; see `store`.
 """
 
 import sqlite3
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """The first schema."""
+    """Create the table of the first schema."""
     connection.execute(
         """
         CREATE TABLE inodes (
@@ -32,9 +32,9 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def add_marks(connection: sqlite3.Connection) -> None:
-    """The third schema: a name is found without reading its folder, what is only here at once.
+    """Migrate to the third schema: indexes for names, for local bytes and for new entries.
 
-    The rows stay as they are: a million of them takes some seconds.
+    Existing rows are not rewritten, so that a million of them take only some seconds.
     """
     for statement in (
         # Box.mark of parent and name; NULL: written before this schema

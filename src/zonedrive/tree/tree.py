@@ -55,7 +55,7 @@ class Tree(TreeReader):
     # ---- changing ----
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Everything inside takes effect, in memory and in the table, or nothing."""
+        """Return a transaction; its changes apply to memory and table together, or not at all."""
         return self._database.transaction()
 
     def add(self, parent: int, name: str, kind: Kind, **fields: object) -> Inode:
@@ -227,7 +227,11 @@ class Tree(TreeReader):
         return inode
 
     def _adopt(self, stored: Inode) -> Inode:
-        """The object for an inode just read; where it could not be, its folder is listed anew."""
+        """Return the cached object of an inode just read.
+
+        If the row is damaged, its folder becomes unlisted.  Raises Damaged if that folder is not on
+        the service.
+        """
         inode = self._held.adopt(stored)
         if inode is stored and unreadable(inode) and inode.parent != NOWHERE:
             folder = self.find(inode.parent)
@@ -298,7 +302,7 @@ class Tree(TreeReader):
             self._dirents.unlink(inode.parent, inode.name)
 
     def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
-        """The names in a folder must be read again; or only should the change be taken back."""
+        """Drop the cached names of a folder; with `only_back` only on a rollback."""
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)

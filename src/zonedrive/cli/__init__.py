@@ -1,4 +1,4 @@
-"""The command line: one module for each group of commands, imported when it is asked for.
+"""The command line: one module for each group of commands, imported on first use.
 
 Commands about a mount talk to its daemon over the control socket.
 """

@@ -1,6 +1,6 @@
-"""One question to the service as an account, with or without a mount.
+"""One request to the service for an account, with or without a mount.
 
-Must not know what is asked.
+Knows nothing of the request.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,12 +13,15 @@ AnswerT = TypeVar("AnswerT")
 
 
 def ask_directory(account: str, question: "Callable[[Directory], Awaitable[AnswerT]]") -> AnswerT:
-    """What `question` gives.  Raises what it raises, NotLoggedOn where there was no logon."""
+    """Return the result of `question`.
+
+    Raises the errors of `question`, and NotLoggedOn if there was no logon.
+    """
     return ask_service(account, lambda client: question(client.directory))
 
 
 def ask_service(account: str, question: "Callable[[Client], Awaitable[AnswerT]]") -> AnswerT:
-    """As `ask_directory`, with all that a client can."""
+    """Return the result of `question`, which gets the whole client. Raises as `ask_directory`."""
     import trio
 
     from zonedrive.logon import stored

@@ -1,9 +1,9 @@
-"""The terminal's side of a sign-on in a browser: choosing, opening, and pasting an address.
+"""Terminal dialog of a browser sign-on: choose a method, open the browser, paste an address.
 
-Must not know what stands in an address.
+Knows nothing of the content of an address.
 
-INVARIANT: a browser's command line names a private file, and no address of a sign-on; what is
-pasted is not shown, for it may log somebody on.
+INVARIANT: the browser's command line contains a private file, never the address of a sign-on.
+Pasted text is not echoed, because it may contain credentials.
 """
 
 import contextlib
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 PIECE: Final = 4096  # bytes
 LONGEST: Final = 256 * 1024  # of what is pasted
 YES: Final = ("y", "yes")
-LOOK_SECONDS: Final = 1.0  # in which a browser's command that cannot work has ended
+LOOK_SECONDS: Final = 1.0  # a browser command that fails ends within this time
 
 
 class Seat:
-    """A person at this terminal, see `logon.browser.visit.Person`."""
+    """The user at this terminal; implements `logon.browser.visit.Person`."""
 
     def __init__(
         self, wish: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]
     ) -> None:
-        """`here`: whether a browser of this machine may be opened, if there is one."""
+        """Prepare the dialog; `here`: a browser of this machine may be opened, if there is one."""
         self.wish, self.seconds = wish, seconds
         self._commands = browser_commands(os.environ) if here else []
         self._wanted_here = here
@@ -45,15 +45,15 @@ class Seat:
 
     @property
     def here(self) -> bool:
-        """Whether there is a browser to open."""
+        """True if a browser can be opened."""
         return bool(self._commands)
 
     def username(self) -> str:
-        """Typed."""
+        """Ask for the user name."""
         return self._username()
 
     def choose(self, offers: "Sequence[Offer]") -> "Offer":
-        """By number, where somebody is there to choose.  Raises UsageError elsewhere."""
+        """Let the user choose by number. Raises UsageError without a terminal."""
         ways = [shlex.join(offer.option) for offer in offers]
         if not sys.stdin.isatty():
             raise click.UsageError(
@@ -62,7 +62,7 @@ class Seat:
         return offers[_number([_described(offer) for offer in offers])]
 
     def prefers(self, offers: "Sequence[Offer]") -> "Offer | None":
-        """By number; the first is user name and password."""
+        """Let the user choose by number; the first choice is user name and password."""
         if not sys.stdin.isatty():
             return None
         chosen = _number(["user name and password", *map(_described, offers)])
@@ -70,11 +70,11 @@ class Seat:
 
     @property
     def can_confirm(self) -> bool:
-        """Whether somebody is at a terminal."""
+        """True if standard input is a terminal."""
         return sys.stdin.isatty()
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """By typing y; keys that were pressed before the question do not count."""
+        """Ask for confirmation with y; input typed before the question is discarded."""
         found = word(user) if user else "somebody whom the service does not name"
         descriptor = sys.stdin.fileno()
         termios.tcflush(descriptor, termios.TCIFLUSH)
@@ -86,11 +86,11 @@ class Seat:
         return (answer or "").casefold() in YES
 
     def warn(self, text: str) -> None:
-        """On stderr."""
+        """Print a line on stderr."""
         complain(text)
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open a page that leads to `start`; where that cannot be, have the person do it."""
+        """Open a page that leads to `start`; if that fails, ask the user to open it."""
         self.asked = True
         say(f"Sign on with {word(name)} in the browser.", err=True)
         with start_page.leading_to(start) as page:
@@ -101,7 +101,7 @@ class Seat:
             await led()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Say what to open and what to paste; take that unseen, until it is right."""
+        """Ask the user to open `address` and to paste the result; repeat until it is accepted."""
         self.asked = True
         if self._wanted_here:
             click.echo("There is no browser to open on this machine.", err=True)
@@ -127,9 +127,9 @@ class Seat:
 
 
 def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
-    """What may open an address, as argument lists, best first: $BROWSER, else the desktop's way.
+    """Return the commands that can open an address, best first: $BROWSER, else the desktop's.
 
-    A `%s` stands for the address.  Text browsers are not looked for: they would take the terminal.
+    `%s` stands for the address. Text browsers are not used, because they would take the terminal.
     """
     if chosen := environment.get("BROWSER", ""):
         commands = []
@@ -147,7 +147,7 @@ def _described(offer: "Offer") -> str:
 
 
 def _number(ways: Sequence[str]) -> int:
-    """The index of the one that a person chooses."""
+    """Let the user choose one of `ways`; return its index."""
     click.echo("Sign on with", err=True)
     for number, way in enumerate(ways, 1):
         say(f"  {number}  {word(way)}", err=True)
@@ -157,7 +157,10 @@ def _number(ways: Sequence[str]) -> int:
 
 
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
-    """Whether one of these opens it; in a thread, since the browser comes here meanwhile."""
+    """Return True if a command opened the address.
+
+    Runs in a thread, because the browser contacts the listener meanwhile.
+    """
     import trio
 
     from zonedrive.logon.session_bus import own_environment
@@ -170,7 +173,7 @@ async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
 
 
 def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) -> bool:
-    """Start it; False where it could not be, or gave up at once."""
+    """Start the command; return False if it cannot start or fails at once."""
     words = list(command)
     if os.path.basename(words[0]) == "gio":  # noqa: PTH119  a word of a command line
         words.append("open")
@@ -201,15 +204,15 @@ def _or(ways: Sequence[str]) -> str:
 
 
 class Lines:
-    """What comes line by line, however long, with the keys that take back."""
+    """Reader for lines of any length, with the usual keys for corrections."""
 
     def __init__(self, descriptor: int) -> None:
-        """Of a terminal (see `_unseen`), a pipe or a file."""
+        """Read from a terminal (see `_unseen`), a pipe or a file."""
         self._descriptor = descriptor
         self._rest = b""  # came with the line before
 
     async def next(self) -> str | None:
-        """A line; None at the end of input."""
+        """Return the next line; None at the end of input."""
         import trio
 
         text = bytearray()
@@ -239,7 +242,7 @@ class Lines:
 
 @contextlib.contextmanager
 def _unseen(descriptor: int) -> Iterator[None]:
-    """A terminal without echo and without its limit of 4095 characters a line."""
+    """Turn off the echo of a terminal and its limit of 4095 characters per line."""
     if not os.isatty(descriptor):
         yield
         return

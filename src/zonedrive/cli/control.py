@@ -1,9 +1,10 @@
-"""The client of the control socket, and which daemon a path belongs to.
+"""Client of the control socket, and lookup of the daemon that serves a path.
 
-Must not know what a command means.
+Knows nothing of the commands.
 
-INVARIANT: a daemon that hangs is found out within some seconds, whatever was asked and however long
-that may take; one that is busy is not taken for it.  Nothing here looks at a file in a mount.
+INVARIANT: a hanging daemon is detected within some seconds, whatever was requested and however long
+the request may take. A busy daemon is not mistaken for a hanging one. Nothing here accesses a file
+in a mount.
 """
 
 import errno
@@ -21,7 +22,7 @@ from zonedrive.fuse import mountpoint
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted, require_folders, state_dir
 
 LISTEN_SECONDS = 5.0
-"""How long a daemon may take to make its socket anew."""
+"""Maximum time in seconds for a daemon to create its socket again."""
 
 
 class NoDaemon(ZonedriveError):
@@ -35,7 +36,7 @@ class NoDaemon(ZonedriveError):
 
 
 class Silent(ZonedriveError):
-    """The account's daemon lives and does not answer."""
+    """The account's daemon runs but does not answer."""
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
@@ -44,7 +45,7 @@ class Silent(ZonedriveError):
 
 
 class Slow(ZonedriveError):
-    """The account's daemon is at work, and what was asked takes longer than it should."""
+    """The account's daemon is working, and the request takes longer than allowed."""
 
     def __init__(self, paths: AccountPaths, seconds: float) -> None:
         super().__init__(
@@ -54,7 +55,7 @@ class Slow(ZonedriveError):
 
 
 class Deaf(ZonedriveError):
-    """The account's daemon lives, and nothing can be said to it."""
+    """The account's daemon runs, but its socket cannot be reached."""
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
@@ -65,7 +66,7 @@ class Deaf(ZonedriveError):
 
 
 def anew(paths: AccountPaths) -> str:
-    """What to do about a daemon that is of no use any more."""
+    """Return the remedy for a daemon that has to be restarted."""
     who = lock.holder(paths.lock)
     folder = quoted(who.mountpoint) if who else "DIR"
     account = "" if paths.account == DEFAULT_ACCOUNT else f" --account {paths.account}"
@@ -73,7 +74,7 @@ def anew(paths: AccountPaths) -> str:
 
 
 class Ended(MountEnded):
-    """The daemon went away while something was asked of it."""
+    """The daemon ended during a request."""
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
@@ -85,11 +86,11 @@ class Ended(MountEnded):
 def stream(
     paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
 ) -> Iterator[Message]:
-    """Every line that the account's daemon answers; the last one has "done".
+    """Yield every line of the daemon's answer; the last one has "done".
 
-    `timeout` is the longest silence, in seconds, of a daemon that lives.  Raises NoDaemon
-    (NotLoggedOn where the account has no logon either), Silent, Slow, Deaf, Ended,
-    protocol.Stranger, or what the daemon raised.
+    `timeout` is the longest silence of a running daemon, in seconds. Raises NoDaemon (NotLoggedOn
+    if the account has no logon either), Silent, Slow, Deaf, Ended, protocol.Stranger, or the error
+    of the daemon.
     """
     with _connected(paths) as connection:
         patience = Patience(connection, lambda: _reached(paths), _pid(paths))
@@ -112,7 +113,10 @@ def stream(
 
 
 def _connected(paths: AccountPaths) -> socket.socket:
-    """A connection to the account's daemon, wherever its socket is, or was.  Raises as `stream`."""
+    """Return a connection to the account's daemon; ask it for a new socket if needed.
+
+    Raises the errors of `stream`.
+    """
     end, asked = time.monotonic() + LISTEN_SECONDS, False
     while True:
         try:
@@ -138,10 +142,10 @@ def _connected(paths: AccountPaths) -> socket.socket:
 
 
 def _reached(paths: AccountPaths) -> socket.socket:
-    """A connection to the daemon that holds the account's lock, where that says that it listens.
+    """Return a connection to the holder of the account's lock, at the socket in the lock file.
 
-    There may be the daemon of another XDG_STATE_HOME by now, with an account of the same name.
-    Raises OSError, TimeoutError where it is there and nobody takes the connection.
+    Another daemon may listen there: that of an account with the same name in another
+    XDG_STATE_HOME. Raises OSError, and TimeoutError if the daemon does not accept the connection.
     """
     who = lock.holder(paths.lock)
     if who is None or not running(paths):  # nobody said yet, or any more, that he listens
@@ -160,7 +164,10 @@ def _pid(paths: AccountPaths) -> int | None:
 
 
 def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
-    """What to say of it.  Raises ConfigError where nothing can be kept, a logon neither."""
+    """Return the error for an account without a logon.
+
+    Raises ConfigError if no folder for its data can be used.
+    """
     require_folders(paths)
     return NotLoggedOn(
         f"the account {paths.account!r} is not logged on",
@@ -171,18 +178,18 @@ def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
 def ask(
     paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
 ) -> Message:
-    """The last line of the answer.  Raises as `stream` does."""
+    """Return the last line of the answer. Raises the errors of `stream`."""
     *_, last = stream(paths, request, timeout=timeout)
     return last
 
 
 def running(paths: AccountPaths) -> bool:
-    """Whether a daemon serves the account."""
+    """Return True if a daemon serves the account."""
     return lock.is_held(paths.lock)
 
 
 def accounts() -> list[AccountPaths]:
-    """Every account of which there is anything on this machine."""
+    """Return every account with data on this machine."""
     try:
         names = sorted(entry.name for entry in state_dir().iterdir() if entry.is_dir())
     except FileNotFoundError:
@@ -199,7 +206,7 @@ def accounts() -> list[AccountPaths]:
 
 
 def serving(folder: Path) -> AccountPaths | None:
-    """The account whose living daemon has its mount at `folder`."""
+    """Return the account whose running daemon has its mount at `folder`, or None."""
     for paths in accounts():
         who = lock.holder(paths.lock)
         if who is not None and who.mountpoint == folder and running(paths):
@@ -208,7 +215,7 @@ def serving(folder: Path) -> AccountPaths | None:
 
 
 def require_logon(account: str | None) -> None:
-    """Raise NotLoggedOn where `account`, or for None every account, has no logon."""
+    """Raise NotLoggedOn if `account` has no logon; for None, if no account has one."""
     if not any(
         paths.account_file.exists() and account in (None, paths.account) for paths in accounts()
     ):
@@ -216,10 +223,10 @@ def require_logon(account: str | None) -> None:
 
 
 def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, list[str]]:
-    """The account that PATH arguments are about, and the paths as a daemon takes them.
+    """Return the account of PATH arguments, and the paths for the daemon.
 
-    Without paths it is `account`, or the default one.  Raises ZonedriveError for a path that is
-    in no mount, or in that of another account than the others.
+    Without paths the account is `account`, or the default one. Raises ZonedriveError for a path
+    that is in no mount, or in the mount of another account.
     """
     absolute = [mountpoint.absolute(path) for path in given]
     found: AccountPaths | None = AccountPaths(account) if account else None

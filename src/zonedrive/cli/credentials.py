@@ -1,6 +1,6 @@
-"""`zonedrive new-credentials`: for somebody who cannot log on any more.
+"""Command `new-credentials`, for users who cannot log on any more.
 
-Must not know what the service does about it: that is told by its answer, or by mail.
+Knows nothing of the service's reaction, which is in its answer or comes by mail.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""`zonedrive doctor`: look at everything that a mount needs, and say what to do about the rest.
+"""Command `doctor`: run all checks, and print results and remedies.
 
-Must not know the checks.
+Knows nothing of the checks.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The one table from errors to exit codes.
+"""The table of exit codes by error type.
 
-Must not know any command.
+Knows nothing of the commands.
 """
 
 from zonedrive import errors
@@ -12,7 +12,7 @@ NOT_LOGGED_ON = 3
 UNREACHABLE = 4
 INTERRUPTED = 130
 
-# By the most special type that matches; every other error is FAILED.
+# The most specific type decides; every other error is FAILED.
 TABLE: dict[type[Exception], int] = {
     errors.NotLoggedOn: NOT_LOGGED_ON,
     errors.Unreachable: UNREACHABLE,
@@ -20,7 +20,7 @@ TABLE: dict[type[Exception], int] = {
 
 
 def exit_code(error: Exception) -> int:
-    """What the process ends with after `error`."""
+    """Return the exit code of the process for `error`."""
     for kind in type(error).__mro__:
         if kind in TABLE:
             return TABLE[kind]

@@ -1,6 +1,7 @@
-"""`zonedrive versions`, `trash`, `restore` and `conflicts`: the history of files.
+"""Commands `versions`, `trash`, `restore` and `conflicts`: the history of files.
 
-Must not know how the daemon finds it; where the profile has no endpoint, the daemon says so.
+Knows nothing of how the daemon finds the data; if the profile has no endpoint, the daemon reports
+it.
 """
 
 import errno
@@ -80,7 +81,7 @@ def versions(
 
 
 def _version(found: list[dict[str, str]], wanted: str) -> str:
-    """The version of that number or id."""
+    """Return the version with that number or id."""
     for one in found:
         if wanted in (one["version"], one["id"]):
             return one["version"]
@@ -90,7 +91,7 @@ def _version(found: list[dict[str, str]], wanted: str) -> str:
 
 @contextmanager
 def _sink(output: str | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that is there whole or not at all."""
+    """Yield standard output, or a file that is replaced atomically at the end."""
     if output in (None, "-"):
         yield sys.stdout.buffer
         return
@@ -120,7 +121,7 @@ def _opened(target: Path) -> Iterator[BinaryIO]:
 
 
 def _unwritable(output: str, target: Path, wrong: OSError) -> ZonedriveError:
-    """In the words of the person, who gave a name and knows of no other."""
+    """Return the error with the name that the user typed."""
     if wrong.errno == errno.EISDIR:
         return ZonedriveError(f"{output} is a folder", remedy="give a file in it: -o FILE")
     remedies = {
@@ -135,7 +136,7 @@ def _unwritable(output: str, target: Path, wrong: OSError) -> ZonedriveError:
 
 
 def _mode(target: Path) -> int:
-    """Of a file that is there, else what a new one gets."""
+    """Return the mode of an existing file, else the default mode of a new one."""
     with suppress(FileNotFoundError):
         return target.stat().st_mode & 0o777
     mask = os.umask(0)
@@ -200,7 +201,7 @@ def _when(text: str | None) -> str:
 
 
 def _folder(parent: str | None) -> str:
-    """Where a deleted entry was; the top of the zone is a slash."""
+    """Return the original folder of a deleted entry; the root of the zone is a slash."""
     return "?" if parent is None else parent or "/"
 
 
@@ -240,7 +241,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
-    """What the daemon answers, or without one the service."""
+    """Return the answer of the daemon, or of the service if no daemon runs."""
     paths = AccountPaths(account)
     try:
         return control.ask(paths, request, timeout=ASK_SECONDS)
@@ -277,7 +278,7 @@ def conflicts(account: str, as_json: bool) -> None:
 
 
 def _story(conflict: dict[str, str]) -> str:
-    """Why there is an entry of one's own."""
+    """Return why the conflict copy exists."""
     if conflict["path"] == conflict["original"]:
         return "was deleted on the service while you edited it; sent as a new file"
     by = f" of {conflict['by']}" if conflict["by"] else ""

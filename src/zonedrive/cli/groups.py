@@ -1,6 +1,6 @@
-"""`zonedrive groups`: making groups, changing who is in them, deleting them.
+"""Commands `groups`: create groups, change their members, delete them.
 
-Must not know how the service is asked.
+Knows nothing of requests to the service.
 """
 
 import sys
@@ -21,7 +21,7 @@ LEVELS = ("Manage", "Access", "None")
 
 
 class MemberLevel(Text):
-    """`ID=LEVEL`."""
+    """Parameter of the form `ID=LEVEL`."""
 
     name = "member"
 

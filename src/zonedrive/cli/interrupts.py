@@ -1,8 +1,8 @@
-"""Ctrl-C before a command begins and after its end: the process ends at once, without a word.
+"""Handling of Ctrl-C before a command begins and after its end: exit at once, without output.
 
-Must not import what takes time, hence `_signal`, the part of `signal` that is there already.  In
-between, Ctrl-C raises KeyboardInterrupt, as Python has it; in the middle of an import that would be
-a traceback.  Where whoever started us wants the signal to be ignored, it is.
+Does not import slow modules, hence `_signal`, the part of `signal` that is already loaded. During a
+command, Ctrl-C raises KeyboardInterrupt as usual; during an import that would print a traceback. If
+the parent process has set SIGINT to be ignored, it stays ignored.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -10,13 +10,13 @@ import os
 
 
 def quiet() -> None:
-    """From now on it ends the process."""
+    """Make Ctrl-C end the process at once."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _leave)
 
 
 def heard() -> None:
-    """From now on it is an exception again, where it was quiet."""
+    """Make Ctrl-C raise KeyboardInterrupt again, if `quiet` was called."""
     if _signal.getsignal(_signal.SIGINT) is _leave:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 

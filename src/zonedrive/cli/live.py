@@ -1,10 +1,10 @@
-"""A picture on the terminal that changes while somebody looks.
+"""Terminal view that is redrawn while the user watches.
 
-Must not know what is shown.
+Knows nothing of the content.
 
-INVARIANT: however it ends (Ctrl-C, a signal, an error, a terminal that is closed), the terminal
-is as it was: the cursor visible, the former lines in their place.
-INVARIANT: where there is no terminal, or one that cannot move its cursor, nothing is drawn over.
+INVARIANT: however the view ends (Ctrl-C, a signal, an error, a closed terminal), the terminal is
+restored: the cursor is visible, and the previous lines are back.
+INVARIANT: without a terminal, or on one without cursor control, nothing is overwritten.
 """
 
 import select
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class View:
-    """A picture that is drawn again and again; without a terminal each one is printed."""
+    """View that is drawn repeatedly; without a terminal each version is printed."""
 
     def __init__(self) -> None:
         self._live: Live | None = None
@@ -32,12 +32,12 @@ class View:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Columns and lines of the terminal; None: nothing is drawn over."""
+        """Columns and lines of the terminal; None if nothing is overwritten."""
         return shutil.get_terminal_size((80, 24)) if self._live else None
 
     @contextmanager
     def open(self) -> Iterator[Self]:
-        """On the terminal's other screen, so that what was there before comes back."""
+        """Use the terminal's alternate screen, so that the previous content is restored."""
         # A reader that has gone is noticed at once, not at the next change.
         self._looked_at.register(sys.stdout.fileno(), 0)
         if not show.can_redraw(sys.stdout):
@@ -65,7 +65,7 @@ class View:
                 signal.signal(one, handler)
 
     def show(self, parts: Sequence["RenderableType"]) -> None:
-        """Draw them, one below the other, in place of the former picture."""
+        """Draw `parts` one below the other, in place of the previous view."""
         if self._live is None:
             for part in [*parts, ""]:
                 show.put(part)
@@ -75,10 +75,10 @@ class View:
         self._live.update(Group(*parts), refresh=True)
 
     def pause(self, seconds: float) -> bool:
-        """Wait; False where nobody looks any more."""
+        """Wait up to `seconds`; return False if the output was closed."""
         return not self._looked_at.poll(1000 * seconds)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """End as the signal would, after putting things in order."""
+    """Exit with the signal's status after cleanup."""
     sys.exit(128 + number)

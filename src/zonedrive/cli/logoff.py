@@ -1,6 +1,6 @@
-"""`zonedrive logoff`: what is only on this machine is not lost unsaid, then everything goes.
+"""Command `logoff`: nothing that is only on this machine is lost without a message.
 
-Must not know how a logon is ended at the service, nor where what is on this machine lies.
+Knows nothing of ending a logon at the service, or of the location of local data.
 """
 
 from typing import TYPE_CHECKING
@@ -75,7 +75,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
 
 
 def _require_none_lost(lost: int) -> None:
-    """Raise ZonedriveError where there are files in lost+found."""
+    """Raise ZonedriveError if there are files in lost+found."""
     if lost:
         raise ZonedriveError(
             saved(lost),
@@ -84,7 +84,7 @@ def _require_none_lost(lost: int) -> None:
 
 
 def _require_none_wanted(paths: AccountPaths, store: "SecretStore") -> None:
-    """Raise ZonedriveError where a person's own files are to stay on this machine."""
+    """Raise ZonedriveError if `local_only` files of the user exist only on this machine."""
     from zonedrive.daemon import backlog
 
     if number := backlog.wanted(paths):
@@ -97,10 +97,10 @@ def _require_none_wanted(paths: AccountPaths, store: "SecretStore") -> None:
 
 
 def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
-    """What goes with the account, now that nobody adds to it, as the end of a sentence.
+    """Return the data that is deleted with the account, as the end of a sentence.
 
-    Raises ZonedriveError where something is to be kept, which may have been saved since it was
-    looked for the first time.
+    Call this when no daemon can add data. Raises ZonedriveError for data to keep, which may have
+    been saved since the first check.
     """
     from zonedrive.daemon import backlog
 
@@ -122,8 +122,10 @@ def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
 
 
 def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
-    """What is not on the service after `timeout` seconds, and what a person can do about it, if
-    more than wait; without a daemon nobody can send."""
+    """Return the pending changes after `timeout` seconds, and the remedy if waiting is not enough.
+
+    Without a daemon nothing is sent.
+    """
     from zonedrive.daemon import backlog
     from zonedrive.logon.local import Backlog
 
@@ -168,7 +170,7 @@ def _stop_daemon(paths: AccountPaths) -> None:
 
 
 async def _end_at_service(account: "Account", store: "SecretStore") -> None:
-    """Tell the service; where it cannot be told, the logon still ends here, and a person hears."""
+    """End the logon at the service; on failure, print a message and continue."""
     from zonedrive.logon.access import open_access
     from zonedrive.logon.flow import end_session, revoke
     from zonedrive.logon.secrets import Secret

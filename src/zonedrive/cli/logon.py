@@ -1,8 +1,8 @@
-"""`zonedrive logon`: the terminal's side of it.
+"""Command `logon`: dialog in the terminal.
 
-Must not know the protocol of a logon; asks for credentials, and says what came of it.
+Knows nothing of the logon protocol; asks for credentials, and reports the result.
 
-INVARIANT: a password comes from the terminal (unseen) or from the standard input, never from an
+INVARIANT: a password comes from the terminal (without echo) or from standard input, never from an
 argument or the environment.
 """
 
@@ -30,7 +30,7 @@ LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What the command line says, by the names of the options."""
+    """Values of the command-line options."""
 
     base_url: str
     account: str
@@ -48,9 +48,9 @@ class Given:
     save_password: bool
 
     def checked(self) -> "Given":
-        """The same, with the base URL as it is used.
+        """Return the options with a normalized base URL.
 
-        Raises UsageError for what does not go together, ConfigError for what is no base URL.
+        Raises UsageError for options that exclude each other, ConfigError for an invalid base URL.
         """
         from zonedrive.remote.address import base_url
 
@@ -66,7 +66,7 @@ class Given:
         return found
 
     def wish(self) -> "Wish":
-        """What is asked of the service."""
+        """Return the options of the logon request."""
         from zonedrive.logon.enrol import Wish
 
         return Wish(
@@ -79,7 +79,7 @@ class Given:
         )
 
     def seat(self) -> Seat:
-        """Who sits there and may sign on in a browser."""
+        """Return the interface for a browser sign-on of the user at this terminal."""
         return Seat(
             self._way(),
             here=not self.no_browser,
@@ -88,7 +88,7 @@ class Given:
         )
 
     def _way(self) -> "Offer | None":
-        """The sign-on in a browser that is asked for."""
+        """Return the requested method of a browser sign-on, or None."""
         from zonedrive.logon.wire import Offer
 
         if self.idp is not None:
@@ -203,10 +203,10 @@ def logon(**options: Any) -> None:
 
 
 class Terminal:
-    """Asks a person for credentials, or takes what was given beforehand."""
+    """Source of credentials: prompts, options and standard input."""
 
     def __init__(self, password_stdin: bool, code: str | None) -> None:
-        """`code` is "-" for one on the standard input."""
+        """Prepare the inputs; `code` is "-" for a code on standard input."""
         self._password_stdin = password_stdin
         self._code_stdin = code == STDIN
         self._code = None if self._code_stdin else code
@@ -216,7 +216,7 @@ class Terminal:
             self._ahead.insert(1 if password_stdin else 0, "code")
 
     def password(self) -> "Secret":
-        """From the standard input, or typed unseen."""
+        """Return the password from standard input or a prompt without echo."""
         from zonedrive.logon.secrets import Secret
 
         if self._password_stdin:
@@ -224,7 +224,7 @@ class Terminal:
         return Secret(_prompt("Password", hidden=True))
 
     def new_password(self) -> "Secret":
-        """The next line of the standard input, or typed twice, unseen."""
+        """Return the new password from standard input, or typed twice without echo."""
         from zonedrive.logon.secrets import Secret
 
         if self._password_stdin:
@@ -236,7 +236,7 @@ class Terminal:
         return Secret(first)
 
     def code(self, kind: str) -> "Secret":
-        """Typed, where somebody is there to type."""
+        """Return a typed code. Raises CredentialsRefused without a terminal."""
         from zonedrive.logon.secrets import Secret
 
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
@@ -250,27 +250,27 @@ class Terminal:
         return Secret(_prompt(f"One-time code{how}").strip())
 
     def given_code(self) -> "Secret | None":
-        """What --code holds."""
+        """Return the value of --code, or None."""
         from zonedrive.logon.secrets import Secret
 
         return Secret(self._code.strip()) if self._code else None
 
     def _line(self, name: str, missing: str) -> str:
-        """The line of that name.  What the service did not ask for before it is passed over."""
+        """Return the line for `name` from standard input; skip lines the service did not need."""
         while self._ahead and self._ahead.pop(0) != name:
             sys.stdin.buffer.readline(LONGEST_PASSWORD)
         return _line(missing)
 
 
 def _line(missing: str) -> str:
-    """A secret from the standard input.  Raises CredentialsRefused."""
+    """Return a secret from standard input. Raises CredentialsRefused."""
     line = sys.stdin.buffer.readline(LONGEST_PASSWORD + 1)
     if len(line) > LONGEST_PASSWORD:
         raise CredentialsRefused("a line on the standard input is too long")
     try:
         text = line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        # Without the decoder's words: its exception holds the line.
+        # The decoder's exception is dropped because it contains the line.
         raise CredentialsRefused("a line on the standard input is not UTF-8 text") from None
     if not text:
         raise CredentialsRefused(missing)
@@ -278,7 +278,7 @@ def _line(missing: str) -> str:
 
 
 def _prompt(text: str, *, hidden: bool = False) -> str:
-    """What a person types.
+    """Prompt the user and return the input.
 
     Raises UsageError without a terminal, ZonedriveError for Ctrl-D, click.Abort for Ctrl-C.
     """

@@ -1,9 +1,9 @@
-"""The entry: which commands there are, and how an error becomes one line and an exit code.
+"""Entry point: the list of commands, and the conversion of errors to one line and an exit code.
 
-Must not import what a command needs: `--help` and `--version` pay for nothing but click.
+Does not import the dependencies of commands: `--help` and `--version` load only click.
 
-INVARIANT: no command begins before this process is closed to core files and debuggers, for most
-of them hold the logon, and some a password.
+INVARIANT: before a command begins, core dumps and debuggers are disabled for this process, because
+most commands hold the logon, and some a password.
 """
 
 import contextlib
@@ -65,16 +65,16 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
 }
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""What asks for the help where nothing was given; click 8.1 shows it by itself."""
+"""Exception that asks for the help if no arguments were given; click 8.1 shows it itself."""
 
 LEAST_COLUMNS = 52
-"""Below this click writes help that is wider than the terminal."""
+"""Minimum columns for which click's help fits the terminal."""
 
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
 class Lazy(click.Group):
-    """A group whose commands are imported when they are needed."""
+    """Group whose commands are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -89,7 +89,7 @@ class Lazy(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command.  A reader that has gone is no error; click would exit with 1."""
+        """Run the command. A closed pipe is no error; click would exit with 1."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -120,8 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _have_folder()
     streams.complete()
     encoding.adapt_output()
-    os.umask(os.umask(0o077) & 0o077)  # one that hides our own files from us is a mistake
-    # Where fusermount3 and stat are; an empty part of it would be the working directory.
+    os.umask(os.umask(0o077) & 0o077)  # never deny the owner access to zonedrive's files
+    # fusermount3 and stat are in defpath; an empty part would mean the working directory.
     os.environ["PATH"] = ":".join(filter(None, [os.environ.get("PATH", ""), os.defpath]))
     # Warnings are for a daemon's log; Python would print them between a command's lines.
     logging.getLogger("zonedrive").addHandler(logging.NullHandler())
@@ -133,9 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _have_folder() -> None:
-    """Where the working folder was in a mount that is gone, be in a folder that was removed.
+    """Change to a removed folder if the working directory was in a mount that is gone.
 
-    Nothing can be found in either, but libraries take only the latter for what it is.
+    No file can be found in either, but libraries only handle a removed folder correctly.
     """
     try:
         os.getcwd()  # noqa: PTH109 - a Path of it would be looked at
@@ -146,9 +146,9 @@ def _have_folder() -> None:
 
 
 def _flushed() -> int:
-    """Write what is left in the buffers; the exit code where that fails.
+    """Write buffered output; return the exit code if that fails, else 0.
 
-    A reader that has gone (`zonedrive zones | head -1`) is no failure.
+    A closed pipe (`zonedrive zones | head -1`) is no error.
     """
     code = 0
     try:
@@ -193,7 +193,7 @@ def _run(given: list[str]) -> int:
 
 
 def _is_of_mount_8(given: Sequence[str]) -> bool:
-    """Whether mount(8) calls as above, with something else in place of the URL."""
+    """Return True for a call by mount(8) with another text in place of the URL."""
     return (
         len(given) > 2
         and given[0] not in COMMANDS
@@ -203,13 +203,13 @@ def _is_of_mount_8(given: Sequence[str]) -> bool:
 
 
 def _narrow() -> int | None:
-    """Columns of a terminal that is narrower than what click thinks is the least."""
+    """Return the columns of a terminal that is narrower than click's minimum, else None."""
     columns = shutil.get_terminal_size().columns
     return max(20, columns) if columns < LEAST_COLUMNS else None
 
 
 def _say(line: str, code: int) -> int:
-    """One line on stderr."""
+    """Print one line on stderr and return `code`."""
     from zonedrive.cli.show import complain
 
     complain(line)
@@ -217,19 +217,19 @@ def _say(line: str, code: int) -> int:
 
 
 def _sentence(text: str) -> str:
-    """click's sentence, as part of one of ours; a name at its beginning stays as it is."""
+    """Return click's message as part of a sentence; a name at its beginning is unchanged."""
     text = text.rstrip(".")
     return text[:1].lower() + text[1:] if re.match(r"[A-Z][a-z]+ ", text) else text
 
 
 def _where(context: click.Context | None, given: Sequence[str]) -> str:
-    """The command whose help says more; click does not always tell which it was."""
+    """Return a hint to the help of the command; click does not always name it."""
     path = context.command_path if context else " ".join(["zonedrive", *_commands(given)])
     return f"see '{path} --help'"
 
 
 def _commands(given: Sequence[str]) -> list[str]:
-    """The words of `given` that choose a command."""
+    """Return the words of `given` that select a command."""
     found: list[str] = []
     command: click.Command | None = program
     for word in given:

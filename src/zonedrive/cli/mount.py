@@ -1,6 +1,6 @@
-"""`zonedrive mount` and `zonedrive unmount`, and the form in which mount(8) calls.
+"""Commands `mount` and `unmount`, and the form of the call by mount(8).
 
-Must not know how a daemon works; it is started, or asked over its socket.
+Knows nothing of the daemon's work; starts it, or sends it requests.
 """
 
 import contextlib
@@ -25,17 +25,16 @@ from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, require_folders
 UNMOUNT_SECONDS = 60.0
 
 NOW_SECONDS = 25.0
-"""How long a daemon that is asked to end at once may be silent before it is left to itself: more
-than closing takes."""
+"""Longest silence in seconds of a daemon told to end at once; closing takes less."""
 
 SILENT_SECONDS = 45.0
-"""The same of one that waits for uploads: it tells of them, and is silent while it closes only."""
+"""Longest silence in seconds of a daemon that waits for uploads: only closing is silent."""
 
 HUNG_SECONDS = 5.0
-"""How long one that does not answer may take to end in order; what was saved is on the disk."""
+"""Time in seconds for a hanging daemon to end normally; saved data is already on the disk."""
 
 CLOSING_SECONDS = 30.0
-"""The same of one that cannot be asked how it is."""
+"""Time in seconds for a daemon without a reachable socket to end normally."""
 
 
 @click.command()
@@ -77,8 +76,8 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
 
     if not foreground:
         require_folders(paths)
-        Account.load(paths)  # before a lock or a log makes folders for an account that is none
-        found = options.parse(texts)  # a mistyped word need not wait for a process to start
+        Account.load(paths)  # first, so that no folders are created for an unknown account
+        found = options.parse(texts)  # report a typing error before a process starts
         if given := found.settings.get("profile"):  # the daemon has another working directory
             profile = profile_at(given, Path.cwd()).replace(",", "\\,")
             texts = (*texts, f"profile={profile}")
@@ -100,7 +99,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
 
 
 def _account_of(url: str, account: str | None) -> AccountPaths:
-    """The account logged on at `url`; `account` picks one where several are."""
+    """Return the account logged on at `url`; `account` selects one of several."""
     from zonedrive.logon.account import Account
 
     wanted = url.rstrip("/").lower()
@@ -135,7 +134,7 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
 
 
 def no_address(source: str) -> ConfigError:
-    """What to say of a `source` for mount(8) that is something else: an account's name, say."""
+    """Return the error for a `source` of mount(8) that is no URL, such as an account's name."""
     from zonedrive.logon.account import Account
 
     there = {}
@@ -181,7 +180,7 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         with Progress() as progress:
             for last in control.stream(paths, request, timeout=patience):
                 progress.show(_waiting(last))
-    except MountEnded:  # somebody else was quicker; it may still be closing
+    except MountEnded:  # another command has unmounted it; it may still be closing
         if not process.wait_end(paths.lock, CLOSING_SECONDS):
             raise
     except control.Slow as busy:
@@ -206,7 +205,7 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
 
 
 def _forget_death(path: Path) -> None:
-    """Say that the daemon of that mount has died, keep that in its log, and clear the record."""
+    """Report that the daemon of that mount has died, log it, and remove the record."""
     for paths in control.accounts():
         died = last_run.death(paths)
         if died is not None and died.mountpoint == path:
@@ -216,7 +215,7 @@ def _forget_death(path: Path) -> None:
 
 
 def _detach(path: Path) -> None:
-    """Take the mount away, where there is one."""
+    """Detach the mount, if there is one."""
     if mountpoint.at(path) is not None:
         mountpoint.detach(path, lazy=True)
 
@@ -235,7 +234,7 @@ def _left(left: dict[str, int]) -> str:
 
 
 def _without_daemon(path: Path, now: bool) -> None:
-    """A mount that a killed daemon left, or that another user's daemon serves."""
+    """Detach a mount left by a killed daemon, or with --now one of another user's daemon."""
     if not now and not mountpoint.dead(path):
         raise MountError(
             f"{path} is served by a daemon that is not yours", remedy="use --now to detach it"

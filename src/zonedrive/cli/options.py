@@ -1,6 +1,6 @@
 """Options that several commands share.
 
-Must not know what the commands do with them.
+Knows nothing of their use.
 """
 
 import math
@@ -16,7 +16,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """`[a-z0-9-]+`."""
+    """Parameter that matches `[a-z0-9-]+`."""
 
     name = "name"
 
@@ -27,7 +27,7 @@ class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 canno
 
 
 class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """What goes to the service as text."""
+    """Text parameter that is sent to the service."""
 
     name = "text"
 
@@ -38,7 +38,7 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be to
 
 
 class Name(Text):
-    """The same, of which there must be some."""
+    """Text parameter that must not be blank."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = super().convert(value, param, ctx)
@@ -48,7 +48,7 @@ class Name(Text):
 
 
 class Id(Name):
-    """What the service calls something by; it becomes a part of an address."""
+    """Identifier at the service; it becomes a part of a URL path."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = super().convert(value, param, ctx)
@@ -58,7 +58,7 @@ class Id(Name):
 
 
 class Seconds(click.FloatRange):
-    """A time that ends: no nan, which is neither more nor less than anything, and no inf."""
+    """Finite, non-negative number of seconds."""
 
     def __init__(self) -> None:
         super().__init__(min=0)
@@ -92,7 +92,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def timeout_option(default: float, what: str) -> Callable[[Decorated], Decorated]:
-    """`--timeout SECONDS`."""
+    """Return the option `--timeout SECONDS`."""
     return click.option(
         "--timeout",
         type=Seconds(),

@@ -1,8 +1,8 @@
-"""What `zonedrive status` tells people, out of the object that it prints for programs.
+"""Text view of `zonedrive status`, made from its JSON object.
 
-Must not know how that was found out, nor whether it is drawn over.
+Knows nothing of the source of the data, or of redrawing.
 
-INVARIANT: the first line answers whether all that was written is on the service.
+INVARIANT: the first line says whether all written data is on the service.
 """
 
 import shlex
@@ -21,16 +21,16 @@ NOT_SENDING = {
     " and is sent by itself when it is back",
     "logon-required": "a logon is needed: what is cached can be read, what you write waits",
 }
-"""What each state but `online` means."""
+"""Explanation of each state but `online`."""
 
 NOTHING = {"files": 0, "path": ""}
 
 CHANGES = {"folder": "new folder", "moved": "renamed", "removed": "removed"}
-"""What waits without bytes."""
+"""Names of pending changes that have no bytes."""
 
 
 def picture(found: dict[str, Any], *, part: bool, rows: int) -> list["RenderableType"]:
-    """Lines and tables; `part`: of some paths only; `rows`: uploads to show at most."""
+    """Return lines and tables; `part`: only some paths; `rows`: maximum number of uploads shown."""
     waiting = _waiting(found)
     shown: list[RenderableType] = [words(verdict(found, part=part), "bold")]
     place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
@@ -57,7 +57,7 @@ def picture(found: dict[str, Any], *, part: bool, rows: int) -> list["Renderable
 
 
 def _broken(found: dict[str, Any]) -> list[str]:
-    """The death of the daemon, and its background tasks that fail."""
+    """Return lines about a dead daemon and failing background tasks."""
     said = []
     if died := found.get("died"):
         mount = _command(f"mount {shlex.quote(died['mountpoint'])}", found)
@@ -69,7 +69,7 @@ def _broken(found: dict[str, Any]) -> list[str]:
 
 
 def verdict(found: dict[str, Any], *, part: bool) -> str:
-    """Is it safe?"""
+    """Return the first line: whether all data is on the service."""
     outbox, waiting = found["outbox"], _waiting(found)
     if not waiting and (staying := _staying(found)):
         if len(staying) == 1:
@@ -79,7 +79,7 @@ def verdict(found: dict[str, Any], *, part: bool) -> str:
         return saved(lost)
     if not waiting:
         return f"everything{' there' if part else ''} is on the service"
-    # Who looks without a daemon cannot tell, and one that has ended knew of more.
+    # Without a daemon `files` may be missing; an ended daemon may report more than waits.
     files = min(waiting, outbox.get("files", waiting))
     left = {"files": waiting, "changes": waiting - files, "bytes": outbox["bytes"]}
     said = f"{unsent(left)} {verb(waiting)} only on this machine"
@@ -93,12 +93,12 @@ def verdict(found: dict[str, Any], *, part: bool) -> str:
 
 
 def _staying(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of what was asked for by its path, what never leaves."""
+    """Return the requested paths that are local only."""
     return [one for one in found.get("named", []) if one["stays"]]
 
 
 def _named(found: dict[str, Any], waiting: int) -> list[str]:
-    """What is to be said of paths that were asked for, as far as the first line does not say it."""
+    """Return the notes about requested paths that the first line does not contain."""
     staying = _staying(found)
     said = staying if not waiting and len(staying) == 1 else []
     return [f"{one['path']}: {one['what']}" for one in found.get("named", []) if one not in said]
@@ -110,7 +110,7 @@ def _waiting(found: dict[str, Any]) -> int:
 
 
 def _trouble(found: dict[str, Any], waiting: int) -> list[str]:
-    """Why nothing is sent, and what to do."""
+    """Return why nothing is sent, and the remedy."""
     if not found["pid"]:
         if not waiting or "died" in found:  # which says the same
             return []
@@ -124,7 +124,7 @@ def _trouble(found: dict[str, Any], waiting: int) -> list[str]:
 
 
 def _command(words_: str, found: dict[str, Any]) -> str:
-    """What to type, for this account."""
+    """Return a command for this account."""
     account = "" if found["account"] == "default" else f" --account {found['account']}"
     return f"zonedrive {words_}{account}"
 
@@ -136,7 +136,7 @@ def _outbox(outbox: dict[str, int]) -> str:
 
 
 def _uploads(found: dict[str, Any], waiting: int, rows: int) -> list["RenderableType"]:
-    """How many of them are shown, and those, the most urgent first."""
+    """Return the list of uploads, most urgent first, and the number that is left out."""
     order = ("failed", "uploading", "conflict", "pending")
     every = sorted(found["uploads"], key=lambda one: order.index(one["state"]))[:rows]
     failed = [one for one in every if one["state"] == "failed"]
@@ -163,7 +163,7 @@ def _table(uploads: list[dict[str, Any]]) -> "RenderableType":
 
 
 def _line(one: dict[str, Any]) -> "RenderableType":
-    """An upload where there is no room for a table."""
+    """Return an upload as one line, for a narrow terminal."""
     said = [*_kind_and_size(one), _sent(one), one["error"] or ""]
     return words(f"{one['path']}: {', '.join(each for each in said if each)}")
 

@@ -1,9 +1,9 @@
-"""`zonedrive password`: another password at the service, where the profile knows how.
+"""Command `password`: change the password at the service, if the profile supports it.
 
-Must not know how the service is asked.
+Knows nothing of requests to the service.
 
-INVARIANT: passwords come from the terminal (unseen) or from the standard input, and go to the
-service alone.
+INVARIANT: passwords come from the terminal (without echo) or from standard input, and are sent only
+to the service.
 """
 
 import sys
@@ -49,12 +49,12 @@ def password(account: str, password_stdin: bool) -> None:
     from zonedrive.remote import Client
 
     async def change() -> bool:
-        """Whether the logon outlives it."""
+        """Change the password; return True if the logon is still valid."""
         async with Client(credentials) as client:
             await client.change_password(user, old.reveal(), new.reveal())
             show.line(f"the password of {user} is changed")
             store = open_store(paths)
-            if store.get(PASSWORD) is not None:  # nobody shall try the old one
+            if store.get(PASSWORD) is not None:  # the old one must not be used any more
                 store.delete(PASSWORD)
                 show.remark("the password that was kept on this machine is destroyed")
             try:

@@ -1,10 +1,10 @@
-"""How long a daemon that says nothing is waited for: as long as it lives.
+"""Wait for a silent daemon as long as it is alive.
 
-Must not know what it was asked, nor accounts.
+Knows nothing of the request or of accounts.
 
-Whether it lives is asked on a connection beside the silent one, since one answer comes after the
-other.  Time is counted in slices that were waited for: a machine that stands still, or has just
-slept, has waited for one of them, not for an hour.
+A second connection tests whether the daemon is alive, because answers on one connection come in
+order. Time is counted in slices that were actually waited for, so that a suspended machine counts
+one slice, not an hour.
 """
 
 import select
@@ -19,20 +19,20 @@ from zonedrive.daemon import process, protocol
 SLICE_SECONDS = 0.5
 
 QUIET_SECONDS = 3.0
-"""Of silence, until it is asked for a sign of life, and from one to the next."""
+"""Seconds of silence before each test whether the daemon is alive."""
 
 SIGN_SECONDS = 2.0
-"""How long that may take …"""
+"""Maximum duration of that test in seconds."""
 
 WORKING_SECONDS = 30.0
-"""… where it computes, or waits for its disk."""
+"""Maximum duration of that test in seconds while the daemon computes or waits for its disk."""
 
 CLOSING_SECONDS = 60.0
-"""The longest silence of one that has taken its socket away: it closes its stores."""
+"""Longest silence in seconds of a daemon that has removed its socket and closes its stores."""
 
 
 class Patience:
-    """With the daemon at the other end of one connection."""
+    """Wait for the daemon at the other end of one connection."""
 
     def __init__(
         self,
@@ -40,15 +40,15 @@ class Patience:
         again: Callable[[], socket.socket],
         pid: int | None,
     ) -> None:
-        """`again` makes another connection, or raises OSError; `pid` is the daemon's."""
+        """Set `again`, which opens another connection or raises OSError, and the daemon's `pid`."""
         self._connection, self._again, self._pid = connection, again, pid
         self.is_slow = False
 
     def lines(self, longest: float | None) -> Iterator[bytes]:
-        """What comes, line by line, to the end.
+        """Yield the received lines until the end.
 
-        Raises TimeoutError where it hangs, or, with `is_slow`, after `longest` seconds without a
-        word though it lives.
+        Raises TimeoutError if the daemon hangs. If it is alive but silent for `longest` seconds,
+        raises TimeoutError and sets `is_slow`.
         """
         buffer = b""
         while True:
@@ -75,21 +75,22 @@ class Patience:
             beside = self._again()
         except TimeoutError:
             raise
-        except OSError:  # no socket any more: it is ending, or has ended
+        except OSError:  # the socket is gone: the daemon is ending or has ended
             stopped = self._pid is not None and process.is_stopped(self._pid)
             if stopped or quiet >= CLOSING_SECONDS:
                 raise TimeoutError from None
             return
         with beside:
-            with suppress(ConnectionError):  # it has just ended: an end, too, can be read
+            with suppress(ConnectionError):  # it has just ended; the read below detects that
                 beside.sendall(protocol.encode({"command": protocol.PULSE}))
             wait(lambda: readable(beside, SLICE_SECONDS), self._pid)
 
 
 def connect(path: Path, pid: int | None) -> socket.socket:
-    """A connection to the daemon at `path`; `pid` is its process.
+    """Return a connection to the daemon at `path`; `pid` is its process.
 
-    Raises OSError where none listens, TimeoutError where it takes none, or protocol.Stranger.
+    Raises OSError if no process listens there, TimeoutError if it does not accept, or
+    protocol.Stranger.
     """
     made: list[socket.socket] = []
 
@@ -106,7 +107,7 @@ def connect(path: Path, pid: int | None) -> socket.socket:
 
 
 def wait(look: Callable[[], bool], pid: int | None) -> None:
-    """Return when `look`, which takes a slice each time, has seen it; else raise TimeoutError."""
+    """Return when `look`, which takes one slice per call, returns True; else raise TimeoutError."""
     left = SIGN_SECONDS
     while not look():
         working = pid is not None and process.is_working(pid)
@@ -116,7 +117,7 @@ def wait(look: Callable[[], bool], pid: int | None) -> None:
 
 
 def readable(connection: socket.socket, seconds: float) -> bool:
-    """Whether there is something to read, or the end, before so much time is over."""
+    """Return True if data or the end of input arrives within `seconds`."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(1000 * seconds))

@@ -1,6 +1,6 @@
-"""`zonedrive pin` and `unpin`: what is kept on this machine, so that it can be read offline.
+"""Commands `pin` and `unpin`: files that stay available offline.
 
-Must not know how the daemon keeps it.
+Knows nothing of how the daemon does it.
 """
 
 import click
@@ -12,7 +12,7 @@ from zonedrive.daemon.protocol import Message
 ASK_SECONDS = 90.0
 
 FAILED_LINES = 5
-"""So many failures are told one by one."""
+"""Maximum number of failures printed individually."""
 
 
 @click.command()
@@ -58,7 +58,7 @@ def unpin(path: tuple[str, ...], account: str | None) -> None:
 
 
 def _here(one: Message) -> str:
-    """`3 of 12 files here (1.2 of 3.4 MiB)`, or the short of it when all are."""
+    """Return `3 of 12 files here (1.2 of 3.4 MiB)`, or a shorter text if all are."""
     files, amount = show.count(one["files"], "file"), show.amount(one["bytes"])
     if one["here"] == one["files"]:
         return f"{files} here ({amount})"

@@ -1,6 +1,6 @@
-"""How an error becomes the one line that a person sees.
+"""Conversion of an error to the one line that the user sees.
 
-Must not know any command, nor where the line goes.
+Knows nothing of the commands, or of the output stream.
 """
 
 import errno
@@ -14,9 +14,9 @@ from zonedrive.errors import Unavailable, ZonedriveError
 
 
 def line(error: Exception) -> str:
-    """Cause, then remedy."""
+    """Return cause and remedy."""
     if isinstance(error, ZonedriveError):
-        if isinstance(error, Unavailable):  # a mount tries again by itself, a command does not
+        if isinstance(error, Unavailable):  # a mount retries by itself, a command does not
             error.remedy = error.remedy or "try again later"
         return error.line()
     if isinstance(error, OSError):
@@ -25,10 +25,10 @@ def line(error: Exception) -> str:
 
 
 def _refused(wrong: OSError) -> str:
-    """What the system refused, and what a person can do about it."""
+    """Return the line for an error of the operating system."""
     last = traceback.extract_tb(wrong.__traceback__)[-1]
     if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
-        # What is left of it, on Python 3.13, would be refused and told once more.
+        # On Python 3.13, the rest of the buffer would fail and be reported again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return unwritten(wrong)
     if wrong.filename is None and wrong.errno == errno.ENOENT and not _has_folder():
@@ -53,12 +53,12 @@ def _refused(wrong: OSError) -> str:
 
 
 def unwritten(wrong: OSError) -> str:
-    """Of what goes to the standard output."""
+    """Return the line for an error of standard output."""
     return f"the output cannot be written ({wrong.strerror})"
 
 
 def _has_folder() -> bool:
-    """Whether the working folder is there."""
+    """Return True if the working directory exists."""
     try:
         os.getcwd()  # noqa: PTH109 - a Path of it would be looked at
     except OSError:
@@ -67,7 +67,7 @@ def _has_folder() -> bool:
 
 
 def _is_of_ours(name: object) -> bool:
-    """Whether it is, or has to be made for, a folder that zonedrive keeps things in."""
+    """Return True if `name` is in, or above, one of zonedrive's own folders."""
     if not isinstance(name, str | bytes):
         return False
     path = Path(os.fsdecode(name))
@@ -76,10 +76,10 @@ def _is_of_ours(name: object) -> bool:
 
 
 def _unforeseen(error: Exception) -> str:
-    """Keep the details for a report; the person sees where they are."""
+    """Write the details to a file for a bug report; return a line with its path."""
     descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        # Types and places only: a message or a variable may hold what must not be written down.
+        # Types and places only: a message or a variable may contain a secret.
         frames = traceback.extract_tb(error.__traceback__)
         file.write(f"zonedrive {__version__}: {type(error).__name__}\n")
         file.writelines(f"{frame.filename}:{frame.lineno} {frame.name}\n" for frame in frames)

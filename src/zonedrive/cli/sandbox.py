@@ -1,6 +1,6 @@
-"""`zonedrive sandbox`: a real deployment of the service on this machine, to try and to test.
+"""Command `sandbox`: a complete service on this machine, for trials and tests.
 
-Must not know how it works; its dependencies are an extra of their own.
+Knows nothing of its implementation; its dependencies are a separate extra.
 """
 
 import importlib
@@ -57,7 +57,7 @@ def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Pa
 
 
 def _remedy() -> str:
-    """The command that installs all that is needed, to where this zonedrive is."""
+    """Return the command that installs the dependencies for this installation of zonedrive."""
     wanted = [one for one in metadata.requires("zonedrive") or () if "sandbox" in one]
     names = sorted(found[0] for one in wanted if (found := re.match(r"[\w.-]+", one)))
     if "dist-packages" in __file__:  # Debian's, where pip refuses

@@ -1,6 +1,6 @@
-"""The options that limit a token: `--scope`, `--permission`, `--client` and the rest of a scope.
+"""Options that limit a token: `--scope`, `--permission`, `--client` and the rest of a scope.
 
-Must not know what the service makes of them, which is not published beyond SCIM.
+Knows nothing of their effect at the service, which is published only for SCIM.
 """
 
 import json
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LONGEST = 1 << 20
-"""Bytes of a scope, at most."""
+"""Maximum size of a scope file in bytes."""
 
 READ_SECONDS = 10.0
-"""How long a pipe may take to bring it."""
+"""Maximum wait in seconds for data from a pipe."""
 
 ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
 
 
 def scope_options(command: Decorated) -> Decorated:
-    """All of them."""
+    """Add all scope options to a command."""
     for option in reversed(
         (
             click.option(
@@ -74,7 +74,7 @@ def scope_of(
     clients: tuple[str, ...],
     scope_file: str | None,
 ) -> "Scope | None":
-    """The scope that was asked for, None for none.  Raises click.UsageError."""
+    """Return the requested scope, or None. Raises click.UsageError."""
     if scope_file is not None:
         if scope is not None or permissions or clients:
             raise click.UsageError("--scope-file stands alone: put everything into the file.")
@@ -101,9 +101,10 @@ def _permissions(given: tuple[str, ...]) -> dict[str, dict[str, bool]]:
 
 
 def _bytes(path: Path) -> bytes:
-    """What is in a file, or comes through a pipe (`<(jq …)`) in time.  Raises OSError, ConfigError.
+    """Return the content of a file or pipe (`<(jq …)`). Raises OSError, ConfigError.
 
-    Of a pipe that nobody writes to, opening alone would wait for ever.
+    The file is opened without blocking, because opening a pipe without a writer would block
+    forever.
     """
     end = time.monotonic() + READ_SECONDS
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""What `zonedrive sync` tells people: how far it is, and how it ended.
+"""Progress and result of `zonedrive sync`, for users.
 
-Must not know how it was asked for.
+Knows nothing of the request.
 
-INVARIANT: an exit code other than 0 has a line that says why.
+INVARIANT: an exit code other than 0 has a line with the reason.
 """
 
 import time
@@ -15,33 +15,33 @@ from zonedrive.daemon.protocol import Message
 from zonedrive.fuse import mountpoint
 
 FILE_BYTES = 64 << 10
-"""What a file counts beside its bytes in a bar."""
+"""Number of bytes that a progress bar adds for each file."""
 
 LINES = 5
-"""So many failures are told one by one."""
+"""Maximum number of failures printed individually."""
 
 PROGRAMS = 2
-"""So many of those that have one file open are named."""
+"""Maximum number of programs named for one open file."""
 
 HELD_SECONDS = 3.0
-"""A program that has a file open for longer is told: nothing ends by itself before it closes it."""
+"""Seconds after which an open file is reported, because its upload waits for the close."""
 
 
 SAVED = "copy out of it what you need, then remove it there"
-"""What to do about what is in lost+found."""
+"""Remedy for files in lost+found."""
 
 
 class Way:
-    """How far a `sync` is: what it began with, and what was added meanwhile, is the whole."""
+    """Progress of a `sync`, relative to the largest amount of pending data seen."""
 
     def __init__(self) -> None:
         self._files = self._bytes = 0
 
     def at(self, message: Message) -> tuple[float, str]:
-        """The part that is done, 0 to 1, and that in words."""
+        """Return the finished fraction, 0 to 1, and a text."""
         left = message["left"]
         self._files, self._bytes = max(self._files, left["files"]), max(self._bytes, left["bytes"])
-        # Small files take their time as well, and some changes have no bytes at all.
+        # Small files take time as well, and some changes have no bytes at all.
         whole = self._bytes + self._files * FILE_BYTES
         done = 1 - (left["bytes"] + left["files"] * FILE_BYTES) / whole if whole else 0.0
         text = f"{unsent(left)} left"
@@ -50,7 +50,7 @@ class Way:
 
 
 class Held:
-    """Which files are waited for because a program has them open for writing."""
+    """Files whose upload waits until a program closes them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -58,7 +58,7 @@ class Held:
         self._told: set[str] = set()
 
     def at(self, message: Message) -> list[str]:
-        """The lines to say now: each file once, when it has been open for a while."""
+        """Return the lines to print now: each file once, after it has been open for a while."""
         now = self._clock()
         self._since = {path: self._since.get(path, now) for path in message.get("held", [])}
         new = [
@@ -76,13 +76,13 @@ class Held:
 def _waits_for(path: str) -> str:
     programs = mountpoint.writers(Path(path))
     named = programs[:PROGRAMS] or ["a program"]
-    if len(programs) > PROGRAMS:  # those that it has started have it, too
+    if len(programs) > PROGRAMS:  # child processes have it open, too
         named.append(count(len(programs) - PROGRAMS, "more program"))
     return f"waiting for {' and '.join(named)} to close {path}"
 
 
 def tell(last: Message) -> None:
-    """How it ended: `last` is the daemon's answer."""
+    """Print the result in `last`, the daemon's answer."""
     for copy in last["conflicts"]:
         line(f"kept beside somebody else's version: {copy}")
     for new in last.get("anew", []):
@@ -99,12 +99,12 @@ def tell(last: Message) -> None:
 
 
 def tell_taken_back(last: Message) -> None:
-    """Changes that the service refused; nobody can ask for them any more."""
+    """Print rejected changes that were reverted; the daemon reports them only once."""
     _each("could not be removed or renamed", last.get("taken_back", []))
 
 
 def _each(more: str, found: list[Message]) -> None:
-    """A line for each, and one for how many more there are."""
+    """Print a line for each item up to LINES, and the number of the others."""
     for one in found[:LINES]:
         complain(f"{one['path']}: {one['error']}")
     if len(found) > LINES:

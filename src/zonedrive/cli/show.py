@@ -1,9 +1,9 @@
-"""How things are shown to people: lines, tables, sizes.  Plain, and as wide as the terminal.
+"""Output for users: lines, tables and sizes, fitted to the width of the terminal.
 
-Must not know what is shown.
+Knows nothing of the content.
 
-INVARIANT: whatever a text holds that came from elsewhere, it steers no terminal, and what is one
-line here is one line there.  The commands write through this module alone.
+INVARIANT: text from other sources cannot control the terminal, and one line of text stays one line
+of output. The commands write only through this module.
 """
 
 import contextlib
@@ -26,43 +26,43 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 UNFOLDED = 1000
-"""The width where there is no terminal: a program that reads the lines wants them whole."""
+"""Width without a terminal: a program that reads the output needs unfolded lines."""
 
 NARROW = 60
-"""Columns below which a table is shown as blocks of lines."""
+"""Number of columns below which a table is shown as blocks of lines."""
 
 DUMB = ("", "dumb", "unknown")
-"""Kinds of terminal (TERM) that cannot do more than print."""
+"""Values of TERM for terminals without cursor control."""
 
 BAR = 20
-"""Characters of a bar, where there is room for it."""
+"""Maximum width of a progress bar, in characters."""
 
 WORD = 200
-"""Characters of a name within a line."""
+"""Maximum length of a name within a line, in characters."""
 
 NESTED = 60
-"""Characters of an object within an object; JSON has all of it."""
+"""Maximum length of a nested object, in characters; JSON output has all of it."""
 
 
 def as_json(value: object) -> None:
-    """For programs: one value, ASCII, so that no locale can spoil it."""
+    """Print a value as JSON in ASCII, so that the locale does not affect it."""
     click.echo(json.dumps(value, indent=2))
 
 
 def amount(size: int | None) -> str:
-    """Bytes as a person reads them: `3.4 MiB`; a dash where nobody knows."""
+    """Return a number of bytes in readable form, such as `3.4 MiB`; a dash for None."""
     if size is None:
         return "–" if _can_show("–") else "-"
     return amounts.amount(size)
 
 
 def when(text: str) -> str:
-    """A time of a daemon's answer (ISO 8601), in this machine's zone."""
+    """Return a time from a daemon's answer (ISO 8601) in the local time zone."""
     return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def moment(ns: int) -> str | None:
-    """Nanoseconds since the epoch as ISO 8601 in UTC; None for 0, or a year that has no name."""
+    """Return a time in ns since the epoch as ISO 8601 in UTC; None for 0 or an invalid year."""
     try:
         return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds") if ns else None
     except (ValueError, OverflowError, OSError):
@@ -70,7 +70,7 @@ def moment(ns: int) -> str | None:
 
 
 def width() -> int:
-    """Columns of the terminal; into a file or a pipe, nothing is folded."""
+    """Return the columns of the terminal; a file or a pipe has the width UNFOLDED."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return max(20, shutil.get_terminal_size((80, 24)).columns)
     return UNFOLDED
@@ -79,16 +79,16 @@ def width() -> int:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
 ) -> None:
-    """Show a `grid`."""
+    """Print a `grid`."""
     _console().print(grid(columns, rows, right=right))
 
 
 def grid(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
 ) -> "RenderableType":
-    """Rows under headings; in a narrow terminal each row as a block of lines.
+    """Return rows with a heading; in a narrow terminal each row becomes a block of lines.
 
-    Columns named in `right` hold numbers.
+    Columns named in `right` contain numbers.
     """
     if width() < NARROW:
         return _blocks(columns, rows)
@@ -110,9 +110,9 @@ def grid(
 
 
 def records(items: Sequence[Mapping[str, object]]) -> None:
-    """Objects of any shape: a column for each field that one of them has, in order.
+    """Print objects of any shape: one column for each field, in order of appearance.
 
-    As blocks of lines where that is wider than the terminal.
+    A table that is wider than the terminal is printed as blocks of lines.
     """
     columns = list(dict.fromkeys(name for item in items for name in item))
     shown = [name for name in columns if any(_cell(item.get(name)) for item in items)] or columns
@@ -125,31 +125,31 @@ def records(items: Sequence[Mapping[str, object]]) -> None:
 
 
 def line(text: str, style: str = "") -> None:
-    """One line (folded where the terminal is narrow); `style` is rich's, for terminals only."""
+    """Print one line, folded in a narrow terminal; `style` is a rich style, for terminals only."""
     put(words(text, style))
 
 
 def words(text: str, style: str = "") -> "Text":
-    """A line, to be put somewhere; what does not fit into one continues in the next."""
+    """Return a renderable line of text, folded if it is too long."""
     from rich.text import Text
 
     return Text(_printable(text), style=style, overflow="fold")
 
 
 def put(shown: "RenderableType") -> None:
-    """Show what `words` or `grid` made."""
+    """Print the result of `words` or `grid`."""
     from rich.text import Text
 
     _console().print(shown, soft_wrap=isinstance(shown, Text) and width() == UNFOLDED)
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """One line that the terminal folds; `err`: on stderr, as part of a conversation."""
+    """Print one line, folded by the terminal; `err`: on stderr, as part of a dialog."""
     click.echo(clean(text, sys.stderr if err else sys.stdout), err=err)
 
 
 def clean(text: str, stream: TextIO | None = None) -> str:
-    """One line that `stream` (stderr, where people are asked) can print."""
+    """Return `text` as one line that `stream` (default stderr, where prompts go) can print."""
     encoding = _encoding(stream or sys.stderr)
     shown = escaped(text).replace("\n", " ").replace("\t", " ")
     return shown.encode(encoding, "backslashreplace").decode(encoding)
@@ -157,7 +157,7 @@ def clean(text: str, stream: TextIO | None = None) -> str:
 
 @contextlib.contextmanager
 def asking() -> Iterator[None]:
-    """Around a prompt that shows what is typed: Ctrl-C ends its line, too."""
+    """End the line on Ctrl-C in a prompt that echoes its input."""
     try:
         yield
     except click.Abort as given_up:
@@ -167,22 +167,22 @@ def asking() -> Iterator[None]:
 
 
 def word(text: str) -> str:
-    """A name of somebody else's, to stand in a line of ours: without what is beyond WORD."""
+    """Return a foreign name for use within a line, shortened to WORD characters."""
     return text if len(text) <= WORD else f"{text[: WORD - 3]}..."
 
 
 def remark(text: str) -> None:
-    """As `complain`, of what is no trouble."""
+    """Print a note on stderr, in the same form as `complain`."""
     complain(text)
 
 
 def complain(text: str) -> None:
-    """One line on stderr, whatever the locale can print and whatever names hold."""
+    """Print one line on stderr, with everything escaped that the locale cannot print."""
     say(f"zonedrive: {' '.join(escaped(text).split())}", err=True)
 
 
 def escaped(text: str) -> str:
-    """`text` without anything that steers a terminal or turns the direction of writing."""
+    """Return `text` with control characters and direction marks escaped."""
     return "".join(c if c.isprintable() or c in "\n\t" else _code(c) for c in text)
 
 
@@ -191,7 +191,7 @@ def _code(char: str) -> str:
 
 
 class Progress:
-    """A line on the terminal that changes while something is waited for; elsewhere nothing."""
+    """A terminal line that is updated during a wait; without a terminal nothing is printed."""
 
     def __init__(self) -> None:
         self._shows = can_redraw(sys.stderr)
@@ -211,19 +211,19 @@ class Progress:
             click.echo(f"\r\x1b[K{fitting}", nl=False, err=True)
 
     def bar(self, done: float, text: str) -> None:
-        """The same behind a bar, of which `done` (0 to 1) is full."""
+        """Replace the line by a progress bar, filled to `done` (0 to 1), and `text`."""
         size = min(BAR, _columns(sys.stderr) // 5)
         full = int(size * min(1.0, max(0.0, done)))
         self.show(f"[{'#' * full}{'-' * (size - full)}] {text}")
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether what stands there can be replaced."""
+    """Return True if output on `stream` can be replaced."""
     return stream.isatty() and os.environ.get("TERM", "") not in DUMB
 
 
 def _columns(stream: TextIO) -> int:
-    """Of the terminal that `stream` is."""
+    """Return the columns of the terminal behind `stream`."""
     with contextlib.suppress(OSError):
         if found := os.get_terminal_size(stream.fileno()).columns:
             return max(20, found)
@@ -231,7 +231,7 @@ def _columns(stream: TextIO) -> int:
 
 
 def _cut(text: str, columns: int) -> str:
-    """What fits into a line: some characters take two columns."""
+    """Return the part of `text` that fits; some characters take two columns."""
     from rich.cells import cell_len
 
     text = text[:columns]
@@ -241,7 +241,7 @@ def _cut(text: str, columns: int) -> str:
 
 
 def _cell(value: object) -> str:
-    """A value of somebody else's JSON on one line."""
+    """Return a foreign JSON value on one line."""
     if value is None or value in ("", [], {}):
         return ""
     if isinstance(value, bool):
@@ -253,7 +253,7 @@ def _cell(value: object) -> str:
 
 
 def _natural_width(rows: Sequence[Sequence[str]]) -> int:
-    """Columns that a table of these rows takes where nothing is folded."""
+    """Return the columns of a table of these rows without folding."""
     from rich.cells import cell_len
 
     columns = zip(*rows, strict=True)
@@ -277,7 +277,7 @@ def _console() -> "Console":
 
     class Whole(Console):
         def on_broken_pipe(self) -> None:
-            """Rich would end the process as failed; that nobody reads on is no failure."""
+            """Raise BrokenPipeError, which is no error here; rich would exit with an error."""
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     return Whole(
@@ -291,7 +291,7 @@ def _console() -> "Console":
 
 
 def _printable(text: str) -> str:
-    """What the locale can print, without anything that would steer the terminal."""
+    """Return `text` as the locale can print it, with control characters escaped."""
     clean = "".join(c if c.isprintable() else _code(c) for c in text)
     encoding = _encoding(sys.stdout)
     return clean.encode(encoding, "replace").decode(encoding)

@@ -1,10 +1,10 @@
-"""The page that a browser is started with: a private file that leads to a sign-on.
+"""Start page of the browser: a private file that leads to a sign-on.
 
-Must not know what a sign-on is.  Every user of a machine can read the arguments of all processes,
-so what stands there is the name of a file that one user alone can read, never the address in it.
+Knows nothing of the sign-on. All users of a machine can read the arguments of all processes. The
+browser therefore gets the name of a file that only this user can read, never the address in it.
 
-The file is in the home folder, under a name without a dot: browsers that are confined (as a snap)
-can read nothing else of a user's, neither hidden folders nor /tmp nor the runtime folder.
+The file is in the home folder, under a name without a leading dot, because confined browsers (snap)
+cannot read hidden folders, /tmp or the runtime folder.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ PREFIX = "zonedrive-sign-on-"
 
 @contextlib.contextmanager
 def leading_to(address: str) -> Iterator[Path | None]:
-    """Keep a page that goes to `address` while the block lasts; None where none can be made."""
+    """Yield a page that redirects to `address` during the block, or None on failure."""
     folder = _private_folder()
     if folder is None:
         yield None
@@ -37,7 +37,7 @@ def leading_to(address: str) -> Iterator[Path | None]:
 
 
 def _private_folder() -> Path | None:
-    """A new folder that nobody else can enter or replace."""
+    """Create a folder that no other user can enter or replace; return None on failure."""
     for place in (home, runtime_dir):
         with contextlib.suppress(OSError, Homeless):
             above = place()

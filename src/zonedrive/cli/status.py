@@ -1,6 +1,6 @@
-"""`zonedrive status` and `zonedrive sync`: what is on the service and what is not yet.
+"""Commands `status` and `sync`: pending changes and their upload.
 
-Must not know how the daemon finds out.
+Knows nothing of how the daemon finds the data.
 """
 
 import contextlib
@@ -29,19 +29,19 @@ WATCH_SECONDS = 1.0
 ASK_SECONDS = 30.0
 
 BETWEEN_SECONDS = 20.0
-"""How long a daemon may be between its start and its first answer, or its last answer and end."""
+"""Maximum time in seconds between a daemon's start and first answer, or last answer and end."""
 
 SHOWN = 10
-"""So many uploads are shown to people; programs get all of them."""
+"""Maximum number of uploads shown to users; JSON output has all of them."""
 
 WATCHED = 100
-"""… and at most so many to those who watch, as far as the terminal goes."""
+"""Maximum number of uploads shown with --watch, if the terminal is high enough."""
 
 MOUNTED = ("reason", "remedy", "failing", "died")
-"""What is said of a mount only while it is there."""
+"""Keys that only apply while the mount exists."""
 
 LINES_ABOVE = 14
-"""Of a picture, without its uploads."""
+"""Number of lines of a status view without its uploads."""
 
 
 @click.command()
@@ -69,13 +69,13 @@ def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: boo
 
 
 def _watch(look: "Look", *, as_json: bool) -> None:
-    """Until Ctrl-C, or the reader has gone; a mount that ends is waited for to come back."""
+    """Show the status until Ctrl-C or a closed pipe; wait for the return of an ended mount."""
     found, drawn = look.first(), None
     with View().open() as view:
         while True:
             now = (found, view.size)
             if now != drawn and as_json:
-                # An object a line, so that a program can tell where one ends.
+                # One object per line, so that a program can separate them.
                 click.echo(json.dumps(found))
             elif now != drawn:
                 view.show(_picture(found, part=bool(look.below), rows=_room(view.size)))
@@ -86,7 +86,7 @@ def _watch(look: "Look", *, as_json: bool) -> None:
 
 
 def _picture(found: dict[str, Any], *, part: bool, rows: int) -> list["RenderableType"]:
-    """As `overview` draws it; what is not known any more is said before what was known."""
+    """Return the status view; if the status is unknown now, the last known one follows."""
     drawn = overview.picture(found, part=part, rows=rows)
     if since := found.get("unknown_since"):
         head = f"since {when(since)} it is not known what is on the service: {found['unknown']}"
@@ -95,7 +95,7 @@ def _picture(found: dict[str, Any], *, part: bool, rows: int) -> list["Renderabl
 
 
 def _room(size: tuple[int, int] | None) -> int:
-    """Uploads that fit into a picture."""
+    """Return the number of uploads that fit into a view."""
     if size is None:
         return SHOWN
     columns, lines = size
@@ -103,7 +103,7 @@ def _room(size: tuple[int, int] | None) -> int:
 
 
 class Look:
-    """Asks how one account is, whether its daemon runs or not."""
+    """Status query for one account, with or without a running daemon."""
 
     def __init__(self, paths: AccountPaths, below: list[str], most: int | None) -> None:
         self._paths, self.below = paths, below
@@ -113,7 +113,7 @@ class Look:
         self._known = ""  # when the daemon last said how it is
 
     def first(self) -> dict[str, Any]:
-        """The contract's object, of the daemon or else of what it left."""
+        """Return the contract's object, from the daemon or else from its stored state."""
         end = time.monotonic() + BETWEEN_SECONDS
         while True:
             try:
@@ -133,7 +133,10 @@ class Look:
             time.sleep(0.1)
 
     def again(self, former: dict[str, Any]) -> dict[str, Any]:
-        """The same later.  Where the daemon has gone this asks for no lock: one may be coming."""
+        """Return the status later.
+
+        After the daemon's end no lock is taken, because a new daemon may start.
+        """
         try:
             return self._asked()
         except (control.NoDaemon, control.Deaf, MountEnded):
@@ -149,7 +152,7 @@ class Look:
         return found | _detached(found)
 
     def _left(self, former: dict[str, Any]) -> dict[str, Any]:
-        """What is known of a mount that has ended, and how much it left."""
+        """Return the last known state of an ended mount, with its pending changes."""
         from zonedrive.daemon import last_run
         from zonedrive.daemon.backlog import at_rest
 
@@ -171,7 +174,7 @@ class Look:
 
 
 def _detached(found: dict[str, Any]) -> dict[str, Any]:
-    """What is to be said of a daemon whose mount is not where this command looks."""
+    """Return changes to the status of a daemon whose mount is not visible here."""
     folder = found["mountpoint"]
     if folder is None or mountpoint.at(Path(folder)) is not None:
         return {}
@@ -183,7 +186,7 @@ def _detached(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_rest(paths: AccountPaths, silent: ZonedriveError) -> ZonedriveError:
-    """A daemon does not answer: say what its journal has, for that can be read without it."""
+    """Return the error for a silent daemon, with the pending changes in its journal."""
     from zonedrive.daemon.backlog import at_rest
 
     said = silent.message
@@ -234,9 +237,9 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
 
 
 def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
-    """Without a mount nothing is sent: say how much waits, or was saved from damage.
+    """Report the pending changes or rescued files of an account without a mount.
 
-    Raises ZonedriveError if any does or was, or there was no mount.
+    Raises ZonedriveError if there are any, or if there was no mount.
     """
     from zonedrive.daemon.backlog import at_rest, lost
     from zonedrive.daemon.remains import hindrance

@@ -1,8 +1,8 @@
-"""`zonedrive tokens list`, `create` and `revoke`: what else may act as the user.
+"""Commands `tokens list`, `create` and `revoke`.
 
-Must not know how the service is asked.
+Knows nothing of requests to the service.
 
-INVARIANT: a token's secret is written once, to the standard output, and nowhere else.
+INVARIANT: a token's secret is written once, to standard output, and nowhere else.
 """
 
 import os
@@ -157,7 +157,7 @@ def revoke(token: str, account: str) -> None:
 
 
 def _made(account: str, name: str, life: int, scope: "Scope | None", terminal: Any) -> "NewToken":
-    """The token.  Whether there is a logon is found out before anybody types a password."""
+    """Create the token; a missing logon is reported before the password prompt."""
     from zonedrive.logon.account import Account
     from zonedrive.paths import AccountPaths
 
@@ -170,11 +170,11 @@ def _made(account: str, name: str, life: int, scope: "Scope | None", terminal: A
 
 @contextmanager
 def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
-    """Revoke a token whose secret reaches nobody, or at least say that it is there."""
+    """Revoke a token whose secret could not be printed, or report that it exists."""
     try:
         yield
     except OSError as wrong:
-        # What is left in the buffer shall not fail once more, nor come out anywhere.
+        # The rest of the buffer must not fail again or be written elsewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         reason = wrong.strerror or type(wrong).__name__
     else:
@@ -203,7 +203,7 @@ def _object(token: "Token", now_ns: int) -> dict[str, Any]:
 
 
 def _row(shown: dict[str, Any]) -> dict[str, Any]:
-    """For the table: what is known first, then the rest under the deployment's names."""
+    """Return the table row: known fields first, then the deployment's own fields."""
     row: dict[str, Any] = {"name": shown["name"]}
     if shown["expires"]:
         row["expires"] = show.when(shown["expires"]) + (" (expired)" if shown["expired"] else "")

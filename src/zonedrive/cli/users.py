@@ -1,6 +1,6 @@
-"""`zonedrive users list`: who is in the organization.
+"""Command `users list`: the users of the organization.
 
-Must not know what the service says of a user, which is not published.
+Knows nothing of the fields of a user, which are not published.
 """
 
 import click

@@ -1,6 +1,6 @@
-"""`zonedrive zones`: what there is on the service, mounted or not.
+"""Command `zones`: list the zones of the service, mounted or not.
 
-Must not know how zones are listed; asks the daemon, or without one the service.
+Knows nothing of how zones are listed; asks the daemon, or the service if no daemon runs.
 """
 
 import click
@@ -12,7 +12,7 @@ from zonedrive.paths import AccountPaths
 ASK_SECONDS = 90.0
 
 WIDE = 110
-"""Columns of a terminal that shows a zone's id beside everything else."""
+"""Minimum columns of a terminal for a table with the zones' ids."""
 
 
 @click.command()
@@ -42,7 +42,7 @@ def zones(account: str, as_json: bool) -> None:
     if not found:
         show.line("there are no zones")
         return
-    # Ids are for programs mostly; where they would be folded they only disturb.
+    # Ids are mainly for programs, so a narrow table leaves them out.
     columns = ["name", "folder", "size", "users", "id"][: 5 if show.width() >= WIDE else 4]
     show.table(
         columns,

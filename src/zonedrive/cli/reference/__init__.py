@@ -1,4 +1,4 @@
-"""The manual pages and the shells' completions, made from the definitions of commands and settings.
+"""Manual pages and shell completions, generated from the definitions of commands and settings.
 
-Must not know what a command does: what is written is what its definition says.
+Knows nothing of the commands beyond their definitions.
 """

@@ -1,6 +1,6 @@
-"""`python -m zonedrive.cli.reference FOLDER`: write all pages and scripts below a `share` folder.
+"""`python -m zonedrive.cli.reference FOLDER`: write all pages and scripts to a `share` folder.
 
-~/.local/share is one: there man, bash and fish find them by themselves.
+In ~/.local/share, for example, man, bash and fish find them by themselves.
 """
 
 import sys
@@ -10,7 +10,7 @@ from zonedrive.cli.reference import commands, completions, manual
 
 
 def main() -> None:
-    """Write them, and name each."""
+    """Write all files and print their paths."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: python -m zonedrive.cli.reference FOLDER")
     root = commands.read()

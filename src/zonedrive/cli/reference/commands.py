@@ -1,6 +1,6 @@
-"""The commands as data: what there is to say about each, and what may stand where.
+"""The command definitions as data, for manual pages and completions.
 
-Must not know how a page or a shell's script looks.
+Knows nothing of the output formats.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from zonedrive.cli.main import SECTIONS, program
 
 
 class Kind(StrEnum):
-    """What a shell may offer as a value."""
+    """Kind of completion that a shell can offer for a value."""
 
     NOTHING = "nothing"
     WORDS = "words"
@@ -24,12 +24,12 @@ class Kind(StrEnum):
 
 
 PLACES = {"PATH": Kind.FILE, "FILE": Kind.FILE, "PEM": Kind.FILE, "DIR": Kind.FOLDER}
-"""By the word that a help text shows for the value."""
+"""Kind of completion by the metavar in the help text."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value of an option, or an argument."""
+    """Value of an option, or an argument."""
 
     shown: str  # PATH, SECONDS
     kind: Kind
@@ -39,7 +39,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Option:
-    """An option under all its names."""
+    """Option with all its names."""
 
     names: tuple[str, ...]
     help: str
@@ -49,7 +49,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Command:
-    """A command with what stands below it."""
+    """Command with its subcommands."""
 
     words: tuple[str, ...]  # ("zonedrive", "tokens", "list")
     section: str
@@ -62,18 +62,18 @@ class Command:
 
     @property
     def name(self) -> str:
-        """The last word."""
+        """Last word of the command."""
         return self.words[-1]
 
     def walk(self) -> Iterator["Command"]:
-        """This command and all below it."""
+        """Yield this command and all commands below it."""
         yield self
         for one in self.below:
             yield from one.walk()
 
 
 def read() -> Command:
-    """All of zonedrive."""
+    """Return the root command with all subcommands."""
     names = {name: title for title, section in SECTIONS.items() for name in section}
     context = click.Context(program, info_name="zonedrive", **program.context_settings)
     return _read(program, context, ("zonedrive",), "", names)
@@ -126,7 +126,7 @@ def _option(option: click.Option, context: click.Context) -> Option:
 
 
 def _value(param: click.Parameter, shown: str) -> Value:
-    """`shown` is the word for it in the help."""
+    """Return the value with the metavar `shown`."""
     kind = Kind.NOTHING
     words: tuple[str, ...] = ()
     places = [PLACES[word] for word in shown.split("|") if word in PLACES]

@@ -1,7 +1,7 @@
-"""Scripts with which bash, zsh and fish complete a command line, without starting zonedrive.
+"""Completion scripts for bash, zsh and fish that do not start zonedrive.
 
-Must not know how a definition is read.  Names of accounts are looked up at the moment of use; all
-else stands in the script.
+Knows nothing of reading definitions. Account names are looked up during completion; everything else
+is part of the script.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ STATE = '"${XDG_STATE_HOME:-$HOME/.local/state}/zonedrive"'
 
 
 def bash(root: Command) -> str:
-    """For /usr/share/bash-completion/completions/zonedrive."""
+    """Return the script for /usr/share/bash-completion/completions/zonedrive."""
     paths = "|".join(_quoted(" ".join(one.words[1:])) for one in root.walk() if one is not root)
     cases = "".join(_bash_case(one) for one in root.walk())
     return f"""{HEAD}
@@ -93,7 +93,7 @@ def _bash_value(value: Value) -> str:
 
 
 def zsh(root: Command) -> str:
-    """For a folder of $fpath, as _zonedrive."""
+    """Return the script _zonedrive for a folder of $fpath."""
     functions = "\n".join(_zsh_function(one) for one in root.walk())
     return f"""#compdef zonedrive
 {HEAD}
@@ -161,7 +161,7 @@ def _zsh_shown(value: Value) -> str:
 
 def _zsh_action(value: Value) -> str:
     return {
-        Kind.NOTHING: "{:}",  # a mere message would keep an option from being completed
+        Kind.NOTHING: "{:}",  # a plain message would prevent the completion of options
         Kind.WORDS: f"({' '.join(value.words)})",
         Kind.FILE: "_files",
         Kind.FOLDER: "_files -/",
@@ -173,7 +173,7 @@ def _zsh_action(value: Value) -> str:
 
 
 def fish(root: Command) -> str:
-    """For a folder of vendor completions, as zonedrive.fish."""
+    """Return the script zonedrive.fish for a folder of vendor completions."""
     lines = [line for one in root.walk() for line in _fish_lines(one)]
     return f"""{HEAD}
 # The words of commands before the cursor begin with these; for a group they are all there is.
@@ -237,7 +237,7 @@ def _fish_quoted(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """One word for a POSIX shell."""
+    """Return `text` as one word for a POSIX shell."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
@@ -246,4 +246,4 @@ SHELLS: dict[str, Callable[[Command], str]] = {
     "zsh/site-functions/_zonedrive": zsh,
     "fish/vendor_completions.d/zonedrive.fish": fish,
 }
-"""Where each belongs below a `share` folder."""
+"""Functions by the path of their script below a `share` folder."""

@@ -1,6 +1,6 @@
-"""The pages zonedrive(1) and zonedrive.toml(5) in the macros of man(7).
+"""Manual pages zonedrive(1) and zonedrive.toml(5) in man(7) macros.
 
-Must not know how a definition is read; that is `commands`' and `config`'s.
+Knows nothing of reading definitions, which is done by `commands` and `config`.
 """
 
 import re
@@ -67,11 +67,11 @@ MEANING = {
     "profile": "What the deployment offers beyond the published interface: the name of a profile "
     "that comes with zonedrive, or a file. Without it, the one given at logon.",
 }
-"""What each setting is for; a setting that is missing here is an error of this program."""
+"""Description of each setting; a missing one is a bug."""
 
 
 def zonedrive_1(root: Command) -> str:
-    """The page of the command."""
+    """Return the page of the command."""
     lines = [
         _title("ZONEDRIVE", 1, "User Commands"),
         *_name("zonedrive", root.brief.rstrip(".")),
@@ -98,7 +98,7 @@ def zonedrive_1(root: Command) -> str:
 
 
 def zonedrive_toml_5() -> str:
-    """The page of the settings."""
+    """Return the page of the settings."""
     lines = [
         _title("ZONEDRIVE.TOML", 5, "File Formats"),
         *_name("zonedrive.toml", "settings of zonedrive"),
@@ -204,7 +204,7 @@ def _references(*pages: str) -> Iterator[str]:
 
 
 def _paragraphs(text: str, between: str = ".PP") -> Iterator[str]:
-    """A help text: empty lines divide its paragraphs; after `\\b` lines stay as they are."""
+    """Yield a help text, split at empty lines; lines after `\\b` stay as they are."""
     for number, paragraph in enumerate(text.split("\n\n")):
         lines = paragraph.strip("\n").splitlines()
         if number:
@@ -216,7 +216,7 @@ def _paragraphs(text: str, between: str = ".PP") -> Iterator[str]:
 
 
 def _wrapped(text: str) -> Iterator[str]:
-    """A sentence a line, as a page's source wants it."""
+    """Yield one sentence per line, as usual in the source of a page."""
     yield from map(_line, re.split(r"(?<=[.;:])\s+", text.strip()))
 
 
@@ -226,7 +226,7 @@ def _line(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """What stands for itself: a hyphen that can be copied, a backslash that is one."""
+    """Return `text` escaped, so that hyphens can be copied and backslashes are literal."""
     replaced = text.replace("\\", r"\e").replace("-", r"\-")
     return replaced.replace("~", r"\(ti").replace("^", r"\(ha").replace("'", r"\(aq")
 

@@ -1,4 +1,4 @@
-"""What the parts of the vfs share: the stores, the service, the settings, the open files."""
+"""Shared state of the vfs: the stores, the service, the settings and the open files."""
 
 import contextlib
 import errno
@@ -35,8 +35,10 @@ from zonedrive.vfs.refusals import Refusals
 from zonedrive.vfs.status import path_of
 
 NAMES_SETTLE_S = 2.0
-"""At least so long after a removal or a rename of what the service has, it is not told: many
-programs save by removing or renaming a file and writing another in its place."""
+"""Seconds after a local removal or rename before the service is told.
+
+Many programs save a file by removing or renaming it and writing another file under its name.
+"""
 
 
 ATIMES = 100_000
@@ -45,7 +47,7 @@ COPIES = 10_000
 
 @dataclass(eq=False)
 class Core:
-    """The shared ground; made once by the daemon."""
+    """Shared context of the vfs modules; the daemon creates one instance."""
 
     database: Database
     tree: Tree
@@ -54,19 +56,19 @@ class Core:
     spool: Spool
     cache: Cache
     settings: Settings
-    source: Callable[[Inode], Source]  # of the bytes of the service's present version
-    user: str  # id on the service of whoever is logged on
+    source: Callable[[Inode], Source]  # returns the byte source of the service's current version
+    user: str  # the logged-on user's id on the service
     owner: Owner
     supervisor: Supervisor = field(default_factory=Supervisor)
     host: str = field(default_factory=socket.gethostname)
     kernel: KernelInodes = field(default_factory=KernelInodes)
-    in_flight: set[int] = field(default_factory=set)  # inodes of which a step is under way
-    listing_merged: Observers[[int]] = field(default_factory=Observers)  # of that folder
-    suspect: set[tuple[int, int]] = field(default_factory=set)  # bytes a power cut may have torn
-    refusals: Refusals = field(default_factory=Refusals)  # changes of names, taken back
-    called_back: set[int] = field(default_factory=set)  # uploads to be broken off
+    in_flight: set[int] = field(default_factory=set)  # inodes with an outbox step in progress
+    listing_merged: Observers[[int]] = field(default_factory=Observers)  # notified with the ino
+    suspect: set[tuple[int, int]] = field(default_factory=set)  # (ino, generation), perhaps torn
+    refusals: Refusals = field(default_factory=Refusals)  # refused and rolled-back renames
+    called_back: set[int] = field(default_factory=set)  # inodes whose uploads are to be cancelled
     opened: dict[int, OpenFile] = field(default_factory=dict)  # by ino
-    # Times of access that a program has set, by ino; of others they are those of the change.
+    # Access times that a program has set, by ino; other inodes report their modification time.
     atimes: LRUCache[int, int] = field(default_factory=lambda: LRUCache(ATIMES))
 
     def __post_init__(self) -> None:
@@ -74,26 +76,26 @@ class Core:
         self.invalidations = Invalidations(self.kernel)
         patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
         self._local_only = re.compile(patterns) if patterns else None
-        # By inode and generation: the entry and version it is a copy of.
+        # By inode and generation: the remote entry and revision that the bytes were copied from.
         self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
         stored = [generation for _, generation in self.spool.stored()]
         self._generation = max([time.time_ns() // 1_000_000, *stored])
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Tree and journal change together or not at all."""
+        """Return a transaction in which tree and journal change together or not at all."""
         return self.database.transaction()
 
     def next_generation(self) -> int:
-        """A number that no content of any inode has had."""
+        """Return a generation number that no content of any inode has had."""
         self._generation += 1
         return self._generation
 
     def stays_local(self, parent: Inode, name: str) -> bool:
-        """Whether what has this name in this folder never leaves the machine."""
+        """Return True if an entry with this name in this folder is never uploaded."""
         return parent.local or bool(self._local_only and self._local_only.match(name))
 
     def local(self, ino: int) -> Local:
-        """What of the inode the service does not know yet."""
+        """Return which local changes of the inode the service does not know yet."""
         intent = self.journal.get(ino)
         opened = self.opened.get(ino)
         found = Local.NOTHING
@@ -106,9 +108,9 @@ class Core:
         return found
 
     def follow(self, inode: Inode, found: Entry) -> None:
-        """The file is what the service has now; bytes of ours are not its content any more.
+        """Make the service's current version the content of the file, instead of local bytes.
 
-        In a transaction.
+        The caller holds a transaction.
         """
         self.tree.update(
             inode,
@@ -120,19 +122,19 @@ class Core:
         )
 
     def is_copy(self, inode: Inode, base: Revision | None) -> bool:
-        """Whether the bytes that are here were copied from that version of the inode's entry."""
+        """Return True if the local bytes were copied from revision `base` of the inode's entry."""
         copied = self.copies.get((inode.ino, inode.generation))
         return copied is not None and copied == (inode.remote_id, base)
 
     def drop_copy(self, inode: Inode) -> None:
-        """Have the service's version read from there again, if what is here is a copy of it."""
+        """Delete local bytes that only copy the service's version; readers fetch that version."""
         intent, opened = self.journal.get(inode.ino), self.opened.get(inode.ino)
         wanted = intent is not None and intent.generation == inode.generation
         if wanted or not self.is_copy(inode, inode.revision):
             return
         if opened is not None:
             if opened.session is not None or opened.preparing.locked():
-                return  # somebody writes, and lets go of it afterwards
+                return  # a program writes to the file; the session deletes the copy later
             opened.replaced(inode.generation, inode.revision)
             opened.close_local()
         with self.transaction():
@@ -140,21 +142,22 @@ class Core:
             self.tree.update(inode, generation=0)
 
     def same_bytes(self, inode: Inode, content: Content) -> None:
-        """The bytes of an inode are about to be known by another name: readers go on with them."""
+        """Give the inode's bytes a new content identity; open readers continue with them."""
         opened = self.opened.get(inode.ino)
         if opened is not None:
             opened.replaced(content_of(inode), content)
 
     def content_changed(self, inode: Inode) -> None:
-        """A file has other bytes: tell the kernel, unless programs here keep the former ones."""
+        """Tell the kernel that a file has new bytes, unless open handles keep the old ones."""
         if not self.supersede(inode):
             self.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     def supersede(self, inode: Inode) -> bool:
-        """Give newer bytes a kernel inode of their own, if a program may have read the former.
+        """Give newer bytes their own kernel inode if a program may have read the older ones.
 
-        Return whether that was done.  Handles that can only write follow the file: they have seen
-        nothing of it.  Nothing is done while a program writes, whose edit is the newer content.
+        Return True if the inode got a new kernel inode.  Handles that can only write move to the
+        new content, because they have read nothing.  While a program writes, nothing changes: its
+        edit is the newer content.
         """
         opened = self.opened.get(inode.ino)
         if opened is None or not opened.is_settled:
@@ -168,7 +171,7 @@ class Core:
             return False
         self._hold(inode, opened)
         opened.superseded = True
-        opened.told.nlink = 0  # as of a file that another one was renamed over
+        opened.told.nlink = 0  # as of a file that another file was renamed over
         opened.told.attr_timeout = self.settings.refresh
         del self.opened[inode.ino]
         self.kernel.renew(opened)
@@ -181,13 +184,13 @@ class Core:
         return True
 
     def new_open_file(self, inode: Inode) -> OpenFile:
-        """Note that a program has a file open."""
+        """Register the inode as open and return its OpenFile."""
         opened = OpenFile(inode.ino, content_of(inode), self.attr(inode, self.settings.refresh))
         self.opened[inode.ino] = opened
         return opened
 
     def _hold(self, inode: Inode, opened: OpenFile) -> None:
-        """Let handles on a former version read on what is here of it."""
+        """Let handles on an older version continue to read its local or cached bytes."""
         content = opened.content
         if isinstance(content, int):
             if opened.local is None or opened.local[0] != content:
@@ -199,15 +202,15 @@ class Core:
             opened.reader = content, self.cache.open(inode.ino, content, opened.told.size, source)
 
     def due(self) -> int:
-        """When a change made now may be sent."""
+        """Return the time at which a change made now may be sent."""
         return due_in(self.settings.settle)
 
     def due_for_names(self) -> int:
-        """When the service may hear that something it has was removed or renamed."""
+        """Return the time at which a removal or rename of a remote entry may be sent."""
         return due_in(max(self.settings.settle, NAMES_SETTLE_S))
 
     def attr(self, inode: Inode, timeout: float) -> Attr:
-        """The stat fields, those of bytes that are just being written included."""
+        """Return the stat fields, including those of bytes that are being written."""
         if inode.ino in self.opened:
             self.supersede(inode)
         attr = attr_of(inode, self.owner, self.rules, timeout, timeout)
@@ -223,7 +226,7 @@ class Core:
         return attr
 
     def remote_name(self, inode: Inode) -> str:
-        """The name the service is to know the inode by."""
+        """Return the name that the inode is to have on the service."""
         known = inode.remote_name
         if known is not None and shows(inode.name, known, inode.remote_id or ""):
             return known
@@ -234,9 +237,10 @@ class Core:
         return path_of(self, ino)
 
     def require_folders(self, inode: Inode) -> None:
-        """Raises FileNotFoundError where a folder that it is in was removed with all in it.
+        """Check that no folder above the inode was removed together with its content.
 
-        What is written there goes with it as soon as the service has heard of the removal.
+        Raises FileNotFoundError otherwise: what is written there is deleted together with the
+        folder as soon as the service has processed the removal.
         """
         while inode.ino != ROOT and (above := self.tree.find(inode.parent)) is not None:
             if above.parent == NOWHERE and above.ino != ROOT:
@@ -244,7 +248,7 @@ class Core:
             inode = above
 
     def checked_name(self, name: bytes) -> str:
-        """A name from a program, as a folder shows it.  Raises OSError (ENAMETOOLONG, EILSEQ)."""
+        """Return a program's name as folders show it.  Raises OSError (ENAMETOOLONG, EILSEQ)."""
         try:
             shown = typed(name.decode())
         except UnicodeDecodeError as wrong:
@@ -254,32 +258,32 @@ class Core:
         return shown
 
     def outdated(self, intent: Intent) -> bool:
-        """Whether newer bytes, or a removal, have overtaken a delivery.  From any thread."""
+        """Return True if newer bytes or a removal supersede the intent.  Thread-safe."""
         now = self.journal.get(intent.ino)
         return now is None or now.generation != intent.generation
 
     def overtaken(self, intent: Intent) -> bool:
-        """Whether anything about the inode has changed here since the intent was taken up."""
+        """Return True if the inode has changed locally since the intent was read."""
         now = self.journal.get(intent.ino)
         return now is None or now.seq != intent.seq
 
     def in_use(self, inode: Inode) -> bool:
-        """Whether there is more to the inode than what a listing said of it."""
+        """Return True if the inode has local bytes or local changes."""
         return bool(inode.generation or self.local(inode.ino))
 
     def try_again_in(self, folder: int) -> None:
-        """Something changed on the service there: what was refused may now be taken."""
+        """Retry failed changes in a folder at once, after the folder has changed on the service."""
         for intent in self.journal.pending():
             inode = self.tree.find(intent.ino) if intent.failed else None
             if inode is not None and inode.parent == folder:
                 self.journal.hurry(inode.ino, time.time_ns())
 
     def announce(self, merged: Merged) -> None:
-        """Tell the kernel what a listing changed, and let go of copies of what was before.
+        """Tell the kernel what a listing changed, and delete local copies of replaced versions.
 
-        The kernel is not told which names appeared: it keeps no name that was missing, and by the
-        time it heard, it might have the name already, with a program inside.  And of a folder that
-        was renamed not that it is gone: it would let nobody work in it any more.
+        The kernel is not told of new names.  It caches no missing names, and when the message
+        arrives, a program may already work in the new entry.  The kernel is also not told that a
+        renamed folder is gone: no program could work in that folder any more.
         """
         for parent, name, ino in merged.gone:
             self.invalidations.put(EntryGone(parent, name.encode(), ino))
@@ -294,20 +298,20 @@ class Core:
             self.invalidations.put(InodeChanged(ino, attr_only=True))
 
     def named_bytes(self) -> set[tuple[int, int]]:
-        """Every (inode, generation) in the spool that a row names."""
+        """Return each (ino, generation) in the spool that a database row refers to."""
         named = set(self.tree.with_bytes().items())
         named |= {(each.ino, each.generation) for each in self.journal.all() if each.generation}
         return named | {(each.bytes_ino, each.generation) for each in self.doubts.all()}
 
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
-        """Delete local bytes that nothing refers to any more."""
+        """Delete local bytes that no row refers to any more."""
         for generation in {inode.generation, intent.generation if intent else 0} - {0}:
             self.drop_bytes(inode.ino, generation)
 
     def drop_bytes(self, ino: int, generation: int) -> None:
-        """Delete a generation, unless a request that sent it is still in doubt.
+        """Delete a generation of bytes, unless a pending request has sent it.
 
-        In a transaction: once that is committed, for until then the rows name the bytes.
+        In a transaction, the bytes are deleted after the commit: until then the rows refer to them.
         """
 
         def drop() -> None:
@@ -317,7 +321,7 @@ class Core:
         self.database.after_commit(drop)
 
     def resolved(self, doubt: Doubt) -> None:
-        """It is known what came of a request: nothing is kept for it any longer."""
+        """Delete a pending request whose outcome is known, and the bytes that were kept for it."""
         with self.transaction():
             self.doubts.drop(doubt.ino)
         ino, generation = doubt.bytes_ino, doubt.generation
@@ -329,7 +333,7 @@ class Core:
             self.drop_bytes(ino, generation)
 
     def reap(self, inode: Inode) -> None:
-        """Let go of an unlinked inode once neither a program nor the kernel holds it."""
+        """Release an unlinked inode once no program and no kernel reference uses it."""
         if inode.parent != NOWHERE or inode.ino in self.opened:
             return
         if inode.generation and self.journal.get(inode.ino) is None:

@@ -1,4 +1,4 @@
-"""What people ask the daemon: is it safe, what is waiting, what went wrong."""
+"""Reports for users: what is uploaded, what is waiting and what failed."""
 
 import itertools
 import time
@@ -27,7 +27,7 @@ WRITTEN = 0  # the number of no change
 
 
 class Report:
-    """Answers in plain values, ready for JSON."""
+    """Answers of the vfs to status queries, as plain values that JSON can encode."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Report:
         )
 
     def lost(self, under: Iterable[int] | None = None) -> int:
-        """How many files lost their names: never sent, and not on the service.
+        """Return the number of files that lost their names: never sent and not on the service.
 
-        They are at the top of the mount: 0 where `under` is something else.  Those who ask for
-        one of them by its path are told by `Place.stays`.
+        These files are at the top of the mount, so the number is 0 if `under` does not contain the
+        root.  For the path of a single file, `Place.stays` has the answer.
         """
         return losses.count(self._core) if under is None or ROOT in under else 0
 
@@ -79,7 +79,7 @@ class Report:
         return losses.notice(self._core.database.path, losses.count(self._core))
 
     def _taken_back(self) -> str:
-        """What of changes was refused and taken back, until `sync` has said it."""
+        """Return one line about rolled-back changes that `sync` has not reported yet."""
         every = self._core.refusals.untold()
         if not every:
             return ""
@@ -87,7 +87,7 @@ class Report:
         return f"{every[0].path}: {every[0].said}{more}"
 
     def vitals(self) -> dict[str, Any]:
-        """What `zonedrive doctor` judges: without any name."""
+        """Return the values that `zonedrive doctor` checks, without any file name."""
         intents = self._core.journal.pending()
         return {
             "state": self._service.link.state,
@@ -103,22 +103,22 @@ class Report:
         }
 
     def left(self) -> dict[str, int]:
-        """files, changes and bytes that are not on the service; also when the stores are closed."""
+        """Return files, changes and bytes that are not uploaded.  Works with closed stores."""
         return _counts(self._waiting())
 
     @property
     def changed(self) -> trio.Event:
-        """Set at the next change of the outbox; to be taken before looking at it."""
+        """Event of the next outbox change; read the property before looking at the outbox."""
         return self._dispatcher.changed
 
     def work(self, under: Iterable[int] | None = None) -> dict[str, Any]:
-        """What waits and how far it is, without a name: files, bytes, sent, uploading, failed.
+        """Return counts of the pending changes: files, bytes, sent, uploading, failed and others.
 
-        `causes` counts what failed by why.
+        `causes` counts the failed changes per cause.
 
-        `changes` counts those of the files that are new folders, renames or removals: they have
-        no bytes that are only here.  `open` counts those that a program may still write to.
-        `under` limits it to what is in these folders.
+        `changes` counts new folders, renames and removals: changes without local bytes.  `open`
+        counts files that a program may still write to.  `under` limits the counts to these folders.
+        The result contains no file names.
         """
         intents = self._below(under)
         running = self._dispatcher.running
@@ -133,19 +133,19 @@ class Report:
         }
 
     def held(self, under: Iterable[int] | None, most: int) -> list[str]:
-        """The paths of those that `work` counts as `open`, at most so many."""
+        """Return at most `most` paths of the files that `work` counts as `open`."""
         found = (one.ino for one in self._below(under) if one.held and not one.gone)
         return [self.path(ino) for ino in itertools.islice(found, most)]
 
     def waiting(self) -> set[int]:
-        """Inodes that the service is to hear of, and the numbers of what was taken back."""
+        """Return inodes with pending changes, and the negated numbers of rolled-back changes."""
         taken_back = {-each.number for each in self._core.refusals.untold()}
         return {intent.ino for intent in self._core.journal.pending()} | taken_back
 
     def failures(self) -> dict[int, str]:
-        """Those of them that failed since this daemon began, with why.
+        """Return the error texts of the changes in `waiting` that failed since the daemon started.
 
-        What was taken back has a negative number.
+        A rolled-back change has a negative number.
         """
         return {
             intent.ino: intent.error
@@ -158,16 +158,16 @@ class Report:
         return self._status.copies()
 
     def untold(self) -> set[int]:
-        """Those of them that no person has been told of."""
+        """Return the conflict copies that no person has been told about."""
         return self._core.journal.conflicts.untold()
 
     def tell(self, copies: Iterable[int]) -> None:
-        """A person has been told of these; kept over restarts.  Raises OSError, StoreError."""
+        """Store that a person has been told of these copies.  Raises OSError, StoreError."""
         with self._core.transaction():
             self._core.journal.conflicts.tell(copies)
 
     def state(self, ino: int) -> str:
-        """The state of one entry, as its extended attribute says it."""
+        """Return the sync state of one entry, as its extended attribute shows it."""
         return state_of(self._core, self._core.tree.get(ino))
 
     def conflicts(self) -> list[dict[str, Any]]:
@@ -175,10 +175,10 @@ class Report:
         return self._status.conflicts()
 
     async def sync(self, under: Iterable[int], timeout: float | None) -> dict[str, Any]:
-        """Wait until everything under these inodes is on the service, or cannot be.
+        """Wait until every change under these inodes is uploaded or blocked.
 
-        Without a `timeout`, what failed VAIN times in a row is not waited for either.
-        Gives the uploads that are left: failed ones, and after `timeout` seconds pending ones.
+        Without a `timeout`, a change that failed VAIN times in a row counts as blocked.
+        Return the remaining uploads: failed ones and, after `timeout` seconds, pending ones.
         """
         roots = list(under)
         started = time.time_ns()
@@ -188,10 +188,10 @@ class Report:
         self._dispatcher.hurry(intent.ino for intent in asked)
 
         def over() -> bool:
-            # What was refused before gets one more try: it is over when it is postponed again.
+            # A refused change gets one more attempt; it is over once it is postponed again.
             now, left = time.time_ns(), self._below(roots)
-            # What was there when it was asked for does not settle, not even where the kernel lets
-            # us know of its last close only now.
+            # Changes that existed at the call skip the settle time, also where the kernel reports
+            # the last close only now.
             if settling := [
                 intent.ino
                 for intent in left
@@ -202,7 +202,7 @@ class Report:
             if any(intent.seq == WRITTEN for intent in left):
                 return False
             if any(self._core.journal.get(ino) is None for ino in self._dispatcher.running):
-                return False  # removed here while on its way: its end may leave something to undo
+                return False  # removed here during its upload; may need an undo
             return self._dispatcher.stuck(vain) or all(
                 is_blocked(intent, vain)
                 and intent.due_ns > now
@@ -224,9 +224,10 @@ class Report:
         }
 
     def tell_taken_back(self, roots: Collection[int]) -> list[dict[str, str]]:
-        """path and error of changes below these inodes that were refused and taken back.
+        """Return path and error of refused changes below these inodes that were rolled back.
 
-        Who asks tells a person: each is given once.  Also when the stores are closed, for ROOT.
+        Each change is returned only once, because the caller shows it to a person.  With ROOT, this
+        also works while the stores are closed.
         """
         below = self._core.refusals.untold()
         if below and ROOT not in roots:
@@ -242,10 +243,10 @@ class Report:
         return [{"path": one.path, "error": one.said} for one in below]
 
     def _waiting(self) -> list[Intent]:
-        """What the service is to hear of, oldest change first.
+        """Return all pending changes, oldest first.
 
-        Also what a program has written and not closed yet, in the place of the intent that it has
-        not: `held`, with WRITTEN for a number.
+        Unclosed writes without an intent in the journal are included as intents that are `held` and
+        have the sequence number WRITTEN.
         """
         core = self._core
         written = [
@@ -261,7 +262,7 @@ class Report:
         return written + core.journal.pending()
 
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
-        """The intents about these inodes and what is in them."""
+        """Return the intents of these inodes and of everything below them."""
         intents = self._waiting()
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:
@@ -269,7 +270,7 @@ class Report:
         return [intent for intent in intents if roots & set(self._ancestors(intent.ino))]
 
     def _ancestors(self, ino: int) -> Iterable[int]:
-        """An inode and the folders it is in (for a deleted one, those it was in)."""
+        """Yield an inode and its parent folders; for a deleted inode, its former folders."""
         core = self._core
         inode = core.tree.find(ino)
         while inode is not None and inode.ino != ROOT:
@@ -280,14 +281,14 @@ class Report:
                 inode = core.tree.find(inode.parent)
 
     def path(self, ino: int) -> str:
-        """As `Core.path`; also of what was taken back, by its number."""
+        """Return `Core.path`; a negative number stands for a rolled-back change."""
         for each in self._core.refusals.untold() if ino < 0 else ():
             if each.number == -ino:
                 return each.path
         return self._core.path(ino)
 
     async def versions(self, inode: Inode) -> list[Any]:
-        """The versions of a file, newest first.  Raises NotSupported."""
+        """Return the versions of a file, newest first.  Raises NotSupported."""
         if inode.is_folder:
             raise ZonedriveError("a folder has no versions")
         if inode.remote_id is None:

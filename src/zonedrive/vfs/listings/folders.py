@@ -1,16 +1,16 @@
-"""Listings: fetched once for everybody who waits, trusted for `refresh` seconds.
+"""Folder listings: one request serves all waiting callers, and is trusted for `refresh` seconds.
 
-A folder that was ever listed answers from the tree when the service is slow or away; one that
-was not makes its caller wait, or fails with the reason.
+A folder that was listed before is read from the tree while the service is slow or unreachable.  A
+folder that was never listed makes its caller wait, or fails with the service's error.
 
-A program that walks from folder to folder finds listings fetched ahead, see `walks`.  One that
-uses a folder for long does not wait each time its trust ends: in the last part of that it is
-listed anew in the background, if somebody uses it.
+A program that walks from folder to folder finds listings that were prefetched, see `walks`.  A
+program that uses one folder for a long time does not wait each time the listing expires: in the
+last part of its lifetime, the listing is renewed in the background when it is used.
 
-INVARIANT: of one folder at most one listing is under way; who gives up waiting does not stop it
-for the others.
-INVARIANT: what is fetched for nobody in particular leaves places to what programs wait for, and is
-not fetched at all from a service that is away or in trouble.
+INVARIANT: at most one listing of a folder is in progress; a caller that stops waiting does not
+cancel it for the others.
+INVARIANT: prefetched listings leave connections free for listings that programs wait for, and are
+not requested from a service that is unreachable or failing.
 INVARIANT: the age of a listing grows while the machine is suspended.
 """
 
@@ -37,79 +37,80 @@ from zonedrive.vfs.listings.walks import Walks
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 3.0  # how long a stale listing may keep a program waiting for a fresh one
-SLUGGISH_S = 10.0  # after it did, so long nobody waits again: a path has many folders
-RESERVED = 2  # requests at once that are left to what programs wait for
-STALE_S = 1.0  # for so long the kernel may keep what is stale
-LARGE = 5000  # listed entries, of any folders, after which freed memory is given back
-RENEWED = 0.3  # of `refresh`: with less left a listing that is used is renewed in the background
-TOPS = 64  # zones whose tops are listed ahead
-LOOK_S = 0.2  # between two looks whether one may be
-LEVELS_S = 2.0  # for so long a listing of the zones waits for what the user may do in them
-ADD = "Add"  # the level that lets nothing be changed, as the published interface calls it
-TROUBLE_S = 5.0  # after a failure so long nothing is fetched ahead
+PATIENCE_S = 3.0  # seconds that a program with a stale listing waits for a fresh one
+SLUGGISH_S = 10.0  # seconds without such waits after one timed out, because a path has many folders
+RESERVED = 2  # requests that are reserved for listings that programs wait for
+STALE_S = 1.0  # seconds that the kernel may cache stale content
+LARGE = 5000  # listed entries, over all folders, after which freed memory is returned
+RENEWED = 0.3  # fraction of `refresh`: with less left, a used listing is renewed in the background
+TOPS = 64  # zones whose top folders are prefetched
+LOOK_S = 0.2  # seconds between checks for spare capacity
+LEVELS_S = 2.0  # seconds that a listing of the zones waits for the user's levels in them
+ADD = "Add"  # the add-only level, as the published interface names it
+TROUBLE_S = 5.0  # seconds without prefetching after a failure
 
 
 def _since_boot_ns() -> int:
-    """A clock that goes on while the machine is suspended, as the monotonic one does not."""
+    """Return the boot-time clock, which, unlike the monotonic clock, runs during suspend."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class _Flight:
-    """A listing under way."""
+    """Listing in progress."""
 
     def __init__(self) -> None:
         self.asked_ns = time.monotonic_ns()
         self.aged_from_ns = _since_boot_ns()
         self.landed = trio.Event()
         self.error: Exception | None = None
-        self.awaited = False  # by a program
+        self.awaited = False  # True if a program waits for it
 
 
 class Folders:
-    """What folders hold, kept in step with the service."""
+    """Content of folders, kept in sync with the service."""
 
     def __init__(self, core: Core, service: Service) -> None:
         self._core = core
         self._service = service
         self.following = Following(core, service)
-        self._asked_ns: dict[int, int] = {}  # by ino, of the newest listing that was merged
-        self._aged_from_ns: dict[int, int] = {}  # the same moment by the clock of `_since_boot_ns`
-        self._took_s: dict[int, float] = {}  # from that moment until it was merged
+        self._asked_ns: dict[int, int] = {}  # by ino: when the newest merged listing was requested
+        self._aged_from_ns: dict[int, int] = {}  # the same moment on the clock of `_since_boot_ns`
+        self._took_s: dict[int, float] = {}  # from the request until the merge
         self._flights: dict[int, _Flight] = {}
         self._hidden: dict[int, dict[str, Entry]] = {}
-        self._unsure: dict[int, int] = {}  # by ino, as last told
-        self._unshown: dict[int, int] = {}  # by ino, so many entries
-        self._listed = 0  # entries so far
+        self._unsure: dict[int, int] = {}  # by ino, the number in the last log message
+        self._unshown: dict[int, int] = {}  # number of hidden entries by ino
+        self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
         self._merging = Merging(core, service, self._tell)
         self._listing_tops = False
-        self._closed: set[int] = set()  # zones that are not listed ahead again: it was refused
+        self._closed: set[int] = set()  # zones that refused a listing and are not prefetched again
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
         self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
         self.was_read_lately = self._walks.was_read_lately
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Own the listings under way, until cancelled."""
+        """Run the listings in progress until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
             await trio.sleep_forever()
 
     def trusted_for(self, ino: int) -> float:
-        """Seconds for which the kernel may keep what it was told about a folder's content."""
+        """Return the seconds that the kernel may cache a folder's content."""
         folder = self._core.tree.find(ino)
         if folder is None or folder.is_new:
             return self._core.settings.refresh
-        # A stale answer is given where the service is slow or away: then a moment, or each name of
-        # a large folder is asked for one by one.  What the listing changes is announced anyway.
+        # A stale answer is given while the service is slow or unreachable.  Without a minimum, the
+        # kernel would look up each name of a large folder again.  Changes are announced to the
+        # kernel anyway.
         least = min(STALE_S, self._core.settings.refresh)
         return max(least, self._trust(ino) - self._age(ino))
 
     async def ensure(self, folder: Inode) -> None:
-        """Make sure the folder's listing is known, and fresh where the service lets us.
+        """Make sure that the folder's listing is known, and fresh if the service answers in time.
 
-        Raises the service's error where no listing was ever seen.
+        Raises the service's error if the folder was never listed.
         """
         if folder.is_new or folder.parent == NOWHERE:
             return
@@ -139,14 +140,14 @@ class Folders:
             raise flight.error
 
     def reading(self, ino: int) -> None:
-        """A program begins to read the names of a folder."""
+        """Note that a program begins to read the names of a folder."""
         self._walks.reading(ino)
         if ino == ROOT and not self._listing_tops and self._nursery is not None:
             self._listing_tops = True
             self._nursery.start_soon(self._core.supervisor.job, Task.LISTING_AHEAD, self._list_tops)
 
     async def list_ahead(self, folder: Inode) -> bool:
-        """List a folder that a program is about to come to; False where that cannot be now."""
+        """Prefetch the listing of a folder; return False if that is not possible now."""
         if not self._wanted(folder):
             return folder.parent != NOWHERE and not folder.is_new
         if self._spare() <= 0:
@@ -155,14 +156,14 @@ class Folders:
         return flight.error is None
 
     def _holds_ours(self, folder: Inode) -> bool:
-        """Whether something in it is only here: that stays in reach, whoever lost the right."""
+        """Return True if the folder holds local changes, readable also without access."""
         return any(self._core.in_use(inode) for inode in self._core.tree.below(folder.ino))
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
-        """Wait for a listing that was asked for after that moment (monotonic).
+        """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
 
-        A folder that the service no longer has is taken away, or kept as a new one for what is
-        only here: then it has none.  Raises the service's error.
+        A folder that the service no longer has is removed, or becomes a new folder if it holds
+        local changes; in both cases no listing exists.  Raises the service's error.
         """
         while folder.parent != NOWHERE and not folder.is_new:
             if folder.listed and self._asked_ns.get(folder.ino, -1) >= newer_than_ns:
@@ -177,24 +178,24 @@ class Folders:
                 raise flight.error
 
     def known_empty(self, folder: Inode) -> None:
-        """A folder that we have just made ourselves holds nothing on the service."""
+        """Record that a folder created by this client is empty on the service."""
         self._asked_ns[folder.ino] = time.monotonic_ns()
         self._aged_from_ns[folder.ino] = _since_boot_ns()
 
     def forget(self, ino: int) -> None:
-        """What is known of a folder is out of date."""
+        """Mark the folder's listing as out of date."""
         self._asked_ns.pop(ino, None)
 
     def forget_all(self) -> None:
-        """What is known of any folder is out of date."""
+        """Mark all listings as out of date."""
         self._asked_ns.clear()
 
     def hidden(self, folder: int, name: str) -> Entry | None:
-        """The service's entry behind a new file of ours of the same name."""
+        """Return the service's entry that a new local file of the same name hides."""
         return self._hidden.get(folder, {}).get(name)
 
     def notice(self) -> str:
-        """One line about entries that are there and cannot be shown, "" where there are none."""
+        """Return one line about entries that cannot be shown, or ""."""
         tree = self._core.tree
         unshown = {
             ino: number
@@ -227,7 +228,7 @@ class Folders:
         return flight
 
     def _awaited(self, folder: Inode) -> _Flight:
-        """Return the folder's listing under way, which is merged as soon as it arrives."""
+        """Return the folder's listing in progress, which is merged as soon as it arrives."""
         flight = self._flight(folder)
         flight.awaited = True
         self._merging.merge_waiting()
@@ -255,14 +256,14 @@ class Folders:
         self._walks.landed(folder.ino)
 
     def _wanted(self, folder: Inode) -> bool:
-        """Whether a listing ahead is of use."""
+        """Return True if a prefetched listing of the folder is useful."""
         if folder.parent == NOWHERE or folder.is_new:
             return False
         left = self._trust(folder.ino) - self._age(folder.ino)
         return not folder.listed or left < self._core.settings.refresh * RENEWED
 
     def _spare(self) -> int:
-        """How many listings may be begun that nobody waits for."""
+        """Return how many listings may start that no program waits for."""
         service = self._service
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
@@ -270,10 +271,10 @@ class Folders:
         return service.places - max(asked, service.underway) - RESERVED
 
     async def _list_tops(self) -> None:
-        """List the top of every zone that never was, one after the other, for whoever sees them.
+        """Prefetch the top folder of each zone that was never listed, one after the other.
 
-        So that the one that is chosen can be written into when the service goes away.  Nobody
-        waits for this, and whoever comes with the service there sees what is new since.
+        A user who opens a zone can then write into it even if the service becomes unreachable.  No
+        program waits for these listings, and a later access gets a fresh listing.
         """
         try:
             if (flight := self._flights.get(ROOT)) is not None:
@@ -291,13 +292,13 @@ class Folders:
                         self.forget(zone.ino)
                     if isinstance(flight.error, Forbidden | NotFound):
                         self._closed.add(zone.ino)
-        except Exception:  # whoever wants to know asks, and is told
+        except Exception:  # a program that opens the zone gets the error
             log.warning("zones could not be listed ahead", exc_info=True)
         finally:
             self._listing_tops = False
 
     def _is_calm(self) -> bool:
-        """Whether there is a place to spare or, where there never is one, nobody has any."""
+        """Return True if a prefetch may start: capacity is spare, or a small service is idle."""
         service = self._service
         if service.places > RESERVED or service.link.state != "online":
             return self._spare() > 0
@@ -307,7 +308,7 @@ class Folders:
     async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
         core = self._core
         wrong: ZonedriveError | None = None
-        async with trio.open_nursery() as nursery:  # one answer does not wait for the other
+        async with trio.open_nursery() as nursery:  # both requests run at the same time
             nursery.start_soon(self._fetch_levels)
             try:
                 listed = await self._service.listed_zones()
@@ -322,7 +323,7 @@ class Folders:
         core.announce(merged)
 
     async def _fetch_levels(self) -> None:
-        """Learn where the user may only add; where that cannot be known, all stays as it was."""
+        """Fetch the zones in which the user may only add; on an error the known levels stay."""
         core = self._core
         if not self._service.can("levels"):
             return
@@ -358,7 +359,7 @@ class Folders:
             self._nursery.start_soon(core.supervisor.job, Task.FREED_MEMORY, _give_back)
 
     def _tell(self, folder: int, merged: Merged) -> None:
-        """Tell everybody what a listing changed."""
+        """Report the changes of a merged listing to the kernel, the outbox and the log."""
         core = self._core
         if merged.unsure and merged.unsure != self._unsure.get(folder):
             log.warning("of %d entries of a folder the service does not say what they are;"
@@ -381,7 +382,7 @@ class Folders:
                 core.reap(inode)
 
     def _trust(self, ino: int) -> float:
-        """Return the age (s) up to which a listing serves: more for one that took long."""
+        """Return the maximum age (s) of a listing; a listing that took long is trusted longer."""
         return max(self._core.settings.refresh, 2 * self._took_s.get(ino, 0.0))
 
     def _merged(self, ino: int, flight: _Flight) -> None:
@@ -391,7 +392,7 @@ class Folders:
         self._core.listing_merged.notify(ino)
 
     async def _vanished(self, folder: Inode) -> None:
-        """The folder is no longer on the service: look at the one above."""
+        """Mark the parent's listing as out of date: the service has no such folder."""
         above = self._core.tree.find(folder.parent)
         if above is not None and above.ino != folder.ino and above.ino not in self._flights:
             self._asked_ns.pop(above.ino, None)

@@ -1,8 +1,8 @@
-"""Names: looking them up, and making and removing them.
+"""Names: lookup, listing, creation and removal.
 
-A change takes effect here at once and becomes an intent in the same transaction.  What the
-deployment's profile cannot do on the service is refused at once with EPERM and changes nothing;
-what never was on the service can always be changed.
+A change takes effect locally at once and becomes an intent in the same transaction.  A change that
+the deployment's profile cannot perform on the service fails at once with EPERM and has no effect.
+An entry that was never on the service can always be changed.
 """
 
 import errno
@@ -27,44 +27,47 @@ from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.names.succession import Succession
 from zonedrive.vfs.open_file import Opened
 
-CALL_BACK_S = 10.0  # how long a change of name waits for the upload of the file to end
+CALL_BACK_S = 10.0  # seconds that a name change waits for the file's upload to end
 
 
 DOTS = (".", "..")
-READ = 50_000  # names of folders that were read lately
-TOGETHER = 32  # entries of a listing that are brought into memory at once
+READ = 50_000  # total names in the cache of recently read folders
+TOGETHER = 32  # entries of a listing that are loaded into memory at once
 
 
 def require_writable(*inodes: Inode) -> None:
-    """Raises PermissionError (EACCES) for what the service protects; the kernel lets root pass."""
+    """Raise PermissionError (EACCES) for entries that the service write-protects.
+
+    The kernel's own permission check does not stop root.
+    """
     if any(inode.attributes.write_protected for inode in inodes):
         raise PermissionError(errno.EACCES, "write-protected on the service")
 
 
 def require_changeable(rules: Rules, *inodes: Inode) -> None:
-    """Raises PermissionError (EACCES) for entries that the user's level does not let change."""
+    """Raise PermissionError (EACCES) for entries that the user's level does not let change."""
     if any(rules.are_against(inode) for inode in inodes):
         raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
 
 
 class Listing(msgspec.Struct, eq=False):
-    """A folder open for reading."""
+    """Open directory handle."""
 
     folder: int
-    names: list[str] | None = None  # as they were when reading began
-    stamp: object = None  # of that moment
+    names: list[str] | None = None  # the names when reading began
+    stamp: object = None  # the folder's change stamp at that moment
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A folder that holds the same as when reading began."""
+    """Content of a folder that has not changed since reading began."""
 
     ino: int
-    names: list[str]  # the dots first; the same object as long as reading tells the same
-    timeout: float  # seconds the kernel may trust names and attributes
+    names: list[str]  # the dots first; the same list object while the folder is unchanged
+    timeout: float  # seconds that the kernel may cache names and attributes
 
 
 class Namespace:
-    """The verbs on names."""
+    """POSIX operations on names."""
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class Namespace:
         self._dispatcher = dispatcher
         self._succession = succession
         self._listings: dict[int, Listing] = {}  # by handle
-        # Names by folder, the stamp they were taken at, and whether one has another spelling.
+        # By folder: change stamp, names, and True if a name has a second spelling.
         self._read: LRUCache[int, tuple[object, list[str], bool]] = LRUCache(
             READ, lambda kept: len(kept[1])
         )
@@ -91,19 +94,19 @@ class Namespace:
     # ---- finding ----
 
     async def folder(self, ino: int) -> Inode:
-        """A folder with its listing known.  Raises NotADirectoryError, FileNotFoundError."""
+        """Return a folder with a known listing.  Raises NotADirectoryError, FileNotFoundError."""
         inode = self._core.tree.get(ino)
         if not inode.is_folder:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if inode.parent == NOWHERE:
             raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
         await self._folders.ensure(inode)
-        if inode.parent == NOWHERE:  # while we waited
+        if inode.parent == NOWHERE:  # removed during the wait
             raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
         return inode
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """The entry of that name; the kernel holds it once more.  Raises FileNotFoundError."""
+        """Look up a name and increment the kernel's lookup count.  Raises FileNotFoundError."""
         core = self._core
         wanted = core.checked_name(name)
         folder = await self.folder(parent)
@@ -114,11 +117,11 @@ class Namespace:
         return self.attr(inode)
 
     def attr(self, inode: Inode) -> Attr:
-        """The stat fields, with how long the kernel may keep them."""
+        """Return the stat fields with the time that the kernel may cache them."""
         return self._core.attr(inode, self._folders.trusted_for(inode.parent))
 
     async def getattr(self, ino: int) -> Attr:
-        """The stat fields, fresh."""
+        """Return the stat fields after refreshing the parent's listing if needed."""
         core = self._core
         inode = core.tree.get(ino)
         if inode.ino != ROOT and inode.parent != NOWHERE and not core.local(ino):
@@ -128,20 +131,20 @@ class Namespace:
     # ---- listing ----
 
     async def opendir(self, ino: int) -> int:
-        """A handle to read the folder's names by."""
+        """Return a handle for reading the folder's names."""
         folder = await self.folder(ino)
-        for _ in self._core.tree.loading(folder.ino):  # of a large one, a step at a time
+        for _ in self._core.tree.loading(folder.ino):  # loads a large folder in steps
             await trio.lowlevel.checkpoint()
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         self._listings[handle] = Listing(folder.ino)
         return handle
 
     def listed(self, handle: int, start: int) -> Listed | None:
-        """What is read from the entry number `start` on, if it is as when reading began.
+        """Return the folder's names if the folder is unchanged since reading began, else None.
 
-        From 0 on the names are taken anew, as rewinddir(3) wants it.  None also while programs
-        write in the folder, for sizes grow with every write, and where the kernel must not keep
-        all names (see `attr_of`).
+        At position 0 the names are read again, as rewinddir(3) requires.  The result is also None
+        while programs write to files of the folder, because sizes change with every write, and
+        where the kernel must not cache all names (see `attr_of`).
         """
         listing = self._listings[handle]
         folder = self._core.tree.get(listing.folder)
@@ -154,9 +157,10 @@ class Namespace:
         return Listed(folder.ino, listing.names, self._folders.trusted_for(folder.ino))
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
-        """(name, stat fields, where to go on) from the entry number `start` on, after `listed`.
+        """Yield (name, stat fields, next position) from entry number `start` on, after `listed`.
 
-        What was removed since is left out; what took a name over stands for it.
+        Entries that were removed since then are left out.  An entry that took over a name replaces
+        the former entry.
         """
         tree, core = self._core.tree, self._core
         listing = self._listings[handle]
@@ -177,9 +181,9 @@ class Namespace:
                     yield name, core.attr(inodes[ino], timeout), number + 1
 
     def _names(self, folder: Inode, stamp: object) -> tuple[list[str], bool]:
-        """What is in it now; the same object for all who read it while it stays the same.
+        """Return the folder's current names, and True if a name has a second spelling.
 
-        And whether a name in it has another spelling.
+        All readers get the same list object while the folder is unchanged.
         """
         before, names, respelled = self._read.get(folder.ino, (None, [], False))
         if stamp is None or before != stamp:
@@ -201,15 +205,15 @@ class Namespace:
         return core.tree.changes(folder.ino), folder.parent, core.kernel.renewals
 
     def releasedir(self, handle: int) -> None:
-        """The handle is closed."""
+        """Close the directory handle."""
         self._listings.pop(handle, None)
 
     # ---- making ----
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
-        """A new empty file, open for writing.
+        """Create an empty file and open it for writing.
 
-        Without O_EXCL, one that somebody else has made since the kernel looked is opened.
+        Without O_EXCL, open a file that was created since the kernel's lookup.
         """
         core = self._core
         if not flags & os.O_EXCL:
@@ -241,7 +245,7 @@ class Namespace:
         return opened, self.attr(inode)
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
-        """A new folder."""
+        """Create a folder."""
         core = self._core
         folder, wanted = await self._free_place(parent, name)
         local = core.stays_local(folder, wanted)
@@ -267,7 +271,7 @@ class Namespace:
     # ---- removing ----
 
     async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
-        """Remove a file; a `final` one has no heir, see `Intent.final`."""
+        """Remove a file; a `final` removal has no successor, see `Intent.final`."""
         core = self._core
         folder = await self.folder(parent)
         inode = self.named(folder, core.checked_name(name))
@@ -290,9 +294,10 @@ class Namespace:
         core.reap(inode)
 
     async def call_back(self, inode: Inode, operation: str) -> None:
-        """Break off the upload of a new file whose name could not be changed once it is there.
+        """Cancel the upload of a new file that could not be renamed or deleted on the service.
 
-        Where it is too late the file is the service's, and what follows is refused.
+        Raises OSError (EBUSY) if the upload does not end in time.  If the upload completes first,
+        the service has the file and the operation is refused.
         """
         core = self._core
         if not inode.is_new or inode.ino not in core.in_flight:
@@ -327,9 +332,9 @@ class Namespace:
         core.reap(inode)
 
     def remove(self, inode: Inode, *, final: bool = False) -> None:
-        """Take the name away; what the service has is deleted there later.
+        """Remove the name; an entry on the service is deleted there later.
 
-        Raises OSError (ENOTEMPTY) where something came into a folder meanwhile.
+        Raises OSError (ENOTEMPTY) if the folder has entries.
         """
         core = self._core
         if inode.is_folder and core.tree.children(inode.ino):
@@ -351,14 +356,14 @@ class Namespace:
             core.tree.update(inode, generation=0)
 
     def note_removal(self, inode: Inode) -> None:
-        """The kernel knows that the name goes: who has the file open keeps it."""
+        """Mark an open file as removed by name: programs that have it open keep it."""
         if (opened := self._core.opened.get(inode.ino)) is not None:
             opened.removed_here = True
 
     # ---- refusals ----
 
     def named(self, folder: Inode, name: str) -> Inode:
-        """The entry of that name.  Raises FileNotFoundError."""
+        """Return the entry with that name.  Raises FileNotFoundError."""
         inode = self._core.tree.child(folder.ino, name)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
@@ -377,17 +382,17 @@ class Namespace:
         return folder, wanted
 
     def require_removable(self, inode: Inode) -> None:
-        """Raises NotSupported for what the service has and the profile cannot delete."""
+        """Raise NotSupported if the entry is on the service and the profile cannot delete it."""
         if not inode.is_new and not self._service.can("delete", folder=inode.is_folder):
             raise NotSupported("the deployment's profile cannot delete")
 
     async def require_empty(self, folder: Inode) -> None:
-        """Raises OSError (ENOTEMPTY)."""
+        """Raise OSError (ENOTEMPTY) if the folder has entries."""
         await self._folders.ensure(folder)
         if self._core.tree.children(folder.ino):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
 
     def touch(self, folder: Inode) -> None:
-        """A folder's times follow the names in it."""
+        """Set the folder's times after a change of its names."""
         now = time.time_ns()
         self._core.tree.update(folder, mtime_ns=now, ctime_ns=now)

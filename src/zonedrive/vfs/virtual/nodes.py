@@ -1,15 +1,16 @@
-"""Virtual entries: what stands beside the entries of the service, and is found but never listed.
+"""Virtual entries: entries of the mount that are not on the service and in no listing.
 
-A folder of the mount may have a door: a name that is in no listing of it, and leads to virtual
-folders and files all the same.  `virtual` has the verbs on them; to add a kind of them, write a
-Door and the nodes behind it, and name the door where `filesystem` makes its `Virtual`.
+A folder of the mount may have a door: a name that no listing shows but that leads to virtual
+folders and files.  `virtual` has the operations on them.  To add a kind of virtual entry, write a
+Door and its nodes, and add the door where `filesystem` creates its `Virtual`.
 
-Must not know the tree, the service or the kernel.
+Knows nothing of the tree, the service or the kernel.
 
-What must outlive the daemon is no virtual entry: it has a row, as the files in lost+found have.
+Data that must survive the daemon is not a virtual entry: it has a database row, as the files in
+lost+found do.
 
-INVARIANT: a virtual number is made of what the entry is, so it is permanent without a row, over
-restarts too, and never another entry's.
+INVARIANT: a virtual inode number is derived from the identity of the entry, so it is permanent
+without a row, also over restarts, and never identifies another entry.
 INVARIANT: a virtual folder holds virtual entries only.
 """
 
@@ -23,14 +24,16 @@ from typing import NoReturn, Protocol
 import msgspec
 
 VIRTUAL = 1 << 62
-"""Inode numbers and handles from here on are virtual.  The tree counts from 1, and SQLite, where
-the cache notes its numbers, ends at 1 << 63."""
+"""First virtual inode number and handle.
+
+The tree counts from 1, and SQLite, in which the cache stores the numbers, ends at 1 << 63.
+"""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT
 
 
 def number(*what: str) -> int:
-    """The inode number of what these words say; the first one is `Database.identity`."""
+    """Return the inode number derived from these words; the first word is `Database.identity`."""
     digest = hashlib.blake2b(digest_size=8)
     for word in what:
         data = word.encode("utf-8", "surrogatepass")
@@ -39,134 +42,138 @@ def number(*what: str) -> int:
 
 
 def refuse() -> NoReturn:
-    """Raises OSError (EROFS), as everything does that would change what cannot be changed."""
+    """Raise OSError (EROFS), the error of every change to a read-only entry."""
     raise OSError(errno.EROFS, "read-only")
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What a person hears who asks whether a virtual entry is on the service."""
+    """Description of a virtual entry for the question whether the entry is on the service."""
 
-    words: str  # what it is
-    here_only: bool = False  # it never leaves this machine
-    inos: tuple[int, ...] = ()  # of the tree: what is told of these is told of it
-    file: int = 0  # of the tree: whose versions it is about
+    words: str  # text for the user
+    here_only: bool = False  # the entry never leaves this machine
+    inos: tuple[int, ...] = ()  # inodes of the tree whose sync state applies to this entry
+    file: int = 0  # inode in the tree whose versions this entry shows
 
 
 class Node:
-    """One virtual entry; the attributes may be properties.
+    """Virtual entry; subclasses may implement the attributes as properties.
 
-    It may be made anew whenever it is asked for: two of one number must tell the same.
+    A node may be created again for each access: two nodes with the same number must have the same
+    values.
     """
 
     mode: int  # type and permission bits
     size: int = 0
     mtime_ns: int = 0
-    timeout: float = 0.0  # seconds the kernel may keep the name and the rest of this
+    timeout: float = 0.0  # seconds that the kernel may cache the name and the attributes
 
     def __init__(self, ino: int) -> None:
-        """`ino` comes from `number`."""
+        """Create the node; `ino` is a result of `number`."""
         self.ino = ino
 
     def xattrs(self) -> dict[str, str]:
-        """Extended attributes by their short names."""
+        """Return the extended attributes by their short names."""
         return {}
 
     def standing(self) -> Standing:
-        """What it is, and where."""
+        """Return the description of the entry and where its data is."""
         raise NotImplementedError
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
-        """truncate, chmod and utimensat; None stays as it is."""
+        """Change size, mode or modification time; None leaves a value as it is."""
         refuse()
 
 
 class Content(Protocol):
-    """A virtual file that is open."""
+    """Open virtual file."""
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Bytes at `offset`; fewer at the end."""
+        """Return the bytes at `offset`, fewer at the end of the file."""
 
     async def write(self, offset: int, data: bytes) -> int:
-        """Put all of `data` at `offset`."""
+        """Write all of `data` at `offset` and return the number of bytes."""
 
     async def flush(self) -> None:
-        """close(2) or fsync(2): what was written is kept."""
+        """Store what was written, on close(2) or fsync(2)."""
 
     def close(self) -> None:
-        """Nobody has it open any more."""
+        """Release the content after the last close."""
 
 
 class File(Node):
-    """A virtual file."""
+    """Virtual file."""
 
     mode = stat.S_IFREG | 0o444
 
     async def open(self, flags: int, pid: int) -> Content:
-        """For the process `pid`.  The bytes under a number never change, unless it is written."""
+        """Open the file for process `pid`.
+
+        The bytes of an inode number change only when a program writes to the file.
+        """
         raise NotImplementedError
 
 
 class Folder(Node):
-    """A virtual folder; one that only overrides the first two cannot be changed."""
+    """Virtual folder; a subclass that only overrides `child` and `children` is read-only."""
 
     mode = stat.S_IFDIR | 0o500
 
     async def child(self, name: str) -> Node | None:
-        """The entry of that name."""
+        """Return the entry with that name, or None."""
         return (await self.children()).get(name)
 
     async def children(self) -> Mapping[str, Node]:
-        """All entries, in the order they are listed in."""
+        """Return all entries, in the order of the listing."""
         raise NotImplementedError
 
     async def create(self, name: str, mode: int) -> File:
-        """A new file under a free name, which is opened next."""
+        """Create a file under a free name; the caller opens it next."""
         refuse()
 
     async def make_folder(self, name: str, mode: int) -> "Folder":
-        """A new folder under a free name."""
+        """Create a folder under a free name."""
         refuse()
 
     async def remove(self, name: str, *, folder: bool) -> None:
-        """unlink(2), or rmdir(2) for a `folder`."""
+        """Remove an entry as unlink(2) does or, with `folder`, as rmdir(2) does."""
         refuse()
 
     async def take_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
-        """rename(2) of an entry of the tree into here."""
+        """Move an entry of the tree into this folder, as rename(2)."""
         refuse()
 
     async def hand_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
-        """rename(2) out of here, into a folder of the tree."""
+        """Move an entry of this folder into a folder of the tree, as rename(2)."""
         refuse()
 
     async def move(self, name: str, into: "Folder", new_name: str, flags: int) -> None:
-        """rename(2) within virtual folders; `into` may be this one."""
+        """Move an entry between virtual folders, as rename(2); `into` may be this folder."""
         refuse()
 
 
 class ReadOnly:
-    """What content that is only read has of `Content` besides `read` and `close`."""
+    """Mixin with the write methods of `Content` for content that is read-only."""
 
     async def write(self, offset: int, data: bytes) -> int:
-        """Never: it was not opened for that."""
+        """Refuse the write: the content is not open for writing."""
         refuse()
 
     async def flush(self) -> None:
-        """There is nothing to keep."""
+        """Do nothing: the content has no written data."""
 
 
 def refuse_writing(flags: int) -> None:
-    """Raises OSError (EROFS) for an open(2) that is for more than reading."""
+    """Raise OSError (EROFS) if the flags of open(2) ask for more than reading."""
     if flags & _WRITING:
         refuse()
 
 
 class Door(Protocol):
-    """What makes a name of a folder of the tree lead to virtual entries."""
+    """Name in folders of the tree that leads to virtual entries."""
 
     @property
     def name(self) -> str:
-        """The name; an entry of the tree that has it comes first."""
+        """Name of the door; an entry of the tree with the same name has precedence."""
 
     def open(self, folder: int) -> Folder | None:
-        """What stands behind it in the folder of that number, None where there is no door."""
+        """Return the door's virtual folder in the tree folder `folder`, or None."""

@@ -1,10 +1,9 @@
-"""The POSIX verbs on virtual entries (see `nodes`), as `filesystem` has them on those of the tree.
+"""POSIX operations on virtual entries (see `nodes`), parallel to those of `filesystem`.
 
-Must not know what any of them is for.
+Knows nothing of the purpose of the virtual entries.
 
-A name that the tree does not have is looked for among the doors, so what is in the tree pays
-nothing for them.  What is known of a virtual entry is in memory only: as long as the kernel, or
-a listing, or an open file needs it.
+Only a name that is not in the tree is looked up among the doors, so entries of the tree have no
+extra cost.  A virtual entry is only in memory, while the kernel, a listing or an open file uses it.
 """
 
 import errno
@@ -23,28 +22,28 @@ DOTS = (".", "..")
 
 
 class _Listing:
-    """A virtual folder open for reading; its entries are known as long as it is."""
+    """Open directory handle of a virtual folder; its entries stay known until it is closed."""
 
     def __init__(self, entries: list[tuple[str, Node]]) -> None:
         self.entries = entries
 
 
 class Virtual:
-    """The virtual entries of a mount."""
+    """Virtual entries of a mount."""
 
     def __init__(self, core: Core, doors: Sequence[Door]) -> None:
         self._core = core
         self._doors = {door.name.encode(): door for door in doors}
         self._known: WeakValueDictionary[int, Node] = WeakValueDictionary()
-        self._held: dict[int, tuple[Node, int]] = {}  # with how often the kernel holds it
-        self._listings: dict[int, _Listing] = {}  # by handle, as what follows
+        self._held: dict[int, tuple[Node, int]] = {}  # each node with its kernel lookup count
+        self._listings: dict[int, _Listing] = {}  # by handle, like `_open`
         self._open: dict[int, tuple[File, Content]] = {}
         self._next_handle = VIRTUAL
 
     # ---- finding ----
 
     def door(self, parent: int, name: bytes) -> Folder | None:
-        """What stands behind a name of a folder of the tree, if the tree does not have it."""
+        """Return the virtual folder behind a name that the tree folder lacks, or None."""
         door = self._doors.get(name)
         if door is None:
             return None
@@ -56,48 +55,51 @@ class Virtual:
         return door.open(parent)
 
     def concerns(self, parent: int, name: bytes) -> bool:
-        """Whether the entry of that name is virtual, or would be."""
+        """Return True if the entry with that name is virtual, or would be virtual."""
         return parent >= VIRTUAL or (name in self._doors and self.door(parent, name) is not None)
 
     def enter(self, parent: int, name: bytes) -> Attr | None:
-        """lookup(2) of a name that the tree does not have; the kernel holds it once more."""
+        """Look up a name that the tree does not have, and increment the kernel's lookup count."""
         node = self.door(parent, name)
         return None if node is None else self._hold(node)
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """The entry of that name in a virtual folder; the kernel holds it once more."""
+        """Look up a name in a virtual folder and increment the kernel's lookup count.
+
+        Raises FileNotFoundError.
+        """
         node = await self._folder(parent).child(self._core.checked_name(name))
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return self._hold(node)
 
     def forget(self, ino: int, count: int) -> None:
-        """The kernel holds it `count` times less."""
+        """Decrement the kernel's lookup count of a virtual entry by `count`."""
         node, held = self._held.pop(ino, (None, 0))
         if node is not None and held > count:
             self._held[ino] = node, held - count
 
     def remember(self, inos: Collection[int]) -> None:
-        """The kernel took entries of a listing."""
+        """Increment the lookup counts of entries that the kernel received in a listing."""
         for ino in inos:
             self._hold(self._get(ino))
 
     def getattr(self, ino: int) -> Attr:
-        """The stat fields."""
+        """Return the stat fields."""
         return self._attr(self._get(ino))
 
     def xattrs(self, ino: int) -> dict[str, str]:
-        """The extended attributes, by full name."""
+        """Return the extended attributes by their full names."""
         return {PREFIX + name: value for name, value in self._get(ino).xattrs().items()}
 
     def permits(self, ino: int, mode: int) -> bool:
-        """access(2) for whoever runs the daemon."""
+        """Return True if access(2) with `mode` succeeds for the user of the daemon."""
         return not mode & ~(self._get(ino).mode >> 6) & 7
 
     # ---- listing ----
 
     async def opendir(self, ino: int) -> int:
-        """A handle to read the names of a virtual folder by."""
+        """Return a handle for reading the names of a virtual folder."""
         folder = self._folder(ino)
         entries: list[tuple[str, Node]] = [(dot, folder) for dot in DOTS]
         entries += [(name, self._same(node)) for name, node in (await folder.children()).items()]
@@ -106,14 +108,14 @@ class Virtual:
         return handle
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
-        """(name, stat fields, where to go on) from the entry number `start` on."""
+        """Yield (name, stat fields, next position) from entry number `start` on."""
         entries = self._listings[handle].entries
         for number in range(start, len(entries)):
             name, node = entries[number]
             yield name.encode(), self._attr(node), number + 1
 
     def releasedir(self, handle: int) -> None:
-        """The handle is closed."""
+        """Close the directory handle."""
         self._listings.pop(handle, None)
 
     # ---- changing ----
@@ -121,25 +123,25 @@ class Virtual:
     async def setattr(
         self, ino: int, *, size: int | None, mode: int | None, mtime_ns: int | None
     ) -> Attr:
-        """truncate, chmod and utimensat."""
+        """Change size, mode or modification time, and return the stat fields."""
         node = self._get(ino)
         await node.change(size=size, mode=mode, mtime_ns=mtime_ns)
         return self._attr(node)
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
-        """A new file, open."""
+        """Create and open a file."""
         folder, wanted = self._free_place(parent, name)
         node = await folder.create(wanted, mode)
         opened = await self._opened(node, flags, 0)
         return opened, self._hold(node)
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
-        """A new folder."""
+        """Create a folder."""
         folder, wanted = self._free_place(parent, name)
         return self._hold(await folder.make_folder(wanted, mode))
 
     async def remove(self, parent: int, name: bytes, *, folder: bool) -> None:
-        """unlink(2) and rmdir(2); a door stays where it is."""
+        """Remove an entry as unlink(2) and rmdir(2) do; a door cannot be removed."""
         if parent < VIRTUAL:
             refuse()
         await self._folder(parent).remove(self._core.checked_name(name), folder=folder)
@@ -147,7 +149,7 @@ class Virtual:
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """rename(2) where at least one of the two is virtual."""
+        """Rename an entry where the source or the target is virtual."""
         core = self._core
         if self.door(old_parent, old_name) or self.door(new_parent, new_name):
             refuse()
@@ -163,27 +165,27 @@ class Virtual:
     # ---- open files ----
 
     async def open(self, ino: int, flags: int, pid: int) -> Opened:
-        """A new handle."""
+        """Open a file and return its handle."""
         return await self._opened(self._get(ino), flags, pid)
 
     async def read(self, handle: int, offset: int, size: int) -> bytes:
-        """Bytes at `offset`."""
+        """Return the bytes at `offset`."""
         return await self._open[handle][1].read(offset, size)
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        """Put `data` at `offset`."""
+        """Write `data` at `offset` and return the number of bytes."""
         return await self._open[handle][1].write(offset, data)
 
     async def flush(self, handle: int) -> None:
-        """close(2) or fsync(2): what was written is kept."""
+        """Store what was written, on close(2) or fsync(2)."""
         await self._open[handle][1].flush()
 
     def release(self, handle: int) -> None:
-        """The last descriptor of a handle is closed."""
+        """Close the handle after its last descriptor."""
         self._open.pop(handle)[1].close()
 
     def close_all(self) -> None:
-        """The mount ends."""
+        """Close all files at the end of the mount."""
         for handle in list(self._open):
             self.release(handle)
 
@@ -203,13 +205,13 @@ class Virtual:
         return node
 
     def _free_place(self, parent: int, name: bytes) -> tuple[Folder, str]:
-        """Raises FileExistsError for the name of a door."""
+        """Return the virtual folder and the checked name.  Raises FileExistsError for a door."""
         if parent < VIRTUAL:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         return self._folder(parent), self._core.checked_name(name)
 
     def _same(self, node: Node) -> Node:
-        """The object that stands for the entry as long as anybody needs it: the one known first."""
+        """Return the node object in use for this entry: the first one, while it is referenced."""
         return self._known.setdefault(node.ino, node)
 
     def _hold(self, node: Node) -> Attr:

@@ -1,7 +1,7 @@
-"""One mount from its beginning to its end: the session with the kernel.
+"""One mount from start to end: the FUSE session with the kernel.
 
-Must not know accounts, the service or the control socket.  Where a mount may be made is
-`mountpoint`'s to say; what the kernel asks is `operations`' to answer.
+Knows nothing of accounts, the service or the control socket.  `mountpoint` checks where a mount may
+be made, and `operations` answers the kernel's requests.
 """
 
 import errno
@@ -26,17 +26,19 @@ from zonedrive.paths import quoted
 from zonedrive.supervisor import Supervisor, Task
 
 MAX_TASKS = 1000
-"""Requests answered at the same time.  The default of 99 would let 99 readers that wait for the
-network block everything."""
+"""Requests answered at the same time.
+
+With the default of 99, 99 readers that wait for the network would block everything.
+"""
 
 ANSWER_SECONDS = 30.0
-"""How long a new mount may take to answer its first stat."""
+"""Seconds that a new mount may take to answer its first stat."""
 
 
 class Session:
-    """A file system in the kernel.
+    """FUSE session with the kernel.
 
-    One at a time in a process, as pyfuse3 keeps its session in a global.
+    A process can have one session at a time, because pyfuse3 keeps its session in a global.
     """
 
     def __init__(
@@ -47,20 +49,20 @@ class Session:
         source: str,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """`folder` has passed `mountpoint.check`; `source` is what `mount` shows for the mount."""
+        """Create a session; `folder` has passed `mountpoint.check`, mount(8) shows `source`."""
         self.folder = folder
         self._operations = Operations(files)
         self._invalidations = invalidations
         self._source = source
         self._supervisor = supervisor or Supervisor()
-        self._device: str | None = None  # the mount's, in the kernel's table
+        self._device: str | None = None  # device number of the mount in the kernel's table
         self._telling = trio.CancelScope()
         self.ended = trio.Event()
 
     def attach(self, options: Options) -> None:
-        """Mount.  From here on the kernel waits for `run`; `close` must follow.
+        """Mount.  From here on the kernel waits for `run`; the caller must call `close` later.
 
-        Raises MountError with the reason that libfuse or fusermount3 gave.
+        Raises MountError with the reason from libfuse or fusermount3.
         """
         mountpoint.check_sharing(self.folder, options.kernel)
         said: list[str] = []
@@ -77,15 +79,15 @@ class Session:
         self._device = _device_at(self.folder)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Answer the kernel until `stop`, cancellation, or an unmount from outside; sets `ended`.
+        """Answer the kernel until `stop`, cancellation, or an external unmount; sets `ended`.
 
-        Reports as started once the mount has answered a stat; raises MountError where it does
-        not come so far.
+        The task reports as started after the mount has answered a stat.  Raises MountError if the
+        mount does not answer.
         """
         try:
             async with trio.open_nursery() as watching:
                 watching.start_soon(self._stop_when_cancelled)
-                # The end is orderly also when cancelled: see `_tell_until_stopped`.
+                # Also a cancelled session ends in order, see `_tell_until_stopped`.
                 with trio.CancelScope(shield=True), Alarm():
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._answer)
@@ -97,16 +99,16 @@ class Session:
             self.ended.set()
 
     def stop(self) -> None:
-        """End `run`: whatever still waits for an answer gets ENOTCONN."""
+        """End `run`; unanswered requests get ENOTCONN."""
         self._operations.gate.shut()
         self._telling.cancel()
 
     def close(self, *, unmount: bool = True) -> None:
-        """Unmount (lazily, so that it always works) and free what the session holds.
+        """Unmount (lazily, so that it always works) and free the session's resources.
 
-        Without `unmount` the mount stays, and every access to it fails with ENOTCONN.
-        What is unmounted already is left alone: libfuse would complain, or take away whatever
-        somebody else has mounted there since.
+        Without `unmount`, the mount stays, and every access to it fails with ENOTCONN.  If the
+        mount is already gone, nothing is unmounted: libfuse would report an error, or unmount
+        another mount that was made there since.
         """
         pyfuse3.close(unmount=unmount and _device_at(self.folder) == self._device)
 
@@ -125,8 +127,8 @@ class Session:
             tell = partial(invalidate.run, self._invalidations, supervisor)
             await supervisor.keep(Task.KERNEL_CACHE, tell)
             await trio.sleep_forever()
-        # Only now may the loop end: until its threads are out of the kernel, the requests that
-        # they wait for must be answered.
+        # The loop may end only now: until its threads have left the kernel, the requests that they
+        # wait for must be answered.
         pyfuse3.terminate()
 
     async def _stop_when_cancelled(self) -> None:
@@ -136,9 +138,9 @@ class Session:
             self.stop()
 
     async def _try(self) -> None:
-        """Wait until the mount answers.  Raises MountError where it does not, and stops.
+        """Wait until the mount answers.  Stops the session and raises MountError otherwise.
 
-        Asked in a thread, since the answer comes from this very loop.
+        The request runs in a thread, because its answer comes from this event loop.
         """
         try:
             with trio.fail_after(ANSWER_SECONDS):
@@ -162,7 +164,7 @@ class Session:
 
 
 def _device_at(folder: Path) -> str | None:
-    """Of the topmost mount there."""
+    """Return the device number of the topmost mount at `folder`."""
     found = mountpoint.at(folder)
     return found.device if found else None
 
@@ -183,7 +185,7 @@ def _captured_stderr(lines: list[str]) -> Iterator[None]:
 
 
 def _reason(said: list[str], fallback: str, folder: Path) -> str:
-    """The last line of libfuse or fusermount3 that says something, without their names."""
+    """Return the last message of libfuse or fusermount3, without the program's name."""
     for line in reversed(said):
         text = re.sub(r"^(fuse|fusermount3|mount)( error)?:\s*", "", line.strip())
         if text:

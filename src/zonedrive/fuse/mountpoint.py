@@ -1,7 +1,7 @@
-"""Mounting points: what is mounted where, whether a folder can take a mount, and detaching.
+"""Mount points: existing mounts, checks of a folder before a mount, and detaching.
 
-Must not know pyfuse3, accounts or the daemon.  Facts about mounts come from the kernel's table
-(/proc/self/mountinfo, described in proc(5)), never from a file of ours.
+Knows nothing of pyfuse3, accounts or the daemon.  Facts about mounts come from the kernel's table
+(/proc/self/mountinfo, see proc(5)), never from a file of zonedrive.
 """
 
 import errno
@@ -23,36 +23,36 @@ LET_OTHERS = f"run 'echo user_allow_other >>{FUSE_CONF}' as root"
 TABLE = Path("/proc/self/mountinfo")
 
 PROBE_SECONDS = 10.0
-"""How long a mount may take to answer a stat before it counts as hung."""
+"""Seconds that a mount may take to answer a stat before it counts as hung."""
 
 DETACH_SECONDS = 30.0
 
 MOST_LINKS = 40
-"""As many does the kernel follow in one path."""
+"""Number of symbolic links that the kernel follows in one path."""
 
-# What the kernel answers for a mount whose daemon is gone.
+# Errors of the kernel for a mount whose daemon is gone.
 _DEAD = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE})
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of the kernel's table."""
+    """One line of the kernel's mount table."""
 
     path: Path
     kind: str  # file system type with subtype, such as fuse.zonedrive
     source: str
-    user: int | None = None  # who made it, where it is one of FUSE
-    device: str = ""  # `major:minor`, another one for each mount of FUSE
-    options: frozenset[str] = frozenset()  # of the mount and of its file system
+    user: int | None = None  # uid of the mounting user, for FUSE mounts
+    device: str = ""  # `major:minor`, different for each FUSE mount
+    options: frozenset[str] = frozenset()  # options of the mount and of its file system
 
     @property
     def ours(self) -> bool:
-        """Whether this program (of any user) made it."""
+        """True if zonedrive (of any user) made the mount."""
         return self.kind == KIND
 
 
 def mounts(table: Path = TABLE) -> list[Mount]:
-    """Every mount that this process sees, in mounting order (later ones cover earlier ones)."""
+    """Return all mounts that this process sees, in mounting order (later ones cover others)."""
     found = []
     for line in table.read_bytes().splitlines():
         before, _, after = line.partition(b" - ")
@@ -69,26 +69,26 @@ def mounts(table: Path = TABLE) -> list[Mount]:
 
 
 def _unescaped(field: bytes) -> bytes:
-    """The table writes space, tab, newline and backslash as three octal digits."""
+    """Decode the table's three octal digits for space, tab, newline and backslash."""
     return re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), field)
 
 
 def at(path: Path) -> Mount | None:
-    """The topmost mount exactly at `path` (absolute, without symbolic links)."""
+    """Return the topmost mount exactly at `path` (absolute, without symbolic links)."""
     return next((mount for mount in reversed(mounts()) if mount.path == path), None)
 
 
 def holding(path: Path) -> Mount | None:
-    """The mount of ours that `path` (absolute, without symbolic links) is or lies in."""
+    """Return the zonedrive mount at or above `path` (absolute, without symbolic links)."""
     below = [m for m in mounts() if m.ours and (m.path == path or m.path in path.parents)]
     return max(below, key=lambda mount: len(mount.path.parts), default=None)
 
 
 def absolute(path: str) -> Path:
-    """`path` as the kernel's table would name it; works on dead mounts too.
+    """Return `path` as the kernel's table names it; works on dead mounts, too.
 
-    Nothing in a mount of ours is looked at, which might hang: it has no links, either.  Raises
-    MountError for a relative path where the working folder is gone.
+    Nothing inside a zonedrive mount is accessed, because the access might hang; such mounts have no
+    symbolic links.  Raises MountError for a relative path if the working directory is gone.
     """
     try:
         given = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
@@ -112,7 +112,7 @@ def absolute(path: str) -> Path:
 
 
 def _target(path: Path) -> str | None:
-    """Of a symbolic link; None where it is none."""
+    """Return the target of a symbolic link, or None for other files."""
     try:
         return os.fspath(path.readlink())
     except OSError:
@@ -120,14 +120,13 @@ def _target(path: Path) -> str | None:
 
 
 def check(path: str) -> Path:
-    """The absolute path of the folder `path`, fit to be mounted on.
+    """Return the absolute path of the folder `path` if it can be mounted on.
 
-    A dead mount that a killed daemon left there is detached first.  Raises MountError, which
-    says what is wrong with the folder.
+    A dead mount of a killed daemon is detached first.  Raises MountError with the reason.
     """
     folder = absolute(path)
     while mount := at(folder):
-        if mount.kind == "autofs":  # every look at it would wait for the very mount that is made
+        if mount.kind == "autofs":  # any access would wait for the mount that is being made
             raise MountError(
                 f"{folder} is to be mounted at the first look (x-systemd.automount), which a file"
                 " system of a user cannot be",
@@ -164,7 +163,7 @@ def check(path: str) -> Path:
 
 
 def may_share() -> bool:
-    """Whether users may let others into their mounts.  Raises OSError."""
+    """Return True if users may share their mounts with others.  Raises OSError."""
     try:
         text = FUSE_CONF.read_text("utf-8", "replace")
     except FileNotFoundError:
@@ -173,7 +172,7 @@ def may_share() -> bool:
 
 
 def check_sharing(folder: Path, options: Collection[str]) -> None:
-    """Raise MountError where others are to be let in, and the machine does not allow that."""
+    """Raise MountError if the options share the mount and the machine does not allow that."""
     wanted = sorted(SHARING & set(options))
     if not wanted or os.geteuid() == 0:
         return
@@ -194,11 +193,11 @@ def check_sharing(folder: Path, options: Collection[str]) -> None:
 
 
 def dead(path: Path) -> bool:
-    """Whether the mount at `path` has lost its daemon.
+    """Return True if the mount at `path` has lost its daemon.
 
-    Raises MountError where it does not answer at all.  The question is statfs, which the kernel
-    never answers from its cache; it is asked by a thread of its own, because a question to a hung
-    mount cannot be interrupted.  That thread does not hold up the end of the process.
+    Raises MountError if the mount does not answer.  The request is statfs, which the kernel never
+    answers from its cache.  It runs in its own thread, because a request to a hung mount cannot be
+    interrupted; that thread does not delay the end of the process.
     """
     answers: list[bool] = []
 
@@ -221,10 +220,10 @@ def dead(path: Path) -> bool:
 
 
 def detach(path: Path, *, lazy: bool) -> bool:
-    """Take the mount at `path` out of the name space; False where it is in use.
+    """Detach the mount at `path`; return False if it is in use.
 
-    `lazy` succeeds at once also where programs still use it, and what is out already is out.
-    Raises MountError where it fails for another reason than being in use.
+    With `lazy`, a mount in use is detached as well.  A mount that is already detached counts as
+    success.  Raises MountError if detaching fails for another reason.
     """
     if at(path) is None:
         return True
@@ -247,9 +246,10 @@ def detach(path: Path, *, lazy: bool) -> bool:
 
 
 def users(path: Path) -> list[str]:
-    """The programs, as `name (pid)`, that use the mount at `path`, as far as this user may see.
+    """Return the programs, as `name (pid)`, that use the mount at `path`.
 
-    Reads only links of /proc, which never asks the file system itself.
+    Processes that this user may not inspect are left out.  The function only reads links in /proc,
+    so it does not access the file system itself.
     """
     inside = os.fsencode(path) + b"/"
 
@@ -261,7 +261,7 @@ def users(path: Path) -> list[str]:
 
 
 def writers(path: Path) -> list[str]:
-    """The programs that have the file at `path` open for writing, found and named as `users`."""
+    """Return the programs, as in `users`, that have the file at `path` open for writing."""
     wanted = os.fsencode(path)
 
     def writes(process: Path) -> bool:
@@ -275,7 +275,7 @@ def writers(path: Path) -> list[str]:
 
 
 def _programs(chosen: Callable[[Path], bool]) -> list[str]:
-    """Those, other than this one, whose folder below /proc is `chosen`."""
+    """Return the other processes whose /proc folder satisfies `chosen`."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
@@ -285,11 +285,11 @@ def _programs(chosen: Callable[[Path], bool]) -> list[str]:
                 name = (process / "comm").read_text("utf-8", "replace").strip()
                 found.append(f"{name} ({process.name})")
         except OSError:
-            continue  # ended meanwhile, or another user's
+            continue  # the process has ended, or belongs to another user
     return found
 
 
 def _is_for_writing(information: Path) -> bool:
-    """Of a file of /proc about a descriptor: its flags stand there, octal."""
+    """Return True if a /proc/PID/fdinfo file has octal flags that allow writing."""
     flags = re.search(r"^flags:\s*(\d+)$", information.read_text(), re.M)
     return flags is not None and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY

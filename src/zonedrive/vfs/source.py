@@ -1,4 +1,4 @@
-"""Where the content of an entry comes from: what the cache asks when bytes are missing."""
+"""Sources of file content: the cache reads missing bytes from them."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -11,7 +11,7 @@ from zonedrive.tree.inode import Inode
 
 
 class ServiceSource:
-    """The service's current version of one file."""
+    """Source of the service's current version of one file."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class ServiceSource:
         revision: str,
         entry: Callable[[str, str], Awaitable[Entry]],
     ) -> None:
-        """`revision` is the version that is meant; `entry` asks which one the service has."""
+        """Create a source for `revision`; `entry` fetches the service's current entry."""
         self._transfer = transfer
         self._zone = zone
         self._file_id = file_id
@@ -29,43 +29,43 @@ class ServiceSource:
         self._entry = entry
 
     def open(self, offset: int) -> AbstractContextManager[Download]:
-        """Begin a download at `offset` (blocking: in a worker thread)."""
+        """Start a download at `offset`.  Blocking: call it in a worker thread."""
         return self._transfer.download(self._zone, self._file_id, offset=offset)
 
     def open_range(self, offset: int, end: int) -> AbstractContextManager[Download]:
-        """The same up to `end`, after which the connection can be used again."""
+        """Start a download from `offset` to `end`, after which the connection is reused."""
         return self._transfer.download(self._zone, self._file_id, offset=offset, end=end)
 
     async def confirm(self) -> None:
-        """Raise Changed where the service has another version by now, or what hinders to know."""
+        """Raise Changed if the service has another version, or the error of the request."""
         if (await self._entry(self._zone, self._file_id)).revision != self._revision:
             raise Changed("the service has another version by now")
 
 
 class VersionSource:
-    """One former version of a file: it never changes, so that there is nothing to confirm."""
+    """Source of one former version of a file, which never changes and needs no confirmation."""
 
     def __init__(self, transfer: Transfer, zone: str, file_id: str, version: str) -> None:
-        """`version` is what the service calls it by."""
+        """Create a source for the service's version id `version`."""
         self._transfer = transfer
         self._zone = zone
         self._file_id = file_id
         self._version = version
 
     def open(self, offset: int) -> AbstractContextManager[Download]:
-        """Begin a download at `offset` (blocking: in a worker thread)."""
+        """Start a download at `offset`.  Blocking: call it in a worker thread."""
         return self._transfer.download(
             self._zone, self._file_id, offset=offset, version=self._version
         )
 
     def open_range(self, offset: int, end: int) -> AbstractContextManager[Download]:
-        """The same up to `end`, after which the connection can be used again."""
+        """Start a download from `offset` to `end`, after which the connection is reused."""
         return self._transfer.download(
             self._zone, self._file_id, offset=offset, end=end, version=self._version
         )
 
 
 def source_of(service: Service, inode: Inode) -> ServiceSource:
-    """Return where the bytes of the service's present version of a file come from."""
+    """Return the source of the service's current version of a file."""
     entry_id = inode.remote_id or ""
     return ServiceSource(service.transfer, inode.zone, entry_id, inode.revision, service.entry)

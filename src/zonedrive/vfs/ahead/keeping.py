@@ -1,15 +1,16 @@
-"""Keeps what is pinned here: fetches what is missing, and hears of what appears.
+"""Pinned content: fetches missing files and notices new ones.
 
-Must not know the kernel, nor how bytes are fetched; which entries are pinned is told by `pins`.
+Knows nothing of the kernel or of how bytes are fetched; `pins` tells which entries are pinned.
 
-Who looks after them: the command that pins, as long as its person waits; beside it `run`, at the
-start, when a listing of a pinned folder brought something new, and when the service is back.
-Pinned folders count as folders in use: `rounds` has them listed, whoever else does not.
+Two callers work on pins: the pinning command, while its user waits, and `run`.  `run` acts at the
+start, when the listing of a pinned folder has new entries, and when the service is online again.
+Pinned folders count as folders in use: `rounds` has them listed even if no program uses them.
 
-A file or folder that the service always fails at hinders no other: the rest is put off only where
-the service is away, or TROUBLE of them failed in a row; and the next pass comes to these last.
+A file or folder that always fails does not delay the others.  The rest is postponed only if the
+service is unreachable or TROUBLE items failed in a row, and the next pass tries failed items last.
 
-INVARIANT: fetching for pins takes at most half of the connections: people wait for the others.
+INVARIANT: fetching for pins uses at most half of the connections, because users wait for the
+others.
 """
 
 import errno
@@ -35,42 +36,43 @@ from zonedrive.vfs.listings.folders import Folders
 
 log = logging.getLogger(__name__)
 
-TRIES = 3  # of a file that changes while it is fetched
-YIELD = 100  # names after which others get their turn
+TRIES = 3  # attempts for a file that changes during the fetch
+YIELD = 100  # names after which other tasks get a turn
 
 Asked = Literal["all", "unlisted", "none"]
-"""Which folders the service is asked for: all, as far as they are older than `refresh`."""
+"""Folders to list from the service: all that are older than `refresh`, unlisted ones, or none."""
 
 NO_ROOM = "there is no room for it: cache_size or the disk is too small"
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A file or folder that could not be brought."""
+    """File or folder that could not be fetched."""
 
     path: str
     error: str
 
 
 class Tally(msgspec.Struct, eq=False):
-    """How far a pass over pins is."""
+    """Progress of a pass over pins."""
 
     files: int = 0
     bytes: int = 0
-    here: int = 0  # of the files
+    here: int = 0  # number of files that are cached or local
     here_bytes: int = 0
     failed: list[Failed] = []
-    away: ZonedriveError | None = None  # why the rest cannot be asked for now
-    answered: bool = False  # whether the service gave anything
-    vain: dict[str, ZonedriveError] = {}  # by path, the last failures in a row: is it away?
+    away: ZonedriveError | None = None  # why the service cannot be asked for the rest
+    answered: bool = False  # True if a request succeeded
+    # By path: the last failures in a row, perhaps because the service is unreachable.
+    vain: dict[str, ZonedriveError] = {}
 
     def gave(self) -> None:
-        """The service is there: what failed did so by itself."""
+        """Count a success: the service is reachable, so earlier failures concern single files."""
         self.answered = True
         self.failed += [Failed(path, str(wrong)) for path, wrong in self.vain.items()]
         self.vain.clear()
 
     def end(self) -> None:
-        """Nothing more is tried."""
+        """Finish the pass and decide if failures come from the service or from single files."""
         if self.away is None and self.answered:
             self.gave()
         elif self.away is None and self.vain:
@@ -79,7 +81,7 @@ class Tally(msgspec.Struct, eq=False):
 
 
 class Keeping:
-    """Looks after the pins of an account."""
+    """Keeps the pinned files of an account complete."""
 
     def __init__(self, core: Core, service: Service, folders: Folders, pins: Pins) -> None:
         self._core = core
@@ -87,13 +89,13 @@ class Keeping:
         self._folders = folders
         self._pins = pins
         self._wake = trio.Event()
-        self._whole = bool(pins)  # whether everything is to be looked at
-        self._changed: set[int] = set()  # folders with something new
-        self._seen: dict[int, int] = {}  # the count of changes that a folder had when looked at
-        self._again: dict[int, float] = {}  # folders with failures, and when to try once more
-        # By ino: the revision there was no room for, and the ceiling at which there may be.
+        self._whole = bool(pins)  # True if all pins are to be checked
+        self._changed: set[int] = set()  # folders with new entries
+        self._seen: dict[int, int] = {}  # by folder: its change counter at the last check
+        self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
+        # By ino: the revision that did not fit, and the cache ceiling at which it may fit.
         self._hopeless: dict[int, tuple[str, int]] = {}
-        self._late: set[int] = set()  # files that the service failed at
+        self._late: set[int] = set()  # files that failed because of the service
         half = max(1, core.settings.transfers // 2)
         self._width, self._asking = trio.CapacityLimiter(half), trio.CapacityLimiter(half)
         self._rounds = Rounds(core, service, folders, pins, self._asking)
@@ -101,7 +103,7 @@ class Keeping:
         core.listing_merged.add(self._listed)
 
     def _listed(self, ino: int) -> None:
-        """A listing of that folder has been merged."""
+        """Schedule a check of a folder whose listing was merged."""
         if not self._pins:
             return
         if self._pins.woken():
@@ -114,12 +116,12 @@ class Keeping:
             self._wake.set()
 
     def look(self) -> None:
-        """Look at everything soon."""
+        """Check all pins soon."""
         self._whole = True
         self._wake.set()
 
     def _reconsider(self) -> None:
-        """There may be room, or need, for what there was not."""
+        """Check all files again after the pins changed: more or less may fit into the cache."""
         self._hopeless.clear()
         self._late.clear()
         self._forget()
@@ -137,7 +139,7 @@ class Keeping:
         self._again.clear()
 
     async def run(self) -> None:
-        """Keep what is pinned complete, until cancelled."""
+        """Keep the pinned content complete until cancelled."""
         async with trio.open_nursery() as nursery:
             keep = self._core.supervisor.keep
             nursery.start_soon(keep, Task.PINNED_FOLDERS, self._rounds.run)
@@ -159,9 +161,9 @@ class Keeping:
         self._wake = trio.Event()
 
     async def _pass(self) -> bool:
-        """Do what has come to be due; False where the service cannot be asked for it now.
+        """Check what is due; return False if the service cannot be asked now.
 
-        What could not be brought for another reason is tried again at the next round.
+        A file that fails for another reason is tried again in the next round.
         """
         whole, self._whole = self._whole, False
         changed, self._changed = self._changed, set()
@@ -174,7 +176,7 @@ class Keeping:
             else:
                 changed = {ino for ino in changed if self._news(ino)}
                 await self._bring(self._pinned_in(changed), tally, deep=False, ask="unlisted")
-        except Exception:  # one of several tasks may have failed: the mount goes on
+        except Exception:  # a bug in one task must not end the mount
             log.warning("pinned files could not be looked at", exc_info=True)
             self._forget()
         if tally.failed:
@@ -183,7 +185,7 @@ class Keeping:
         return tally.away is None
 
     def _pinned_in(self, folders: set[int]) -> set[int]:
-        """What is pinned of folders that have changed: all of it, or single files."""
+        """Return the pinned inodes of changed folders: whole folders or single files."""
         pinned = {ino for ino in folders if ino in self._pins}
         for inode in self._pins.single(folders):
             self._look_into(inode.parent)
@@ -191,11 +193,11 @@ class Keeping:
         return pinned
 
     async def bring(self, inode: Inode, tally: Tally) -> None:
-        """Bring what is pinned with this inode; what comes of it is in `tally` as it comes."""
+        """Fetch the content that is pinned with this inode and record the progress in `tally`."""
         await self._bring([inode.ino], tally, deep=True, ask="all")
 
     async def count(self, inode: Inode) -> Tally:
-        """How much of it is here, without asking the service."""
+        """Return how much of the pinned content is local, without a request to the service."""
         tally = Tally()
 
         def found(ino: int) -> None:
@@ -229,7 +231,7 @@ class Keeping:
         deep: bool,
         ask: Asked,
     ) -> None:
-        """Go through the files in these places; not `deep`: in what was not looked into yet."""
+        """Call `found` for each file under `inos`; without `deep`, skip folders checked before."""
         tree = self._core.tree
         newer_than = time.monotonic_ns() - int(self._core.settings.refresh * 1e9)
         level: list[int] = []
@@ -259,7 +261,7 @@ class Keeping:
                     await trio.lowlevel.checkpoint()
 
     async def _refresh(self, ino: int, newer_than_ns: int, tally: Tally) -> None:
-        """List a folder, if its listing is older than that (monotonic)."""
+        """List a folder if its listing is older than `newer_than_ns` (monotonic clock)."""
         folder = self._core.tree.find(ino)
         if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
             return
@@ -272,12 +274,12 @@ class Keeping:
                 await self._folders.refresh(folder, newer_than_ns)
             tally.gave()
         except NotFound:
-            return  # gone meanwhile
+            return  # deleted in the meantime
         except (ZonedriveError, OSError) as wrong:
             self._failed(folder, wrong, tally)
 
     def _is_here(self, ino: int, tally: Tally) -> bool:
-        """Count a file; whether it can be read without the service."""
+        """Count a file and return True if it can be read without the service."""
         inode = self._core.tree.find(ino)
         if inode is None or inode.parent == NOWHERE:
             return True
@@ -295,7 +297,7 @@ class Keeping:
         return here
 
     async def _fetch(self, ino: int, tally: Tally) -> None:
-        """Bring one file, in the version that the service has by then."""
+        """Fetch one file in the service's current version."""
         core = self._core
         inode = None
         for _ in range(TRIES):
@@ -329,7 +331,7 @@ class Keeping:
             self._give_up(inode, "it changes all the time", tally)
 
     def _is_hopeless(self, inode: Inode) -> bool:
-        """Whether there is as little room as when this version did not fit."""
+        """Return True if the cache is as small as when this version did not fit."""
         revision, needed = self._hopeless.get(inode.ino, ("", 0))
         return revision == inode.revision and self._core.cache.ceiling < needed
 
@@ -355,18 +357,18 @@ class Keeping:
         tally.failed.append(Failed(self._core.tree.path(inode.ino), why))
 
     def _try_again(self, inode: Inode) -> None:
-        """At the next round: a folder that is in use is listed far more often."""
+        """Retry at the next round, even if the folder is listed more often than that."""
         self._again[inode.parent] = trio.current_time() + PASS_S / 2
 
     def _away(self) -> ZonedriveError | None:
-        """Why nothing can be asked of the service now."""
+        """Return why the service cannot be asked now, or None."""
         link = self._service.link
         if link.state == "online":
             return None
         return link.last_error or Unreachable("the service is offline")
 
     async def _each(self, work: Callable[[int], Awaitable[None]], inos: Iterable[int]) -> None:
-        """Do it for all of them, some at a time."""
+        """Run `work` for each inode, several at a time."""
         left = iter(inos)
 
         async def worker() -> None:

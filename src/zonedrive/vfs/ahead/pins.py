@@ -1,10 +1,10 @@
-"""What is pinned: which entries a person wants on this machine, with all that lies below them.
+"""Pins: entries that the user keeps on this machine, with everything below them.
 
-Must not know the kernel, nor what is fetched for a pin; that is `keeping`.  A pin is remembered as
-such, whatever lies below it follows from the tree: so what appears in a pinned folder is pinned,
-too, and nothing has to be kept in step.
+Knows nothing of the kernel or of what is fetched for a pin; that is the task of `keeping`.  Only
+the pin itself is stored.  What is below it follows from the tree, so a new entry in a pinned folder
+is pinned, too.
 
-INVARIANT: what lies in a pin is never evicted, from the first moment on.
+INVARIANT: pinned content is never evicted, from the moment of the pin on.
 """
 
 import contextlib
@@ -20,29 +20,29 @@ from zonedrive.vfs.core import Core
 
 
 class Pins:
-    """The pins of an account."""
+    """Pins of an account."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._store = PinStore(core.database)
         self._roots: set[int] = set()
         self._beside: set[int] = set()  # folders of pinned files
-        self._asleep = False  # whether an entry that was pinned is gone
+        self._asleep = False  # True if a pinned entry is missing
         self._added = trio.Event()
         self.changes: Observers[[]] = Observers()
-        """Called when something was pinned, or let go of."""
+        """Notified after a pin was added or removed."""
         self.follow()
 
     def __contains__(self, ino: object) -> bool:
-        """Whether an inode is pinned, or lies in something pinned."""
+        """Return True if an inode or a folder above it is pinned."""
         return isinstance(ino, int) and bool(self._roots) and self.root_of(ino) is not None
 
     def __bool__(self) -> bool:
-        """Whether anything is."""
+        """Return True if there are pins."""
         return bool(self._store.all())
 
     def root_of(self, ino: int) -> Inode | None:
-        """What was pinned: the inode itself or the nearest folder above it."""
+        """Return the pinned inode: the inode itself or the nearest pinned folder above it."""
         tree = self._core.tree
         inode = tree.find(ino)
         while inode is not None and inode.parent != NOWHERE:
@@ -54,11 +54,11 @@ class Pins:
         return None
 
     def concerns(self, ino: int) -> bool:
-        """Whether what a folder holds tells something of what is pinned."""
+        """Return True if a listing of the folder may show changes of pinned content."""
         return ino in self or ino in self._beside
 
     def woken(self) -> bool:
-        """Whether something pinned that was gone is back."""
+        """Return True if a missing pinned entry exists again."""
         if not self._asleep:
             return False
         before = self._roots
@@ -66,7 +66,7 @@ class Pins:
         return not self._roots <= before
 
     def places(self) -> list[int]:
-        """The folders that were pinned and lie in no other such one, and those of pinned files."""
+        """Return the topmost pinned folders and the folders of pinned files."""
         self.follow()
         found = {ino for ino in self._beside if ino not in self}
         for inode in self._core.tree.get_all(self._roots):
@@ -75,7 +75,7 @@ class Pins:
         return sorted(found)
 
     async def some(self) -> bool:
-        """Wait until anything is pinned; True where that was waited for."""
+        """Wait until a pin exists; return True if the call had to wait."""
         waited = False
         while not self:
             waited = True
@@ -84,18 +84,18 @@ class Pins:
         return waited
 
     def roots(self) -> list[Inode]:
-        """What was pinned and is there now, by path."""
+        """Return the pinned inodes that exist now, sorted by path."""
         tree = self._core.tree
         self.follow()
         return sorted(map(tree.get, self._roots), key=lambda inode: tree.path(inode.ino))
 
     def single(self, folders: Container[int]) -> list[Inode]:
-        """What was pinned by itself in these folders."""
+        """Return the inodes in these folders that are pinned themselves."""
         found = self._core.tree.get_all(self._roots)
         return [each for each in found if each.parent in folders and each.parent not in self]
 
     def add(self, inode: Inode) -> None:
-        """Pin; whoever calls this has it brought here."""
+        """Pin an inode; the caller then fetches its content."""
         with self._core.transaction():
             self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
         self.follow()
@@ -103,7 +103,7 @@ class Pins:
         self.changes.notify()
 
     def remove(self, inode: Inode) -> None:
-        """Let go of what `require` took for pinned."""
+        """Remove the pin of an inode that `require` has accepted."""
         with self._core.transaction():
             for pin in self._store.all():
                 meant = self._inode_of(pin)
@@ -113,7 +113,7 @@ class Pins:
         self.changes.notify()
 
     def require(self, inode: Inode) -> None:
-        """Raise ZonedriveError where an inode is not pinned itself."""
+        """Raise ZonedriveError if the inode itself is not pinned."""
         self.follow()
         if inode.ino in self._roots:
             return
@@ -126,15 +126,16 @@ class Pins:
         )
 
     def _inode_of(self, pin: Pin) -> Inode | None:
-        """What a pin means now; None where that is not known here (any more)."""
+        """Return the inode of a pin, or None if it is not known."""
         tree = self._core.tree
         found = tree.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
         return found or tree.find(pin.ino)
 
     def follow(self) -> None:
-        """Let each pin stand where its entry is now.
+        """Update the inode of each pin after changes of the tree.
 
-        One whose entry is gone sleeps: the entry may be restored.  Without an id it can not.
+        A pin whose entry is missing is kept, because the entry may be restored.  Without a remote
+        id, that is impossible, and the pin is removed.
         """
         roots, asleep = set(), False
         for pin in self._store.all():
@@ -152,7 +153,7 @@ class Pins:
         }
 
     def _note(self, pin: Pin, now: Pin | None) -> None:
-        """Keep where a pin stands; on a full disk later."""
+        """Store the pin's new inode; on a full disk, a later call stores it."""
         if now == pin:
             return
         with contextlib.suppress(OSError), self._core.transaction():

@@ -1,17 +1,17 @@
-"""Lists what is pinned, folder by folder, again and again: so what changes there is heard of.
+"""Regular listings of pinned folders, so that remote changes are noticed.
 
-Must not know what becomes of the news: the observers of `Core.listing_merged` see to that.
+Knows nothing of the use of the changes: the observers of `Core.listing_merged` handle them.
 
-A round begins every PASS_S seconds; also at the start, when the service is back, and after a
-suspend: then the first AT_ONCE folders are listed without pauses.  Nothing is asked while nothing
-is pinned, while the service is away, or without a logon.
+A round begins every PASS_S seconds, and also at the start, when the service is online again, and
+after a suspend.  In these cases the first AT_ONCE folders are listed without pauses.  No folder is
+listed without pins, while the service is unreachable, or without a logon.
 
-A folder that cannot be listed hinders no other: only where the service is away, or TROUBLE of them
-failed in a row, the rest is left to the next round.
+A folder that cannot be listed does not delay the others.  The rest waits for the next round only if
+the service is unreachable or TROUBLE folders failed in a row.
 
-INVARIANT: a round ends after PASS_S.  Where that is too short for all that is pinned, the next
-one begins with what was pinned itself and goes on below where this one stopped.
-INVARIANT: what is remembered of a round are numbers of folders whose turn comes.
+INVARIANT: a round ends after PASS_S.  If that is too short for all pins, the next round begins with
+the pinned folders themselves and continues below them where the last round stopped.
+INVARIANT: the only state of a round are the numbers of the folders that are still to be listed.
 """
 
 import logging
@@ -30,30 +30,30 @@ from zonedrive.vfs.listings.folders import Folders
 log = logging.getLogger(__name__)
 
 PASS_S = 300.0
-PACE_S = 0.2  # for each folder
+PACE_S = 0.2  # pause for each listed folder
 AT_ONCE = 200  # folders
 WIDTH = 4  # listings at the same time
-TROUBLE = 5  # failures in a row that are no matter of single folders
+TROUBLE = 5  # failures in a row that show a problem of the service
 
 
 class Pinned(Protocol):
-    """What is pinned."""
+    """Pins as this module uses them."""
 
     def __contains__(self, ino: object) -> bool:
-        """Whether an inode is pinned, or lies in something pinned."""
+        """Return True if an inode or a folder above it is pinned."""
 
     def concerns(self, ino: int) -> bool:
-        """Whether what a folder holds tells something of what is pinned."""
+        """Return True if a listing of the folder may show changes of pinned content."""
 
     def places(self) -> list[int]:
-        """The folders that were pinned, and those of pinned files."""
+        """Return the pinned folders and the folders of pinned files."""
 
     async def some(self) -> bool:
-        """Wait until anything is pinned; True where that was waited for."""
+        """Wait until a pin exists; return True if the call had to wait."""
 
 
 class Rounds:
-    """Who goes round."""
+    """Lists pinned folders in rounds."""
 
     def __init__(
         self,
@@ -63,26 +63,26 @@ class Rounds:
         pinned: Pinned,
         asking: trio.CapacityLimiter,
     ) -> None:
-        """`asking` is shared with all who have folders listed for pins."""
+        """Create the rounds; `asking` is shared with all callers that list folders for pins."""
         self._core = core
         self._service = service
         self._folders = folders
         self._pinned = pinned
-        self._left: list[int] = []  # whose turn comes, the next one last
-        self._unhindered = AT_ONCE  # so many without a pause
-        self._failures = 0  # in a row
+        self._left: list[int] = []  # folders still to be listed, the next one last
+        self._unhindered = AT_ONCE  # number of listings without a pause
+        self._failures = 0  # failures in a row
         self._asking = asking
         self._width = max(1, min(WIDTH, core.settings.transfers // 2))
 
     async def run(self) -> None:
-        """Go round until cancelled."""
+        """List in rounds until cancelled."""
         link = self._service.link
         while True:
             if (state := link.state) != "online":
                 await link.wait_other(state)
                 self._unhindered = AT_ONCE
                 continue
-            # Who pins lists everything by himself: then the first round is the next one.
+            # A pinning command lists everything itself, so the first round is the next one.
             waited = await self._pinned.some()
             began, began_s = trio.current_time(), _since_boot()
             if not waited:
@@ -93,7 +93,7 @@ class Rounds:
                 self._unhindered = AT_ONCE
 
     async def _back(self, since_s: float) -> None:
-        """Return when the service is back, or the machine was suspended over the next round."""
+        """Return when the service is back, or after a suspend that lasted beyond the next round."""
         link = self._service.link
         while True:
             before = link.state
@@ -105,7 +105,7 @@ class Rounds:
     async def _safe_round(self, until: float) -> None:
         try:
             await self._round(until)
-        except Exception:  # the mount goes on, and so does the next round
+        except Exception:  # a bug must not end the mount or the next round
             log.warning("pinned folders could not be gone through", exc_info=True)
             self._left.clear()
 
@@ -130,7 +130,7 @@ class Rounds:
                 return
 
     async def _list(self, inos: list[int], asked_ns: int, until: float) -> bool:
-        """List folders anew, some at a time; False where the service cannot be asked now."""
+        """List folders, several at a time; return False if the service cannot be asked now."""
         wanted = [ino for ino in inos if self._pinned.concerns(ino)]
         for start in range(0, len(wanted), self._width):
             if trio.current_time() >= until:
@@ -167,5 +167,5 @@ class Rounds:
 
 
 def _since_boot() -> float:
-    """A clock that goes on while the machine is suspended."""
+    """Return the seconds of a clock that runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,20 +1,20 @@
-"""Small files ahead of programs that read one after the other in a folder.
+"""Prefetch of small files for programs that read one file after the other in a folder.
 
-Must not know how content is fetched or kept, only who does it, and not what is in it.
+Knows nothing of file contents, or of how they are fetched and stored; other modules do that.
 
-After ENOUGH small files of a folder in a row, in the order of the listing or of the names, those
-that follow are fetched, a few at first and then more.  The first file is enough where the program
-has just listed the folder.  A program that goes on in a neighbouring folder the same way does not
-have to begin anew.  If it came to the next folder from the end of the one before, it is taken to go
-through all of them: files of the folders that follow are fetched as well.
+After ENOUGH small files of a folder in a row, in the order of the listing or of the names, the
+following ones are fetched: first a few, then more.  One file is enough if the program has just
+listed the folder.  A program that continues in a neighbouring folder in the same way keeps its
+state.  If it reached that folder from the end of the former one, it is assumed to read all folders,
+and files of the following folders are fetched as well.
 
-They come through the client for metadata, on the loop: a thread for each took twice the time of a
-small file.  With a limit for downloads they go the way of all others, which keeps to it.
+The files are fetched by the metadata client on the event loop, because a thread per file took twice
+the time of a small file.  With a download limit they use the normal read path, which obeys it.
 
-INVARIANT: what is being fetched ahead is not asked for a second time by who opens it: that waits.
+INVARIANT: a file that is being prefetched is not requested again when it is opened; the open waits.
 INVARIANT: at most MOST files and BYTES bytes are ahead of a program: fetched and not opened yet.
-INVARIANT: nothing is begun once the program has stood still for GONE_S, nor for a guarded one, and
-places are left to what programs wait for.
+INVARIANT: nothing is requested after the program has paused for GONE_S, nor for a guarded program,
+and some connections stay free for content that programs wait for.
 """
 
 import heapq
@@ -39,20 +39,20 @@ from zonedrive.vfs.listings.walks import ordered
 
 log = logging.getLogger(__name__)
 
-SMALL = 256 * 1024  # bytes of a file that is cheaper to have than to wait for
-FOLLOWING = 8  # folders after that of a program, at most
+SMALL = 256 * 1024  # bytes; below this size a prefetch is cheaper than a wait
+FOLLOWING = 8  # maximum number of folders ahead of a program
 BYTES = 8 << 20
-LIMITED_S = 2.0  # with a limit for downloads, at most what it lets through in so many seconds
+LIMITED_S = 2.0  # with a download limit, the prefetch is at most this many seconds of download
 SOON_S = 3.0
 GONE_S = 2.0
-PATIENCE_S = 3.0  # who opens a file that is on its way waits for it so long
-TRAILS = 8  # programs that are followed at once
-STEP = 2000  # names that are looked at at once
-RESERVED = 2  # downloads at once that are left to what programs wait for
+PATIENCE_S = 3.0  # an open waits this long for a running prefetch
+TRAILS = 8  # number of programs followed at the same time
+STEP = 2000  # names processed between checkpoints
+RESERVED = 2  # downloads reserved for content that programs wait for
 
 
 class Siblings:
-    """All programs that read small files one after the other now."""
+    """All programs that read small files one after the other."""
 
     def __init__(self, core: Core, service: Service, folders: Folders, callers: Callers) -> None:
         self._core = core
@@ -60,28 +60,28 @@ class Siblings:
         self._service = service
         self._folders = folders
         self._trails: LRUCache[int, Trail] = LRUCache(TRAILS)
-        self._running: dict[int, trio.Event] = {}  # set once it is there, or will not come
+        self._running: dict[int, trio.Event] = {}  # events that are set when a prefetch has ended
         self._nursery: trio.Nursery | None = None
         self._bytes = BYTES
         if limit := core.settings.download_limit:
             self._bytes = min(BYTES, int(limit * LIMITED_S))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Own the downloads ahead, until cancelled."""
+        """Run the prefetches until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
             await trio.sleep_forever()
 
     async def arriving(self, ino: int) -> None:
-        """Wait for a file that is being fetched ahead."""
+        """Wait for a running prefetch of the file."""
         coming = self._running.get(ino)
         if coming is not None:
             with trio.move_on_after(PATIENCE_S):
                 await coming.wait()
 
     def opened(self, inode: Inode, pid: int, flags: int = 0) -> None:
-        """A process opened a file for reading."""
+        """Record that a process opened a file for reading."""
         if inode.size > SMALL or inode.generation or inode.is_new or inode.parent == NOWHERE:
             return
         trail = self._trails.get(inode.parent)
@@ -111,7 +111,7 @@ class Siblings:
             self._start(self._plan, trail)
 
     def _has_just_begun(self, trail: Trail) -> bool:
-        """Return True where the program has listed the folder and then opened one file."""
+        """Return True if the program has listed the folder and then opened one file."""
         return len(trail.seen) == 1 and self._folders.was_read_lately(trail.folder)
 
     def _start(self, work: Callable[[Trail], Awaitable[None]], trail: Trail) -> None:
@@ -121,7 +121,7 @@ class Siblings:
         )
 
     def _arrived(self, folder: int) -> Trail | None:
-        """Return the trail of a program that was expected to come to the folder."""
+        """Return the trail of a program that was expected to reach the folder."""
         for trail in list(self._trails.values()):
             for place, each in enumerate(trail.following):
                 if each.folder == folder:
@@ -133,7 +133,7 @@ class Siblings:
         return None
 
     def _new_trail(self, folder: int) -> Trail:
-        """Of a program that may have come from a neighbouring folder."""
+        """Return a new trail, of a program that may have come from a neighbouring folder."""
         tree, now = self._core.tree, time.monotonic()
         here = tree.find(folder)
         for trail in self._trails.values():
@@ -149,7 +149,7 @@ class Siblings:
         return Trail(folder, 0)
 
     def _next_folder(self, trail: Trail, ino: int) -> int:
-        """Return the folder that follows that one in the program's order, 0 where it is the last.
+        """Return the folder after `ino` in the program's order, or 0 after the last one.
 
         The program is in a folder of the same parent.
         """
@@ -163,7 +163,7 @@ class Siblings:
 
     @staticmethod
     async def _safely(work: Callable[..., Awaitable[None]], trail: Trail, *args: object) -> None:
-        """Stop to fetch ahead where the work fails."""
+        """Stop the prefetch of the trail if the work fails."""
         try:
             await work(trail, *args)
         except Exception:
@@ -171,10 +171,10 @@ class Siblings:
             raise
 
     async def _plan(self, trail: Trail) -> None:
-        """Find out in which order the program goes."""
+        """Determine the order in which the program reads."""
         try:
             names = await self._names(trail.folder)
-            # Who opens files at random shall not cause a look at all of many names each time.
+            # Random opens must not cause a scan of many names each time.
             trail.patience = min(MOST, len(names) // STEP)
             began = len(trail.seen) < ENOUGH and not trail.window
             for by_name in (trail.by_name, not trail.by_name):
@@ -196,7 +196,7 @@ class Siblings:
         return list(self._core.tree.children(folder).items())
 
     def _is_first(self, trail: Trail, names: list[tuple[str, int]]) -> bool:
-        """Return True where no small file is listed before the one that the program has opened."""
+        """Return True if no small file is listed before the one that the program has opened."""
         for _, ino in names[:STEP]:
             inode = self._core.tree.find(ino)
             if inode is not None and not inode.is_folder and 0 < inode.size <= SMALL:
@@ -204,9 +204,10 @@ class Siblings:
         return False
 
     async def _goes_by_name(self, trail: Trail, names: list[tuple[str, int]]) -> bool:
-        """Whether few names, or none, lie between those of its last files: to sort is dear.
+        """Return True if the last files are in name order with few names between them.
 
-        Of a program that has just begun: whether it did with the first name.
+        This check avoids an expensive sort.  A program with one file must have opened the first
+        name.
         """
         found = [inode.name for inode in self._core.tree.get_all(list(trail.seen))]
         if len(found) == 1 and not trail.window:
@@ -222,7 +223,7 @@ class Siblings:
         return all(count < GAP for count in between)
 
     def _go_on(self, trail: Trail) -> None:
-        """Fetch what comes next, as far as there is room."""
+        """Fetch the next files as far as capacity allows."""
         if self._nursery is None or time.monotonic() - trail.moved_s > GONE_S:
             return
         if not all(self._ask_for(each, trail) for each in (trail, *trail.following)):
@@ -233,7 +234,7 @@ class Siblings:
             self._start(self._cross, trail)
 
     def _ask_for(self, part: Trail, trail: Trail) -> bool:
-        """Fetch files of one folder of the trail; False where there is no room for all of them."""
+        """Fetch files of one folder of the trail; return False if capacity is missing for some."""
         core, most = self._core, min(self._bytes, self._core.cache.limit // 8)
         while part.next < len(part.order):
             if trail.all_ahead >= trail.window or self._spare() <= 0:
@@ -251,7 +252,7 @@ class Siblings:
         return True
 
     async def _cross(self, trail: Trail) -> None:
-        """Look into the folder that follows the last one of the trail."""
+        """List the folder after the last one of the trail, and add its files."""
         last = trail.following[-1] if trail.following else trail
         folder = self._core.tree.find(self._next_folder(trail, last.folder))
         if folder is None or not await self._folders.list_ahead(folder):
@@ -263,7 +264,7 @@ class Siblings:
         following.take(order, 0, by_name=trail.by_name)
         following.neighbours, following.pid = trail.neighbours, trail.pid
         trail.crossing = False
-        # The program may be there already, or somewhere else.
+        # The program may already be there, or somewhere else.
         if trail.goes_over and trail.order and folder.ino not in self._trails:
             trail.following.append(following)
             self._go_on(trail)
@@ -280,7 +281,7 @@ class Siblings:
         )
 
     def _spare(self) -> int:
-        """How many files may be asked for now."""
+        """Return how many files may be requested now."""
         core = self._core
         if self._service.link.state != "online":
             return 0
@@ -314,11 +315,11 @@ class Siblings:
             reader.close()
 
     async def _bring(self, inode: Inode) -> None:
-        """Fetch it whole, and put it into the cache."""
+        """Fetch the whole file in one request, and put it into the cache."""
         core, ino, revision, size = self._core, inode.ino, inode.revision, inode.size
         data = await self._service.content(inode.zone, inode.remote_id or "", size)
         if len(data) != size or inode.revision != revision or inode.generation:
-            return  # it is another version by now
+            return  # the file has another version now
         if ino in core.opened or core.cache.put(ino, revision, data):
             return
         if core.cache.is_complete(ino, revision):
@@ -333,7 +334,7 @@ class Siblings:
             file.close()
             await core.cache.take(file.path, ino, revision, size, file.manifest(final=True), taken)
         finally:
-            core.spool.delete(ino, generation)  # where it could not be taken
+            core.spool.delete(ino, generation)  # no effect if the cache has taken the file
 
 
 def _batched(names: list[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
@@ -341,7 +342,7 @@ def _batched(names: list[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
 
 
 async def _sorted(names: list[tuple[str, int]]) -> list[int]:
-    """The inos in the order of the names, however many there are."""
+    """Return the inos in the order of the names, with checkpoints for long lists."""
     runs = []
     for batch in _batched(names):
         runs.append(sorted(batch))

@@ -1,4 +1,4 @@
-"""The outbox's carrier: describes inodes to it, and has its steps carried out."""
+"""Outbox carrier: describes inodes to the outbox and performs its steps."""
 
 import time
 from contextlib import suppress
@@ -22,7 +22,7 @@ from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.materialize import materialize
 
 MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
-"""Causes by which what is known of the service may have proved wrong."""
+"""Causes of failures after which the known remote state may be wrong."""
 
 
 class Delivery:
@@ -33,13 +33,14 @@ class Delivery:
         self._core = core
         self._service = service
         self._folders = folders
-        self._mistaken: set[int] = set()  # inodes whose last step failed on what was known
+        # Inodes whose last step failed because of the known remote state.
+        self._mistaken: set[int] = set()
         self._resolution = Resolution(core, service, folders)
         self._placement = Placement(core, service, folders, conflicts, self._resolution)
         self.uploads = Uploads(core, service, folders, conflicts, self._resolution)
 
     def describe(self, ino: int, chains: Chains) -> Subject | None:
-        """What folding needs to know of an inode."""
+        """Return the facts about an inode that the outbox needs to plan, or None."""
         core = self._core
         inode = core.tree.find(ino)
         doubt = core.doubts.get(ino)
@@ -62,7 +63,7 @@ class Delivery:
         )
 
     def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:
-        """The folders that an inode is in on the service, nearest first."""
+        """Return the folders above an inode on the service, nearest first."""
         if inode.remote_parent is None:
             return ()
         which = (inode.zone, inode.remote_parent)
@@ -72,7 +73,7 @@ class Delivery:
         return chains[which]
 
     def being_written(self) -> set[Place]:
-        """The places of new files that programs have open for writing."""
+        """Return the places of new files that programs have open for writing."""
         core, places = self._core, set()
         for opened in core.opened.values():
             if opened.session is None:
@@ -83,11 +84,11 @@ class Delivery:
         return places
 
     def in_doubt(self) -> list[int]:
-        """The inodes of requests whose outcome is not known."""
+        """Return the inodes of requests with an unknown outcome."""
         return [doubt.ino for doubt in self._core.doubts.all()]
 
     def occupant(self, place: Place) -> int:
-        """The new file that is at a place here; 0 where there is none."""
+        """Return the new file at a local place, or 0."""
         folder = self._core.tree.find(place[0])
         if folder is None or folder.parent == NOWHERE:
             return 0
@@ -95,7 +96,7 @@ class Delivery:
         return inode.ino if inode is not None and inode.is_new and not inode.is_folder else 0
 
     async def ready(self) -> bool:
-        """Wait until the service can be reached; True if it could not."""
+        """Wait until the service can be reached; return True if the call had to wait."""
         link = self._service.link
         if link.state == "online":
             return False
@@ -103,17 +104,17 @@ class Delivery:
         return True
 
     async def carry(self, step: Step) -> None:
-        """Do one step."""
+        """Perform one step."""
         inode = self._core.tree.find(step.ino)
         if inode is None or self._core.journal.get(step.ino) is None:
             return
         for ino in (step.other, step.ino, *self._perhaps_at(inode)):
             if ino and await self._resolution.settle(ino):
-                return  # what is to be done is decided anew
+                return  # the next step is planned again
         if step.ino in self._mistaken:
             await self._look_anew(step)
             self._mistaken.discard(step.ino)
-            return  # as above
+            return  # the next step is planned again
         try:
             await self._do(step, inode)
         except Exception as wrong:
@@ -122,9 +123,10 @@ class Delivery:
             raise
 
     async def _look_anew(self, step: Step) -> None:
-        """Fetch again all that the last attempt was decided from, which may have proved wrong.
+        """Fetch the remote state that the last attempt was based on, because it may be wrong.
 
-        What the service refuses here, it refuses to the next attempt as well, with better words.
+        An error of the service is ignored here, because the next attempt gets it with a better
+        message.
         """
         core = self._core
         for inode in core.tree.get_all({step.ino, step.other} - {0}):
@@ -158,7 +160,7 @@ class Delivery:
                 await self._placement.delete(step.intent, inode)
 
     def _perhaps_at(self, inode: Inode) -> list[int]:
-        """Which others a move without an answer may have brought to where the inode is to be."""
+        """Return other inodes that an unanswered move may have moved to this inode's place."""
         core = self._core
         folder = core.tree.find(inode.parent)
         if folder is None or folder.remote_id is None:
@@ -167,7 +169,7 @@ class Delivery:
         return [each.ino for each in moves if each.ino != inode.ino]
 
     async def _withdraw(self, step: Step, parked: Inode) -> None:
-        """A parked file makes way on the service: from now on it is one of this machine."""
+        """Turn a parked file into a local file, because its place on the service is needed."""
         core = self._core
         known = parked.revision
         if not parked.generation:
@@ -181,18 +183,18 @@ class Delivery:
             core.drop_copy(parked)
             return
         with core.transaction():
-            # What somebody else saved since it was parked is not removed unseen.
+            # A coworker's later version is not removed unseen.
             core.tree.update(parked, revision=intent.base or known)
             identity.give_up(core, parked, due_in(0))
 
     def _vanished(self, inode: Inode) -> None:
-        """The service no longer has it: as far as it was not edited, nothing is left of it."""
+        """Handle an entry that the service no longer has: only local edits of it are kept."""
         intent = self._core.journal.get(inode.ino)
         if intent is not None:
             self._conflicts.vanished(intent, inode)
 
     async def _is_there(self, inode: Inode) -> bool:
-        """Whether the service still has the entry."""
+        """Return True if the service still has the entry."""
         try:
             entry = await self._service.entry(inode.zone, inode.entry_id)
         except NotFound:
@@ -200,7 +202,7 @@ class Delivery:
         return not entry.deleted
 
     async def _adopt(self, step: Step, new: Inode) -> None:
-        """The new file takes the place of one that was deleted or renamed away."""
+        """Give the new file the remote entry of a file that was deleted or renamed."""
         core = self._core
         old = core.tree.find(step.other)
         old_intent = core.journal.get(step.other)
@@ -208,7 +210,8 @@ class Delivery:
             return
         stays = not old_intent.gone
         opened = core.opened.get(old.ino)
-        read_on = opened is not None and opened.session is None  # by who has it open
+        # Open handles continue to read the old content.
+        read_on = opened is not None and opened.session is None
         known, there = old.revision, True
         try:
             if (stays or read_on) and not old.generation:
@@ -219,7 +222,8 @@ class Delivery:
         if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
             core.drop_copy(old)
             return
-        if not there:  # by a coworker, or by us and the answer lost: the new one is just new
+        # Deleted by a coworker, or by this client with a lost answer: the new file is just new.
+        if not there:
             self._vanished(old)
             return
         base = old_intent.base or known
@@ -237,9 +241,10 @@ class Delivery:
             core.journal.rebase(new.ino, base)
             opened = core.opened.get(new.ino)
             if opened is not None and opened.session is not None:
-                opened.session.base = base  # begun since the step was planned
+                opened.session.base = base  # begun after the step was planned
             sending = core.journal.get(new.ino)
-            if sending is not None and core.is_copy(new, base):  # it is where it came from again
+            # The content is that of the remote version.
+            if sending is not None and core.is_copy(new, base):
                 core.journal.done(sending, content=True)
                 core.drop_copy(new)
             if stays:

@@ -1,4 +1,4 @@
-"""Names on their way: folders made, entries moved and deleted on the service."""
+"""Names on the service: creates folders, and moves and deletes entries."""
 
 import logging
 import time
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Placement:
-    """Brings the service's names in step with the tree's."""
+    """Applies local name changes to the service."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Placement:
         self._reversal = Reversal(core, folders)
 
     async def make(self, intent: Intent, inode: Inode) -> None:
-        """Make a folder."""
+        """Create a folder on the service."""
         core, resolution = self._core, self._resolution
         parent = core.tree.get(inode.parent)
         if parent.remote_id is None:
@@ -67,11 +67,12 @@ class Placement:
                 await self._meet(intent, inode, await self._in_the_way(inode, name, taken))
                 return
             reached(Place.FOLDER_MADE)
-            await resolution.arrived(doubt, entry)  # where it cannot be noted, the doubt stays
+            # If this cannot be stored, the pending request stays.
+            await resolution.arrived(doubt, entry)
             self._folders.known_empty(inode)
 
     async def _meet(self, intent: Intent, inode: Inode, found: Entry) -> None:
-        """The name is taken: by a folder, which is ours from now on, or by a file."""
+        """Handle a taken name: adopt a folder with that name, or step aside for a file."""
         core = self._core
         if core.overtaken(intent):
             return
@@ -93,9 +94,9 @@ class Placement:
             core.journal.done(intent, place=True)
 
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
-        """What the service has under the name that the inode is to have.
+        """Return the service's entry with the name that the inode should get.
 
-        Raises Changed where that is nothing any more, or ours and about to leave.
+        Raises Changed if that entry is gone, or is a local inode that is about to be moved away.
         """
         core = self._core
         parent = core.tree.get(inode.parent)
@@ -105,14 +106,14 @@ class Placement:
         if found is None:
             raise Changed("what had this name on the service is gone") from taken
         if other is not None and other is not inode and core.journal.get(other.ino) is not None:
-            if other.ino not in core.in_flight:  # that it is there was not known, or it had left
+            if other.ino not in core.in_flight:  # its place was not known, or it has left
                 with core.transaction():
                     core.tree.update(other, remote_parent=parent.remote_id, remote_name=name)
             raise Changed("another entry is about to leave this name") from taken
         return found
 
     async def move(self, intent: Intent, inode: Inode) -> None:
-        """Rename, or move to another folder; where that is refused for good, take it back."""
+        """Rename or move the entry; roll the local change back if the service rejects it."""
         try:
             await self._move(intent, inode)
         except FOR_GOOD as refused:
@@ -153,7 +154,7 @@ class Placement:
         reached(Place.MOVE_NOTED)
 
     async def _take_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
-        """Whether it is in its former place again, for which folders may have to come back."""
+        """Roll a move back and return True on success; former folders may need a restore."""
         core = self._core
         await self._locate(intent, inode)
         if self._reversal.move(intent, inode, refused):
@@ -165,11 +166,11 @@ class Placement:
             try:
                 await self._folders.refresh(folder, time.monotonic_ns())
             except ZonedriveError:
-                return False  # the next try finds the folders there
+                return False  # the next attempt finds the folders
         return bool(way) and self._reversal.move(intent, inode, refused)
 
     async def _locate(self, intent: Intent, inode: Inode) -> None:
-        """Note where it is after a refusal: of two requests the first may have got through."""
+        """Record the entry's place after a refusal: the first of two requests may have worked."""
         core = self._core
         try:
             entry = await self._service.entry(inode.zone, inode.entry_id)
@@ -182,7 +183,7 @@ class Placement:
                 self._moved(inode, above, entry, unchanged=False)
 
     async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[Doubt, Entry]:
-        """Have an entry moved; what came of it is in doubt until the answer is noted."""
+        """Move an entry on the service; the request stays pending until the answer is recorded."""
         resolution, remote_id = self._resolution, inode.entry_id
         doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
         try:
@@ -206,7 +207,7 @@ class Placement:
         return True
 
     def _whose(self, sent: Doubt | None) -> Inode | None:
-        """Who stands for the moved entry now; the doubt is over.  In a transaction."""
+        """Return the inode of the moved entry, and end the pending request.  In a transaction."""
         doubt = None if sent is None else self._resolution.present(sent)
         if doubt is None:
             return None
@@ -214,14 +215,17 @@ class Placement:
         return self._core.tree.find(doubt.ino)
 
     async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
-        """Whether the service still has the version that an edit that waits began from."""
+        """Return True if the service still has the base version of a waiting edit."""
         if not intent.generation:
             return False
         found = await self._service.entry(inode.zone, inode.entry_id)
         return found.revision == intent.base
 
     async def step_aside(self, intent: Intent, inode: Inode) -> None:
-        """Leave the name to another; the move to the final one follows."""
+        """Move the entry to a temporary name, so that another can get its name.
+
+        The move to the final name follows.
+        """
         try:
             await self._step_aside(intent, inode)
         except FOR_GOOD as refused:
@@ -257,30 +261,31 @@ class Placement:
         core.tree.update(inode, remote_parent=above, remote_name=entry.name)
         edited = core.journal.get(inode.ino)
         if unchanged and edited is not None and edited.generation:
-            core.journal.rebase(inode.ino, entry.revision)  # what else is new is our own move
+            # The new revision comes from this client's own move.
+            core.journal.rebase(inode.ino, entry.revision)
             core.tree.update(inode, revision=entry.revision)
             return
         if inode.revision != entry.revision and inode.size == entry.size:
             if edited is not None and edited.generation:
-                return  # the verdict before the upload compares
+                return  # the conflict check before the upload compares the versions
             # A move may count as a modification; the bytes are the same.
             if not inode.generation:
                 core.same_bytes(inode, entry.revision)
             core.tree.update(inode, revision=entry.revision)
 
     async def delete(self, intent: Intent, inode: Inode) -> None:
-        """Delete what was removed here; where that is refused for good, it stays."""
+        """Delete a removed entry on the service; restore it locally if that is rejected."""
         try:
             await self._delete(intent, inode)
         except FOR_GOOD as refused:
             if await self._is_there(inode):
                 await self._name_again(inode)
                 self._reversal.removal(intent, inode, refused)
-            elif not self._core.overtaken(intent):  # an earlier try got through unanswered
+            elif not self._core.overtaken(intent):  # an earlier request succeeded without an answer
                 await self._deleted(intent, inode)
 
     async def _is_there(self, inode: Inode) -> bool:
-        """Whether the service has it still, for all that can be said."""
+        """Return True if the service still has the entry, or does not tell."""
         try:
             return not (await self._service.entry(inode.zone, inode.entry_id)).deleted
         except NotFound:
@@ -295,7 +300,7 @@ class Placement:
         else:
             changed = await self._has_other_version(intent, inode)
         if core.overtaken(intent):
-            return  # somebody else may have taken over what the inode stood for
+            return  # another inode may stand for the entry now
         if changed:
             log.warning(
                 "a folder that was removed here holds something new on the service: it stays"
@@ -316,7 +321,7 @@ class Placement:
         await self._deleted(intent, inode)
 
     async def _name_again(self, inode: Inode) -> None:
-        """What stays on the service does not keep the name with which it stepped aside."""
+        """Rename an entry that stays on the service from its temporary name to a regular one."""
         if not is_aside(inode.remote_name):
             return
         core, above = self._core, inode.remote_parent or ""
@@ -333,7 +338,7 @@ class Placement:
             return
 
     async def _deleted(self, intent: Intent, inode: Inode) -> None:
-        """The service has it no more: nor is there anything of it here."""
+        """Forget the inode after the service has deleted its entry."""
         core, deleted = self._core, inode.remote_id or ""
         core.tree.settled.add(inode.zone, deleted)
         if inode.is_folder:
@@ -347,24 +352,24 @@ class Placement:
         core.reap(inode)
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
-        """Whether the service has a version that was not seen here when it was deleted."""
+        """Return True if the service has a version that was unknown at the removal."""
         try:
             entry = await self._service.entry(inode.zone, inode.entry_id)
         except NotFound:
             return False
         if entry.revision == inode.revision:
             return False
-        # One by ourselves may be what a rename of ours made of it, without other bytes.
+        # A version by this user may result from a rename, without other bytes.
         return entry.modified_by != self._core.user or (
             intent.base is None and entry.size != inode.size
         )
 
     async def _others_in(self, folder: Inode) -> bool:
-        """Whether there is something in the folder that was not removed here.
+        """Return True if the remote folder holds entries that were not removed locally.
 
-        What was in it when it was removed as a whole is still there in the tree, too: then folders
-        in it that were looked at here are looked at again, and files of which there is a new
-        version count as well.
+        Entries of a folder that was removed as a whole are still in the tree.  In that case,
+        subfolders that were listed before are listed again, and a new version of a file counts as
+        well.
         """
         core, tree = self._core, self._core.tree
         if await self._news_in(folder):
@@ -378,7 +383,7 @@ class Placement:
         return any(each is not folder and is_below(tree, each, folder) for each in pending)
 
     async def _news_in(self, folder: Inode) -> bool:
-        """Whether the service has something in that folder that was not seen here."""
+        """Return True if the remote folder holds entries or versions that are unknown locally."""
         core = self._core
         try:
             listed = await self._service.listed(folder.zone, folder.entry_id)
@@ -399,7 +404,7 @@ class Placement:
 
 
 def _senseless(unknown: NotFound) -> Rejected:
-    """What a 404 about things that are there means: a path that the service does not know."""
+    """Return the error for a 404 about existing entries: the service lacks that endpoint."""
     return Rejected(
         f"{unknown.message}, but has what this is about",
         remedy="'zonedrive doctor --profile PROFILE' tells whether the service has such a request",

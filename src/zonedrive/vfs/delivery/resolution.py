@@ -1,11 +1,11 @@
-"""What came of requests without an answer: looked up before anything else is told of the inode.
+"""Outcome of requests without an answer, determined before the next request for the inode.
 
-A reply that was lost, or a daemon that died, leaves a doubt (`outbox.doubts`).  What the service
-has is compared with what was sent: if it is that, it is noted as if the answer had come, also
-for a file that was renamed or removed here since.
+A lost reply or a killed daemon leaves a pending request (`outbox.doubts`).  The service's state is
+compared with the request.  If they match, the result is recorded as if the answer had arrived, also
+for a file that was renamed or removed locally in the meantime.
 
-INVARIANT: an answer of the service, the end of its doubt and the end of its intent are one
-transaction.
+INVARIANT: the service's answer, the end of the pending request and the end of the intent are stored
+in one transaction.
 """
 
 import logging
@@ -34,19 +34,19 @@ from zonedrive.vfs.listings.folders import Folders
 log = logging.getLogger(__name__)
 
 MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
-"""Errors after which a request may have taken effect; after all others it has not."""
+"""Errors after which a request may have had an effect; other errors mean no effect."""
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """Of the file whose bytes were sent."""
+    """Facts about the uploaded file."""
 
-    taken: int  # bytes on the disk
+    taken: int  # allocated bytes on disk
     manifest: bytes  # see `ContentFile.manifest`
-    content: bytes | None  # where it is in memory
+    content: bytes | None  # the bytes, if they are in memory
 
 
 class Resolution:
-    """Ends doubts: by an answer, or by looking."""
+    """Resolves pending requests, by an answer or by looking at the service."""
 
     def __init__(self, core: Core, service: Service, folders: Folders) -> None:
         self._core = core
@@ -59,7 +59,7 @@ class Resolution:
     # ---- one request to one place at a time ----
 
     async def wait_for(self, folder: str, name: str) -> bool:
-        """Wait while a request to that place is under way; False if there was none."""
+        """Wait for a running request to that folder and name; return False if none runs."""
         landed = self._under_way.get((folder, name))
         if landed is None:
             return False
@@ -68,9 +68,10 @@ class Resolution:
 
     @contextmanager
     def sending(self, doubt: Doubt) -> Iterator[None]:
-        """Until its answer is noted, or missed, a request is under way: the only one to its place.
+        """Record a pending request and keep others for the same folder and name waiting.
 
-        A file or folder that is made, a version or a move: all are in doubt from here on.
+        Uploads, moves and new folders have an unknown outcome from here until their answer is
+        recorded.
         """
         with self._core.transaction():
             self._core.doubts.note(doubt)
@@ -82,7 +83,7 @@ class Resolution:
 
     @contextmanager
     def asking(self, doubt: Doubt) -> Iterator[None]:
-        """Around the request itself: an error that shows that it had no effect ends the doubt."""
+        """Wrap the request; an error that proves no effect ends the pending request."""
         try:
             yield
         except MAY_HAVE_ARRIVED:
@@ -97,10 +98,10 @@ class Resolution:
             self._core.resolved(doubt)
 
     def present(self, sent: Doubt) -> Doubt | None:
-        """The doubt as it is now: it may have become another inode's matter.
+        """Return the current record of the pending request, which may belong to another inode.
 
-        The same bytes may be in doubt twice: sent as a new file, which was then renamed over
-        another, and as that one's version.
+        The same bytes may be in two pending requests: sent as a new file, which then was renamed
+        over another file, and as a version of that file.
         """
         doubts = self._core.doubts
         if doubts.get(sent.ino) == sent:
@@ -111,7 +112,7 @@ class Resolution:
     # ---- looking ----
 
     async def settle(self, ino: int) -> bool:
-        """Find out what came of the inode's last request; True if that may change what to do."""
+        """Determine the outcome of the inode's last request; return True if plans may change."""
         core = self._core
         doubt = core.doubts.get(ino)
         if doubt is None:
@@ -145,7 +146,7 @@ class Resolution:
         return True
 
     async def _locate(self, doubt: Doubt) -> None:
-        """Note where the service has an entry after a move without an answer."""
+        """Record where the service has an entry after a move without an answer."""
         core = self._core
         try:
             entry = await self._service.entry(doubt.zone, doubt.remote_id or "")
@@ -168,7 +169,7 @@ class Resolution:
                 core.journal.done(intent, place=True)
 
     async def _find(self, inode: Inode, doubt: Doubt) -> Entry | None:
-        """The entry that the request made, or made a version of."""
+        """Return the entry that the request created or changed, or None."""
         core = self._core
         if doubt.remote_id is not None:
             try:
@@ -189,7 +190,7 @@ class Resolution:
                 raise BadAnswer("the service does not say what it has under this name")
             other = core.tree.by_remote(doubt.zone, found.id)
             if other is not None and other is not inode and core.in_use(other):
-                return None  # somebody works with it here: it is a file of its own
+                return None  # a program uses that inode, so it is a separate file
         if found.folder != inode.is_folder or found.modified_by != core.user:
             return None
         if inode.is_folder:
@@ -200,9 +201,9 @@ class Resolution:
     # ---- noting ----
 
     async def arrived(self, sent: Doubt, entry: Entry, known: Sent | None = None) -> None:
-        """The service has what was sent: as its newest version, as a new file, as a folder.
+        """Record that the service has the content as a new version, file or folder.
 
-        `known`: of the file whose bytes were sent, where that has just been read.
+        `known` describes the uploaded file if it has just been read.
         """
         core = self._core
         doubt = self.present(sent)
@@ -213,7 +214,7 @@ class Resolution:
             core.resolved(doubt)
             return
         if doubt.remote_id is not None and entry.id != doubt.remote_id:
-            found = await self._find(inode, doubt)  # some services answer with another id
+            found = await self._find(inode, doubt)  # some services answer with a different id
             if core.doubts.get(inode.ino) != doubt:
                 return
             if found is None:
@@ -222,7 +223,8 @@ class Resolution:
             entry = found
         other = core.tree.by_remote(inode.zone, entry.id)
         if other is not None and other is not inode and core.in_use(other):
-            self._leave_to(inode, doubt)  # a listing was faster, and somebody works with that
+            # A listing was faster, and a program uses the inode that it created.
+            self._leave_to(inode, doubt)
             return
         with core.transaction():
             core.doubts.drop(doubt.ino)
@@ -257,7 +259,7 @@ class Resolution:
             core.resolved(doubt)
 
     async def _arrived_elsewhere(self, inode: Inode, doubt: Doubt, entry: Entry) -> None:
-        """What was to be a version of one entry is in another one, which has its name."""
+        """Record that an upload for one entry became another entry with its name."""
         core = self._core
         present = await self._elsewhere.present(doubt)
         if core.doubts.get(inode.ino) != doubt:
@@ -275,7 +277,7 @@ class Resolution:
         await self.arrived(made, entry)
 
     def _leave_to(self, inode: Inode, doubt: Doubt) -> None:
-        """Another inode stands for what was sent: this one has nothing more to send, and goes."""
+        """Remove the inode if another inode represents the uploaded entry."""
         core = self._core
         core.resolved(doubt)
         intent = core.journal.get(inode.ino)
@@ -289,9 +291,9 @@ class Resolution:
     def _note_version(
         self, inode: Inode, doubt: Doubt, entry: Entry, intent: Intent | None
     ) -> None:
-        """What was sent need not be sent any more; what is left follows the version it became.
+        """Mark the sent content as done; base what is left to do on the new version.
 
-        Also a removal: who takes its place follows this version.
+        This includes a removal: the file that takes its place is based on this version, too.
         """
         journal = self._core.journal
         if intent is None:
@@ -306,7 +308,7 @@ class Resolution:
             journal.rebase(inode.ino, entry.revision)
 
     def _identify(self, inode: Inode, doubt: Doubt, entry: Entry, **changes: object) -> None:
-        """The inode stands for the entry."""
+        """Bind the inode to the service's entry."""
         core = self._core
         identity.claim(core, inode, entry.id)
         if doubt.remote_id is None:
@@ -316,7 +318,8 @@ class Resolution:
                 "remote_name": entry.name or doubt.name,
             }
         elif (doubt.folder, doubt.name) != (inode.remote_parent, inode.remote_name):
-            self._folders.forget_all()  # others renamed or moved it: the listings will say so
+            # A coworker renamed or moved the entry: the listings will tell.
+            self._folders.forget_all()
         core.tree.update(
             inode,
             revision=entry.revision,
@@ -329,13 +332,13 @@ class Resolution:
         core.tree.settled.add(inode.zone, entry.id)
 
     def _show(self, doubt: Doubt) -> None:
-        """What has the name there is not ours after all: the next listing may show it."""
+        """Let the next listing show the entry with that name, because it is not this client's."""
         folder = self._core.tree.by_remote(doubt.zone, doubt.folder)
         if folder is not None:
             self._folders.forget(folder.ino)
 
     def note_place(self, inode: Inode) -> None:
-        """Renamed while the request was under way: that is still to be told."""
+        """Schedule a move if the inode was renamed while the request was running."""
         core = self._core
         intent = core.journal.get(inode.ino)
         if inode.parent == NOWHERE or (intent is not None and intent.parked):
@@ -344,7 +347,7 @@ class Resolution:
             core.journal.place(inode.ino, due_in(0))
 
     def _is_elsewhere(self, inode: Inode) -> bool:
-        """Whether folder or name here differ from the service's."""
+        """Return True if the local folder or name differs from the service's."""
         core = self._core
         folder = core.tree.get(inode.parent)
         return (folder.remote_id, core.remote_name(inode)) != (
@@ -353,7 +356,7 @@ class Resolution:
         )
 
     def _let_go(self, inode: Inode) -> None:
-        """Of something removed here nothing is left to be done on the service, or can be."""
+        """Forget a removed inode for which the service has nothing left to do."""
         core = self._core
         if inode.remote_id is not None:
             log.warning("a file that was removed during its upload stays on the service")
@@ -366,16 +369,16 @@ class Resolution:
         core.reap(inode)
 
     async def _to_cache(self, doubt: Doubt, inode: Inode, entry: Entry, known: Sent | None) -> None:
-        """The bytes that were sent are those of the service's version: read them from here."""
+        """Move the uploaded bytes into the cache, as those of the service's version."""
         core, which = self._core, (inode.ino, doubt.generation)
         opened = core.opened.get(inode.ino)
-        async with opened.preparing if opened else nullcontext():  # nobody copies them just now
+        async with opened.preparing if opened else nullcontext():  # waits for a running copy
             if opened is not None:
                 opened.close_local()
             if core.doubts.keeps(inode.ino, doubt.generation):
-                return  # sent twice: they stay until it is known what came of the other one
+                return  # another pending request has sent the same bytes
             if opened is not None or known is None or not self._put(inode, entry, known):
-                with suppress(Damaged):  # it is fetched again when somebody reads it
+                with suppress(Damaged):  # the next read fetches the content again
                     manifest = known.manifest if known else core.spool.manifest(*which)
                     await core.cache.take(
                         core.spool.path(*which),
@@ -388,6 +391,6 @@ class Resolution:
             core.spool.delete(*which)
 
     def _put(self, inode: Inode, entry: Entry, known: Sent) -> bool:
-        """Keep a small content among the others that are small; False for any other."""
+        """Store small content in the cache of small files; return False for other content."""
         content = known.content
         return content is not None and self._core.cache.put(inode.ino, entry.revision, content)

@@ -1,11 +1,11 @@
-"""A removal or a new name that the service refuses for good is taken back here.
+"""Rollback of removals and renames that the service rejects permanently.
 
-Trying for ever would hide what the service has, and be a failure for ever.  What passes (the
-service is away, somebody holds a lock) is not refused for good: such a change waits.
+Endless retries would hide the service's entry and fail each time.  A temporary failure, such as an
+unreachable service or a lock, is not a rejection: the change is retried later.
 
-INVARIANT: nothing that is only here is lost: bytes that wait are sent under the former name.
-INVARIANT: what goes back is in reach afterwards: not in a folder that was removed, nor in itself.
-INVARIANT: each change that was taken back is a `Refusal`, for a person to be told of.
+INVARIANT: no local data is lost: waiting bytes are uploaded under the former name.
+INVARIANT: a restored entry is reachable: it is neither in a removed folder nor below itself.
+INVARIANT: each rolled-back change becomes a `Refusal`, which the user is told of.
 """
 
 import logging
@@ -22,33 +22,33 @@ from zonedrive.vfs.listings.folders import Folders
 log = logging.getLogger(__name__)
 
 FOR_GOOD = (Forbidden, Rejected, NotSupported)
-"""Errors that another try would only meet again, until a person does something."""
+"""Errors that a retry would get again until a person acts."""
 
 Way = dict[int, tuple[Inode, Inode, str]]
-"""By number: an inode, and the folder and the name it goes back to."""
+"""By ino: an inode, and the folder and the name to which it returns."""
 
 _ASIDE = re.compile(r"\.zonedrive-\d+-\d+")
 
 
 def aside_name(ino: int, seq: int) -> str:
-    """What an entry is called on the service while another one takes its place."""
+    """Return the temporary remote name of an entry while another one takes its place."""
     return f".zonedrive-{ino}-{seq}"
 
 
 def is_aside(name: str | None) -> bool:
-    """Whether a name on the service is such a one, of whichever machine."""
+    """Return True if a remote name is a temporary name, of any machine."""
     return bool(_ASIDE.fullmatch(name or ""))
 
 
 class Reversal:
-    """Takes changes of names back."""
+    """Rolls local name changes back."""
 
     def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core
         self._folders = folders
 
     def keep(self, inode: Inode, intent: Intent) -> None:
-        """What was removed here stays on the service: the next listing shows it again."""
+        """Keep a locally removed entry on the service; the next listing shows it again."""
         core = self._core
         above = core.tree.by_remote(inode.zone, inode.remote_parent or "")
         with core.transaction():
@@ -57,12 +57,12 @@ class Reversal:
         core.discard_bytes(inode, intent)
         core.reap(inode)
         if inode.is_folder or above is None or above.parent == NOWHERE:
-            self._folders.forget_all()  # also what is in it may be new
+            self._folders.forget_all()  # the folder's content may be new as well
         else:
             self._folders.forget(above.ino)
 
     def removal(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> None:
-        """The service does not remove it."""
+        """Roll back a removal that the service rejects."""
         core = self._core
         if core.overtaken(intent):
             return
@@ -74,14 +74,15 @@ class Reversal:
         core.journal.changes.notify()
 
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
-        """The service neither renames nor moves it; False where its former place is in use."""
+        """Roll back a rename or move; return False if the former place is in use."""
         core = self._core
         if core.overtaken(intent):
             return True
         above = core.tree.get(inode.parent).remote_id
         if (above, core.remote_name(inode)) == (inode.remote_parent, inode.remote_name):
             with core.transaction():
-                core.journal.done(intent, place=True)  # an earlier try got through unanswered
+                # An earlier request succeeded without an answer.
+                core.journal.done(intent, place=True)
             return True
         way = self._way(inode)
         if way is None:
@@ -90,7 +91,7 @@ class Reversal:
         before = {ino: (each.parent, each.name) for ino, (each, _, _) in way.items()}
         with core.transaction():
             for each, _, _ in way.values():
-                core.tree.move(each, each.parent, f"/{each.ino}")  # a name nobody can have
+                core.tree.move(each, each.parent, f"/{each.ino}")  # a name that no entry can have
             for each, folder, name in way.values():
                 core.tree.move(each, folder.ino, name)
                 placed = core.journal.get(each.ino)
@@ -112,10 +113,10 @@ class Reversal:
         return True
 
     def reopen(self, inode: Inode, refused: ZonedriveError) -> list[str]:
-        """Take back the removals of the folders that it was moved out of: it cannot leave them.
+        """Roll back the removals of the folders that the inode was moved out of.
 
-        The remote ids of the folders on the way to its former place, from above: once they are
-        listed, `move` may take it there.  None where no such folder was removed.
+        Return the remote ids of the folders above its former place, topmost first: after they are
+        listed, `move` may move the inode back.  The list is empty if no such folder was removed.
         """
         core = self._core
         removed: list[tuple[Inode, Intent]] = []
@@ -136,14 +137,14 @@ class Reversal:
         return way
 
     def _way(self, inode: Inode) -> Way | None:
-        """How it goes back, with others that have its place and wait for the same.
+        """Return how the inode returns, together with others that have its place and wait as well.
 
-        One that stepped aside for them gets the place that becomes free: in a circle that is where
-        it was.  None where one place is in use, or gone.
+        An inode with a temporary remote name gets the place that becomes free, or in a circle its
+        current one.  None if one of the places is in use or gone.
         """
         core, tree = self._core, self._core.tree
         if is_aside(inode.remote_name):
-            return None  # another has its place by now
+            return None  # another entry has its place now
         way: Way = {}
         ahead = [inode]
         while ahead:
@@ -163,12 +164,12 @@ class Reversal:
             if other.is_new or not moved or other.ino in core.in_flight:
                 return None
             if core.doubts.get(other.ino) is not None:
-                return None  # it may be there already
+                return None  # its move may have succeeded
             ahead.append(other)
         return way if self._leads_up(way) else None
 
     def _leads_up(self, way: Way) -> bool:
-        """Whether from each of them the root is reached, once all are where they go."""
+        """Return True if every moved inode is still below the root afterwards."""
         for each, folder, _ in way.values():
             passed: set[int] = {each.ino}
             above: Inode | None = folder

@@ -1,8 +1,8 @@
-"""Content on its way: looked at first, sent, and its answer noted.
+"""Uploads of content: the conflict check, the transfer and the recording of the answer.
 
-INVARIANT: before content is sent, the service's present version is compared with the one the
-edit began from; so somebody else's version is never sent over.
-INVARIANT: what is about to be sent is noted as in doubt first; see `resolution`.
+INVARIANT: before an upload, the service's current version is compared with the base of the edit, so
+a coworker's version is never overwritten.
+INVARIANT: a pending request is recorded before its upload starts; see `resolution`.
 """
 
 import logging
@@ -36,26 +36,26 @@ from zonedrive.vfs.listings.folders import Folders
 
 log = logging.getLogger(__name__)
 
-# The age at which a listing no longer tells which names are free, in seconds, and in times of what
-# it takes: so long somebody else's new file of the same name can stay unseen.  (The service keeps
-# every version, and between looking and sending there is such a time in any case.)
+# Age at which a listing no longer shows which names are free, in seconds and in multiples of its
+# duration.  A coworker's new file of the same name can stay unseen for that time.  (The service
+# keeps all versions, and such a window exists between check and upload in any case.)
 RECENT_S = 1.0
 CALM = 5.0
-PIECE = 512 << 10  # bytes read from the spool, and handed to the connection, at a time
+PIECE = 512 << 10  # bytes per read from the spool and per write to the connection
 LEAST_PIECE = 4096
-LOOKS_ASIDE = 6  # at a file that steps aside for another one, before it is sent all the same
-STEPS = 8  # pieces a second where there is a limit
+LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is done anyway
+STEPS = 8  # pieces per second with a limit
 
 
 class Body:
-    """The bytes of one generation on their way; may be read from the start again."""
+    """Bytes of one generation for an upload; they can be read again from the start."""
 
     def __init__(self, file: ContentFile, size: int, limit: int = 0) -> None:
-        """`limit`: bytes a second that are let through, 0 for any number."""
+        """Create the body; `limit` is the maximum of bytes per second, or 0 for no limit."""
         self._file = file
         self._size = size
         self._piece = max(LEAST_PIECE, min(PIECE, limit // STEPS)) if limit else PIECE
-        self.sent = 0  # bytes that have passed the limit, and that the connection took
+        self.sent = 0  # bytes that have passed the limit and were accepted by the connection
 
     def __iter__(self) -> Iterator[bytes]:
         self.sent, turn = 0, Turn()
@@ -66,7 +66,7 @@ class Body:
                 if not count:
                     raise StoreError("outgoing bytes are missing")
                 yield bytes(memory[:count])
-                self.sent += count  # who asks for the next one is through with it
+                self.sent += count  # the request for the next piece shows that this one was sent
                 reached(Place.BODY_BEGUN)
                 turn.went(count)
         finally:
@@ -74,7 +74,7 @@ class Body:
 
 
 class Uploads:
-    """Sends generations as versions."""
+    """Sends local generations to the service as new versions."""
 
     def __init__(
         self,
@@ -90,17 +90,19 @@ class Uploads:
         self._conflicts = conflicts
         self._resolution = resolution
         self._bodies: dict[int, Body] = {}
-        # How long the newest listing of a folder took, where that was long (seconds).
+        # Duration in seconds of the newest listing of a folder, if it was long.
         self._took_s: LRUCache[int, float] = LRUCache(100)
 
     def sent(self, ino: int) -> int:
-        """Bytes of an upload under way that are on the line, or through; of a small one, which
-        goes out at once, none until its answer comes."""
+        """Return the bytes of a running upload that were sent.
+
+        A small file is sent at once, so the number is 0 until its answer arrives.
+        """
         body = self._bodies.get(ino)
         return body.sent if body else 0
 
     async def upload(self, intent: Intent, inode: Inode) -> None:
-        """Make the intent's content the next version, or a new file."""
+        """Upload the intent's content as the next version or as a new file."""
         reached(Place.UPLOAD_TAKEN)
         try:
             file = await self._whole(intent)
@@ -162,18 +164,18 @@ class Uploads:
             await self._send(intent, inode, doubt, file)
 
     def _decided_anew(self, intent: Intent) -> bool:
-        """Whether what was looked at may be compared with another base by now.
+        """Return True if the base of the edit has changed since the step was planned.
 
-        It was taken over by a rename, for instance, since the step was planned: the verdict would
-        call our own version somebody else's.
+        A rename, for instance, can change the base; the conflict check would then take this
+        client's own version for a coworker's.
         """
         now = self._core.journal.get(intent.ino)
         return now is None or (now.seq, now.base) != (intent.seq, intent.base)
 
     async def _whole(self, intent: Intent) -> ContentFile:
-        """The bytes, open; never what is not what was saved.
+        """Return the open bytes after a check for damage.
 
-        Raises Damaged; FileNotFoundError where the bytes are gone.
+        Raises Damaged, and FileNotFoundError if the bytes are gone.
         """
         core, which = self._core, (intent.ino, intent.generation)
         try:
@@ -192,13 +194,13 @@ class Uploads:
         return file
 
     async def _overtook(self, inode: Inode) -> bool:
-        """Whether another upload to the same name was under way: see first what came of it."""
+        """Wait for another upload to the same name; return True if one was running."""
         folder = self._core.tree.get(inode.parent)
         name = self._core.remote_name(inode)
         return await self._resolution.wait_for(folder.remote_id or "", name)
 
     async def _send(self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile) -> None:
-        """Send the bytes, and note the answer."""
+        """Send the bytes and record the answer."""
         core, resolution = self._core, self._resolution
         if core.outdated(intent) or inode.remote_id != doubt.remote_id:
             return
@@ -210,14 +212,14 @@ class Uploads:
             except Cancelled:
                 return
             reached(Place.REPLY_CAME)
-            # Where it cannot be noted, the doubt stays.
+            # If the answer cannot be recorded, the pending request stays.
             known = Sent(file.allocated, file.manifest(final=True), content)
             await resolution.arrived(doubt, entry, known if file.size == intent.size else None)
 
     async def _transfer(
         self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile
     ) -> tuple[Entry, bytes | None]:
-        """Send the bytes; return the entry they became, and the bytes where they are in memory."""
+        """Send the bytes; return the new entry, and the bytes if they are in memory."""
         core = self._core
         body = Body(file, intent.size, core.settings.upload_limit)
 
@@ -240,25 +242,29 @@ class Uploads:
                 )
             )
             return entry, None
-        except Damaged as wrong:  # found on the way: the service got no whole body
+        except Damaged as wrong:  # found during the transfer: the service got an incomplete body
             raise _damaged(wrong) from wrong
         finally:
             self._bodies.pop(inode.ino, None)
 
     async def _require_only_one(self, inode: Inode, folder_id: str, name: str) -> None:
-        """A version is sent under its file's name, so the folder may have that name only once."""
+        """Check that the name is unique in the remote folder, because uploads go by name.
+
+        Raises Changed and AmbiguousName.
+        """
         core = self._core
         folder = core.tree.by_remote(inode.zone, folder_id)
         if folder is None or folder.parent == NOWHERE:
             return
         if folder.listed and not await self._others_named(inode, folder, name):
             return
-        await self._folders.refresh(folder, time.monotonic_ns())  # they may have been renamed
+        await self._folders.refresh(folder, time.monotonic_ns())  # entries may have been renamed
         others = await self._others_named(inode, folder, name)
         if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
             raise Changed("another file is about to leave this name")
         for each in others:
-            for one in (each, inode):  # in this order: a name may pass from one to the other
+            # In this order, because the name may pass from one to the other.
+            for one in (each, inode):
                 found = await self._look_at(one)
                 if found is None or (found.name, found.parent_id) != (name, folder_id):
                     break
@@ -271,14 +277,14 @@ class Uploads:
                 raise Changed("the file has another place on the service by now")
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
-        """Who else in the folder has that name on the service, whatever it is called here."""
+        """Return other inodes of the folder with that remote name, whatever their local names."""
         tree, fits = self._core.tree, may_show(name)
         if folder.parent == NOWHERE:
             return []
         for _ in tree.loading(folder.ino):
             await trio.lowlevel.checkpoint()
         names = tree.children(folder.ino)
-        # Those with a mark, and the one without.
+        # Inodes with a mark in the local name, and the one without.
         inos = {names[local] for local in names if "~" in local and fits(local)}
         inos.add(names.get(safe(name), inode.ino))
         inos |= {intent.ino for intent in self._core.journal.leaving()}
@@ -289,7 +295,7 @@ class Uploads:
         ]
 
     async def _look_at(self, inode: Inode) -> Entry | None:
-        """The file as the service has it now."""
+        """Return the service's current entry of the file, or None."""
         try:
             entry = await self._service.entry(inode.zone, inode.entry_id)
         except NotFound:
@@ -297,9 +303,9 @@ class Uploads:
         return None if entry.deleted else entry
 
     async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
-        """The version that the edit began from, where an answer told us a wrong id of it.
+        """Return the base version of the edit if the service had reported a wrong id for it.
 
-        Nobody else made one of that time, size and author under its name.
+        The entry must have the same name and the same revision as the base.
         """
         core, folder, name = self._core, inode.remote_parent or "", inode.remote_name
         if not intent.base or not folder:
@@ -318,10 +324,11 @@ class Uploads:
         return found[0]
 
     async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
-        """(folder id, name, what the service has there) for a new file.
+        """Return (folder id, name, the service's entry there) for a new file.
 
-        The listing was asked for after the step fell due (so after the newest change, and after an
-        earlier try whose end is unknown), and not long ago: one serves all files that wait.
+        The listing was requested after the step became due, so after the newest change and after an
+        earlier attempt with unknown outcome.  It is also recent: one listing serves all waiting
+        files.
         """
         core = self._core
         folder = core.tree.get(inode.parent)
@@ -343,7 +350,7 @@ class Uploads:
         return folder.remote_id, name, found
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
-        """The entry of that name on the service which has an inode here, under another name."""
+        """Return the service's entry with that name if its inode has another local name."""
         core = self._core
         others = await self._others_named(inode, folder, name)
         if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):

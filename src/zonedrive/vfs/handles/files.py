@@ -1,6 +1,6 @@
-"""Open files: handles, reading what is here or on the service, and writing into sessions.
+"""Open files: handles, reads of local or remote content, and writes into sessions.
 
-See `sessions` for the way of a write.
+See `sessions` for the path of a write.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ from zonedrive.vfs.open_file import Handle, Opened, OpenFile, Session
 log = logging.getLogger(__name__)
 
 KEEP_S = 20.0
-PAGED = 10_000  # files whose kernel pages are known; of others they are dropped at open
+PAGED = 10_000  # files with known kernel pages; the pages of others are dropped at open
 
 
 class Files:
-    """The open files of a mount."""
+    """Open files of a mount."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Files:
         self._sessions = Sessions(core, service, folders, dispatcher)
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
-        # What the kernel's cached pages of an inode were read from.
+        # Revision and generation that the kernel's cached pages of an inode were read from.
         self._paged: LRUCache[int, tuple[str, int]] = LRUCache(PAGED)
 
     @property
@@ -61,7 +61,7 @@ class Files:
     # ---- open and close ----
 
     async def open(self, inode: Inode, flags: int, pid: int = 0) -> Opened:
-        """A new handle for process `pid`.
+        """Open a file for process `pid` and return the handle.
 
         Raises IsADirectoryError, PermissionError, or the service's error.
         """
@@ -92,7 +92,7 @@ class Files:
             return Opened(opened.handle)
         handle = self._handles[opened.handle]
         if inode.remote_id is not None and handle.file.content == inode.revision:
-            # From now on this version can be read, whatever becomes of the name.
+            # From now on this version stays readable, also after a rename or removal.
             reader = self._reader(handle.file, inode)
             if not writable and handle.file.session is None:
                 try:
@@ -105,14 +105,14 @@ class Files:
         return opened
 
     def create(self, inode: Inode, flags: int) -> Opened:
-        """A handle on a file that has just been made, with an empty session."""
-        # As a writer in any case: so that the empty file is kept at close.
+        """Return a handle with an empty session on a file that was just created."""
+        # Always as a writer, so that the close keeps the empty file.
         opened = self._attach(inode, flags, keep_cache=False, writable=True)
         self._sessions.begin_new(self._handles[opened.handle].file)
         return opened
 
     async def release(self, handle: int) -> None:
-        """The last descriptor of a handle is closed."""
+        """Close a handle after its last descriptor."""
         which = self._handles.pop(handle)
         opened = which.file
         if which.writable:
@@ -127,9 +127,9 @@ class Files:
                 self._detach(opened)
 
     async def flush(self, handle: int) -> None:
-        """close(2): what was written is kept.
+        """Store what was written, on close(2).
 
-        With `close = wait` it is on the service as well, or its refusal is raised.
+        With `close = wait`, also wait for the upload, and raise its error.
         """
         opened = self._handles[handle].file
         if not self._handles[handle].writable or opened.session is None:
@@ -141,14 +141,14 @@ class Files:
             self._sessions.keep_all(opened)
         if opened.session is None:
             return
-        # A shell that redirects closes a duplicate before anything is written: nobody waits for
-        # the empty file, and nobody else sees it.
+        # A shell that redirects closes a duplicate before it writes anything.  The upload of the
+        # empty file is not waited for.
         empty = opened.session.size == 0 and not opened.session.written
         if self._settings.close == "wait" and not empty:
             await self._sessions.delivered(opened)
 
     async def fsync(self, handle: int) -> None:
-        """fsync(2): what was written survives a power cut (or is on the service, if so set)."""
+        """Make what was written survive a power cut; with `fsync = service` wait for its upload."""
         opened = self._handles[handle].file
         session = opened.session
         if session is not None:
@@ -165,9 +165,9 @@ class Files:
     # ---- bytes ----
 
     def available(self, handle: int, offset: int, size: int) -> Buffer | None:
-        """Return the bytes at `offset` that are here, fewer at the end of the file; else None.
+        """Return the local bytes at `offset`, fewer at the end of the file, or None if remote.
 
-        They are valid until the loop goes on.  Raises what `read` raises.
+        The buffer is valid until the event loop continues.  Raises what `read` raises.
         """
         which = self._handles[handle]
         opened = which.file
@@ -189,14 +189,14 @@ class Files:
         return reader.available(offset, size)
 
     async def read(self, handle: int, offset: int, size: int) -> Buffer:
-        """Bytes at `offset`, fetched where they are not here; as `available` otherwise."""
+        """Return the bytes at `offset`, fetched from the service if needed; see `available`."""
         data = self.available(handle, offset, size)
         if data is not None:
             return data
         which = self._handles[handle]
         opened, inode = which.file, self._core.tree.get(which.file.ino)
         reader = self._reader(opened, inode)
-        # What is damaged is not there after all.
+        # `available` found damaged bytes, which have to be fetched.
         access.require_unguarded(self._callers, which, reader)
         try:
             return await reader.read(offset, size)
@@ -207,15 +207,15 @@ class Files:
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        """Put `data` at `offset` (at the end, for O_APPEND); all of it or an error.
+        """Write all of `data` at `offset`, or at the end with O_APPEND, or raise an error.
 
-        Raises OSError (EFBIG) past the largest size.
+        Raises OSError (EFBIG) if the file would exceed the largest size.
         """
         which = self._handles[handle]
         session = await self._session(which)
         which.file.pages = True
         if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
-            offset = session.size  # the kernel may not know yet that others made it longer
+            offset = session.size  # the kernel may not know that another writer extended the file
         access.require_fitting(offset + len(data))
         session.written = True
         try:
@@ -226,20 +226,20 @@ class Files:
             session.refused = getattr(wrong, "errno", 0) or errno.EIO
             raise
         session.refused = 0
-        if which.number != which.file.number:  # written into the pages of the former version
+        if which.number != which.file.number:  # the kernel wrote into pages of the former version
             self._core.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
         reached(Place.BYTES_WRITTEN)
         return len(data)
 
     async def truncate(self, inode: Inode, size: int) -> None:
-        """Make the file `size` bytes long, with zeros where it grows."""
+        """Set the size of the file, with zeros where it grows."""
         access.require_reachable(self._core, inode)
         access.require_permitted(self._core, inode, os.O_WRONLY)
         self._core.require_folders(inode)
         opened = self._core.opened.get(inode.ino)
         before = inode.size if opened is None or opened.session is None else opened.session.size
         access.require_fitting(size)
-        if size == before:  # no new bytes, so no version of it; the times follow all the same
+        if size == before:  # same bytes, so no new version; the times change
             with self._core.transaction():
                 if not self.touch(inode, now := time.time_ns()):
                     self._core.tree.update(inode, mtime_ns=now, ctime_ns=now)
@@ -258,7 +258,7 @@ class Files:
                 self._detach(opened)
 
     def touch(self, inode: Inode, mtime_ns: int) -> bool:
-        """Set the time of a file that is being written; False if it has nothing to commit."""
+        """Set the time of a file that is being written; return False if nothing is to be stored."""
         opened = self._core.opened.get(inode.ino)
         if opened is None or opened.session is None:
             return False
@@ -267,7 +267,7 @@ class Files:
         return opened.session.dirty
 
     def changed(self, inode: Inode) -> bool:
-        """Something about a file that is being written changed now; as `touch`."""
+        """Set the change time of a file that is being written; returns as `touch`."""
         opened = self._core.opened.get(inode.ino)
         if opened is None or opened.session is None:
             return False
@@ -275,9 +275,9 @@ class Files:
         return opened.session.dirty
 
     async def keep_readable(self, inode: Inode) -> None:
-        """Another file takes the inode's place on the service: bring what its readers still need.
+        """Fetch the remaining content for readers before another file replaces the inode.
 
-        At most KEEP_S seconds long.  What is missing then reads as ESTALE.
+        This takes at most KEEP_S seconds.  Missing content then reads as ESTALE.
         """
         opened = self._core.opened.get(inode.ino)
         if opened is None or opened.session or inode.generation or inode.is_new:
@@ -291,18 +291,19 @@ class Files:
             log.info("what has a replaced file open may not read all of it (%s)", wrong)
 
     async def keep(self) -> None:
-        """See `Sessions.keep`."""
+        """Run the periodic store of written bytes, see `Sessions.keep`."""
         await self._sessions.keep()
 
     def is_open(self, ino: int) -> bool:
-        """Whether a program has the inode open."""
+        """Return True if a program has the inode open."""
         return ino in self._core.opened
 
     def close_all(self) -> None:
-        """The mount ends: keep what is being written."""
+        """Store what is being written and close all files at the end of the mount."""
         reached(Place.CLOSING)
         for opened in [*self._core.opened.values(), *self._core.kernel.former.values()]:
-            with contextlib.suppress(Exception):  # which is logged, and must not cost the others
+            # Logged by `_end`; the other files must still be closed.
+            with contextlib.suppress(Exception):
                 self._end(opened)
             opened.close()
         self._core.opened.clear()
@@ -312,9 +313,9 @@ class Files:
     # ---- inside ----
 
     async def _session(self, which: Handle, *, truncate: bool = False) -> Session:
-        """The session that the handle writes in, begun if need be.
+        """Return the session that the handle writes to, and begin one if needed.
 
-        Raises OSError (ESTALE) for a handle that may have read of a former version.
+        Raises OSError (ESTALE) if the handle may have read a former version.
         """
         while (session := which.file.session) is None or session.frozen:
             access.require_current(which.file)
@@ -322,11 +323,11 @@ class Files:
         return session
 
     def _end(self, opened: OpenFile) -> None:
-        """Nobody writes any more: keep what was written or, where that was refused, the former."""
+        """Store what was written after the last writer closed, or restore the former content."""
         if opened.session is None:
             return
         try:
-            if opened.session.refused:  # room that came back since changes nothing about that
+            if opened.session.refused:  # a write failed; free space later does not repair it
                 self._abandon(opened)
             else:
                 self._sessions.end(opened)
@@ -336,7 +337,7 @@ class Files:
             raise
 
     def _abandon(self, opened: OpenFile) -> None:
-        self._paged.pop(opened.number, None)  # the kernel may have pages of what was refused
+        self._paged.pop(opened.number, None)  # the kernel may have pages of the refused write
         self._sessions.abandon(opened)
 
     def _attach(
@@ -361,7 +362,7 @@ class Files:
         return Opened(handle, keep_cache=keep_cache)
 
     def _detach(self, opened: OpenFile) -> None:
-        """Nobody has the inode open any more."""
+        """Close the file after the last handle."""
         core = self._core
         opened.close()
         if opened.superseded:
@@ -385,12 +386,13 @@ class Files:
         return opened.local[1]
 
     def _reader(self, opened: OpenFile, inode: Inode) -> Reader:
-        """Of the version that the handles have; for a file deleted there, of the one it had."""
+        """Return a reader of the handles' version; for a file deleted remotely, of its last one."""
         if opened.reader is not None and opened.reader[0] == opened.content:
             return opened.reader[1]
         access.require_current(opened)
         core = self._core
-        if inode.revision != opened.content:  # a program is about to edit what it began from
+        # A program is about to edit the version that it has read.
+        if inode.revision != opened.content:
             raise OSError(errno.ESTALE, "changed on the service, open it again")
         opened.close()
         reader = core.cache.open(inode.ino, inode.revision, inode.size, core.source(inode))

@@ -1,13 +1,13 @@
-"""Writing: sessions, from the first write to the last close, and how they become intents.
+"""Write sessions, from the first write to the last close, and the intents they create.
 
-    begin    a new generation in the spool: empty, or a copy of the bytes the edit starts from
-    commit   the bytes are complete in the spool, then tree and journal name the generation, in
+    begin    creates a new generation in the spool: empty, or a copy of the bytes to edit
+    commit   completes the bytes in the spool, then records the generation in tree and journal in
              one transaction: from here on a killed daemon loses nothing
-    end      the intent is no longer held: after `settle` the outbox may send it
+    end      releases the intent: after `settle` the outbox may send it
 
-    keep     what is only appended to, for a long time, is committed now and then without a close
+    keep     commits files that are only appended to for a long time, without a close
 
-Must not know handles: `files` counts them.
+Knows nothing of handles: `files` counts them.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ from zonedrive.vfs.open_file import OpenFile, Session, content_of
 
 log = logging.getLogger(__name__)
 
-KEEP_S = 30.0  # between two looks at what is being appended to
-KEEP_NEW_S = 300.0  # a new file that is written for so long is a log, and no copy under way
+KEEP_S = 30.0  # seconds between commits of files that are appended to
+KEEP_NEW_S = 300.0  # seconds; a new file that is written for longer is a log, not a running copy
 
 
 class Sessions:
-    """The write sessions of open files."""
+    """Write sessions of open files."""
 
     def __init__(
         self, core: Core, service: Service, folders: Folders, dispatcher: Dispatcher
@@ -51,7 +51,7 @@ class Sessions:
         self._begun = trio.Event()
 
     def begin_new(self, opened: OpenFile) -> None:
-        """The session of a file that has just been made: empty, and to be kept."""
+        """Begin the session of a file that was just created: empty, and stored at the close."""
         generation = self._core.next_generation()
         file = self._core.spool.create(opened.ino, generation)
         reached(Place.SPOOL_MADE)
@@ -63,8 +63,8 @@ class Sessions:
     async def begin(self, opened: OpenFile, *, truncate: bool, append: bool = False) -> None:
         """Give the file a session to write in.
 
-        None where the service has another version by now and `opened` is superseded by it.  To
-        `append` to a file that the service no longer has makes it again.
+        The file gets no session if the service has a different version, which supersedes `opened`.
+        With `append`, a file that the service no longer has is created again.
         """
         core = self._core
         try:
@@ -106,7 +106,7 @@ class Sessions:
             elif inode.generation:
                 file = await self._copy_of_generation(inode, generation)
                 reached(Place.SPOOL_COPIED)
-                base = inode.revision  # its upload may have ended meanwhile
+                base = inode.revision  # its upload may have ended during the copy
             else:
                 file = await self._copy_of_version(inode, generation)
             if old is not None:
@@ -120,9 +120,9 @@ class Sessions:
             self._begun.set()
 
     def _make_again(self, opened: OpenFile, inode: Inode, parent: int, name: str) -> None:
-        """Let an empty file have the place of one that others have just removed.
+        """Create an empty file in the place of one that was just deleted on the service.
 
-        Raises OSError (ESTALE) where the folder is gone, or the name somebody else's.
+        Raises OSError (ESTALE) if the folder is gone or another file has the name.
         """
         core = self._core
         folder = core.tree.find(parent)
@@ -138,7 +138,7 @@ class Sessions:
         core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     async def _copy_of_generation(self, inode: Inode, generation: int) -> ContentFile:
-        """Bytes that were saved here, to be changed."""
+        """Return a copy of locally saved bytes for editing."""
         core = self._core
         core.spool.require_room(inode.size)
         source = core.spool.open(inode.ino, inode.generation)
@@ -148,7 +148,7 @@ class Sessions:
             source.close()
 
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
-        """The service's bytes, to be changed."""
+        """Return a copy of the service's bytes for editing."""
         core = self._core
         core.spool.require_room(inode.size)
         path = core.spool.path(inode.ino, generation)
@@ -159,16 +159,16 @@ class Sessions:
         return core.spool.adopt(copy)
 
     async def catch_up(self, inode: Inode) -> None:
-        """The version we know is no longer the service's: hear which one is."""
+        """Refresh the parent's listing after the service has changed the file's version."""
         folder = self._core.tree.find(inode.parent)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
 
     async def keep(self) -> None:
-        """Commit sessions that only grow, for as long as there are any: a log, for instance.
+        """Commit sessions that only append, such as logs, at intervals.
 
-        A session that rewrites its file is left alone: a killed daemon should rather bring back
-        the former content than half of the new one.  Runs until cancelled.
+        A session that rewrites its file is not committed: after a killed daemon, the former content
+        is better than half of the new one.  Runs until cancelled.
         """
         while True:
             await self._begun.wait()
@@ -183,7 +183,7 @@ class Sessions:
                     await self._keep_safe(opened, session)
 
     async def sync_again(self, session: Session) -> None:
-        """Make the bytes durable before another record of them, where a former record is durable.
+        """Sync the bytes before the next commit if an earlier commit of the session is durable.
 
         Otherwise a power cut could leave a record that is newer than the bytes.  Raises OSError.
         """
@@ -202,7 +202,7 @@ class Sessions:
             log.warning("what is being appended to inode %d is not safe yet: %s", opened.ino, wrong)
 
     def cut(self, opened: OpenFile, size: int) -> None:
-        """Make the session's file `size` bytes long."""
+        """Set the size of the session's file to `size` bytes."""
         session = opened.session
         assert session is not None
         self._record_cut(opened, session, size)
@@ -212,7 +212,7 @@ class Sessions:
         session.changed(size)
 
     def _record_cut(self, opened: OpenFile, session: Session, size: int) -> None:
-        """A record must never name more bytes than there are, so it is the first to shrink."""
+        """Shrink the record before the file, because a record must not name missing bytes."""
         core = self._core
         inode = core.tree.get(opened.ino)
         if inode.generation != session.generation or inode.size <= size:
@@ -232,10 +232,10 @@ class Sessions:
             core.spool.record(opened.ino, session.generation, session.file, size=size)
 
     def keep_all(self, opened: OpenFile) -> None:
-        """Commit, unless a part of what was written has been refused.
+        """Commit the session, unless a write of the session has failed.
 
-        Half of a save must not replace the former content, also where room has come back since.
-        Raises OSError.
+        An incomplete save must not replace the former content, even if space is free again.  Raises
+        OSError.
         """
         session = opened.session
         assert session is not None
@@ -248,7 +248,7 @@ class Sessions:
             raise
 
     def commit(self, opened: OpenFile, *, held: bool) -> None:
-        """Bytes first, then, in one transaction, the record that names them."""
+        """Flush the bytes, then record them in one transaction."""
         core, session = self._core, opened.session
         assert session is not None
         session.file.flush()
@@ -281,7 +281,7 @@ class Sessions:
             reached(Place.FORMER_DELETED)
 
     def end(self, opened: OpenFile) -> None:
-        """The last writer is gone: from now on the generation never changes."""
+        """End the session after the last writer has closed; the generation never changes again."""
         core, session = self._core, opened.session
         assert session is not None
         if session.dirty:
@@ -296,9 +296,10 @@ class Sessions:
             reached(Place.INTENT_FREED)
 
     def abandon(self, opened: OpenFile) -> None:
-        """What was written cannot be kept, and close(2) said so: the former content stays.
+        """Restore the former content after close(2) has reported that the write failed.
 
-        That of a new file is none; what was made safe on the way counts as former.
+        A new file becomes empty.  Content that was committed during the session counts as former
+        content.
         """
         core, session = self._core, opened.session
         if session is None:
@@ -322,10 +323,11 @@ class Sessions:
             if inode.generation != session.generation:
                 opened.content = session.former
             core.content_changed(inode)
-            self._dispatcher.wake()  # who waits until everything is sent waits for this no longer
+            # A caller that waits for all uploads need not wait for this file.
+            self._dispatcher.wake()
 
     def _empty(self, opened: OpenFile, inode: Inode) -> None:
-        """Keep the name of a new file, as any disk does; where not even that can be, it goes."""
+        """Make a new file empty, as local disks do; if that fails, remove the file."""
         core, gone = self._core, EntryGone(inode.parent, inode.name.encode(), inode.ino)
         try:
             self.cut(opened, 0)
@@ -337,14 +339,14 @@ class Sessions:
             raise
 
     def _drop_unnamed(self, ino: int, session: Session) -> None:
-        """Bytes that were never committed: nothing names them."""
+        """Delete the session's bytes if they were never committed."""
         inode, intent = self._core.tree.find(ino), self._core.journal.get(ino)
         named = {inode.generation if inode else 0, intent.generation if intent else 0}
         if session.generation not in named:
             self._core.drop_bytes(ino, session.generation)
 
     async def delivered(self, opened: OpenFile) -> None:
-        """Wait until the service has what was committed.  Raises its refusal."""
+        """Wait until the committed version is on the service.  Raises the upload's error."""
         core, session = self._core, opened.session
         intent = core.journal.get(opened.ino)
         if session is None or intent is None or not intent.generation:

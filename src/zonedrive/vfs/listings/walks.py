@@ -1,17 +1,17 @@
-"""Listings ahead of programs that walk the tree: who lists folder after folder finds them listed.
+"""Prefetched listings for programs that walk the tree folder by folder.
 
-Must not know the service, nor how a listing is fetched: it hears which listings programs use and
-which have landed, and says which ones are wanted next.
+Knows nothing of the service or of how a listing is fetched.  The caller reports which listings
+programs use and which have arrived, and this module decides which ones to fetch next.
 
-A program walks when it uses a second folder of the same parent soon after a first one; or lists a
-folder, at once the first one that is in it, and goes on from there.  Then the folders that follow
-are listed ahead, those nearest to the program first: in the order in which a tree is printed,
-which the keys say (the second subfolder of the first one has the key (0, 1)).  Some programs go
-by the listing, others by the names: two folders one after the other tell which.
+A walk begins when a program uses a second folder of the same parent soon after the first, or when
+it lists a folder and at once continues with the first subfolder.  From then on the folders that
+follow are listed ahead, the nearest first.  Their order is that of a printed tree, expressed by
+keys: the second subfolder of the first one has the key (0, 1).  Some programs use the order of the
+listing, others the order of the names: two consecutive folders show which.
 
-INVARIANT: of one walk at most MOST listings are ahead of its program: asked for and not used yet.
-INVARIANT: nothing is asked for once a program has stood still for GONE_S, nor where `spare` says
-that there is no place beside what programs wait for.
+INVARIANT: at most MOST listings per walk are ahead of the program: requested and not used yet.
+INVARIANT: no listing is requested after a program has paused for GONE_S, or if `spare` reports no
+capacity besides the listings that programs wait for.
 """
 
 import heapq
@@ -24,47 +24,47 @@ from cachetools import TTLCache
 from zonedrive.tree.inode import ROOT, Inode
 from zonedrive.tree.tree import Tree
 
-SOON_S = 3.0  # two folders of one parent within this time: a walk
-AT_ONCE_S = 0.5  # a folder and one that is in it: people are slower
+SOON_S = 3.0  # a walk needs two folders of one parent within this time
+AT_ONCE_S = 0.5  # maximum time between a folder and its subfolder; people are slower
 GONE_S = 2.0
-FEW = 2  # listings ahead at first; twice as many with each folder that the program comes to
+FEW = 2  # first number of listings ahead; doubled with each folder that the program reaches
 MOST = 128
 WALKS = 4
-REMEMBERED = 256  # folders that were used a moment ago
-STEPS = 512  # folders looked at in one go
-SORTED = 2000  # more folders in one are taken in the order of their listing in any case
-LEVELS = 256  # folders of one walk whose subfolders are known
+REMEMBERED = 256  # number of recently used folders to remember
+STEPS = 512  # folders checked in one call
+SORTED = 2000  # a larger number of subfolders is not sorted by name
+LEVELS = 256  # folders of one walk with known subfolders
 
 Key = tuple[int, ...]
 
 
 def _now() -> float:
-    return time.monotonic()  # looked up anew each time: tests put another clock there
+    return time.monotonic()  # looked up at each call, because tests replace the clock
 
 
 class _Level:
-    """The subfolders of one folder, in the order of its listing."""
+    """Subfolders of one folder, in the order of its listing."""
 
     def __init__(self, key: Key, inos: list[int]) -> None:
-        self.key = key  # the folder's own
+        self.key = key  # the key of the folder itself
         self.inos = inos
         self.places = {ino: place for place, ino in enumerate(inos)}
-        self.next = 0  # the first that was not looked at yet
+        self.next = 0  # the first subfolder that was not checked yet
 
     def is_above(self, position: Key) -> bool:
-        """Whether one of the subfolders is, or holds, what is at `position`."""
+        """Return True if `position` is one of the subfolders or below one of them."""
         return len(self.key) < len(position) and position[: len(self.key)] == self.key
 
 
 class Walk:
-    """One program on its way through the folders below `top`."""
+    """One program's walk through the folders below `top`."""
 
     def __init__(
         self, tree: Tree, top: int, *, deep: bool, window: int, by_name: bool = False
     ) -> None:
-        """`deep`: whether it goes into what is inside of what it lists.
+        """Start a walk; with `deep` it enters the folders that it lists.
 
-        `by_name`: whether by the order of the names, not by that of the listing.
+        With `by_name` it follows the order of the names, not that of the listing.
         """
         self._tree = tree
         self.top = top
@@ -72,32 +72,33 @@ class Walk:
         self.window = window
         self.by_name = by_name
         self.moved_s = _now()
-        self.ahead: dict[int, Key] = {}  # asked for and not used yet
+        self.ahead: dict[int, Key] = {}  # requested and not used yet
         self._position: Key = ()
         self._levels: dict[int, _Level] = {}
-        self._queue: list[tuple[Key, int]] = []  # (of the next subfolder, the level's folder)
-        self._coming: dict[int, Key] = {}  # to be looked into once they are listed
-        self._bare: set[int] = set()  # of those ahead, the listed ones that hold no folder
+        # (key of the next subfolder, ino of the parent folder).
+        self._queue: list[tuple[Key, int]] = []
+        self._coming: dict[int, Key] = {}  # folders to enter once they are listed
+        self._bare: set[int] = set()  # listed folders in `ahead` without subfolders
         self._open(top, ())
 
     def knows(self, folder: Inode) -> bool:
-        """Whether the folder is on its way."""
+        """Return True if the folder is on the way of this walk."""
         level = self._levels.get(folder.parent)
         return level is not None and folder.ino in level.places
 
     def begins_with(self, folder: Inode) -> bool:
-        """Whether who goes through all of it comes to this folder first."""
+        """Return True if a complete walk would reach this folder first."""
         return folder.ino == self._levels[self.top].inos[0]
 
     def moved(self, folder: Inode, *, listed: bool) -> None:
-        """The program has come to a folder on its way."""
+        """Record that the program has reached a folder of the walk."""
         self.moved_s = _now()
         expected = self.ahead.pop(folder.ino, None) is not None
         level = self._levels[folder.parent]
         place = level.places[folder.ino]
         key = (*level.key, place)
         if key == self._position:
-            return  # another one waits for the same
+            return  # another program waits for the same folder
         if not expected and level.next != place + 1:
             self._go_on(folder.parent, level, place + 1)
         entered = bool(self._position) and level.key == self._position
@@ -106,7 +107,7 @@ class Walk:
         elif expected or level.is_above(self._position) or (entered and place == 0):
             self.window = min(MOST, max(FEW, self.window * 2))
         else:
-            self.window = 0  # it knows where to go; perhaps a walk begins there
+            self.window = 0  # the program chooses its folders; perhaps a new walk begins here
         self.deep = self.deep or entered
         passed: list[int] = []
         if self.ahead and min(self.ahead.values()) < key:
@@ -125,13 +126,13 @@ class Walk:
                 self.landed(folder.ino)
 
     def landed(self, ino: int) -> None:
-        """The listing of a folder is known."""
+        """Open the level of a folder whose listing has arrived."""
         key = self._coming.pop(ino, None)
         if key is not None and ino not in self._levels:
             self._open(ino, key)
 
     def following(self) -> Iterator[tuple[int, Key]]:
-        """The folders after the program that were not looked at yet, the nearest first."""
+        """Yield the unchecked folders after the program's position, the nearest first."""
         while self._queue:
             key, parent = heapq.heappop(self._queue)
             level = self._levels.get(parent)
@@ -143,7 +144,8 @@ class Walk:
                     self._go_on(parent, level, reached + 1)
                     continue
             elif key < self._position or (not self.deep and len(key) > len(self._position)):
-                del self._levels[parent]  # the program has left it, or does not look inside
+                # The program has left the folder, or does not enter subfolders.
+                del self._levels[parent]
                 continue
             ino = level.inos[level.next]
             self._go_on(parent, level, level.next + 1)
@@ -174,7 +176,7 @@ class Walk:
 
 
 def ordered(tree: Tree, parent: int, *, by_name: bool) -> list[int]:
-    """The folders in a folder that the service has, in the order of a walk."""
+    """Return the subfolders that are on the service, in the order of a walk."""
     inos = tree.folders_in(parent)
     if by_name and len(inos) <= SORTED:
         inos = [inode.ino for inode in sorted(tree.get_all(inos), key=lambda each: each.name)]
@@ -182,7 +184,7 @@ def ordered(tree: Tree, parent: int, *, by_name: bool) -> list[int]:
 
 
 class Walks:
-    """All programs that walk now."""
+    """Walks of all programs."""
 
     def __init__(
         self,
@@ -192,32 +194,32 @@ class Walks:
         ask: Callable[[Inode], object],
         spare: Callable[[], int],
     ) -> None:
-        """`wanted`: whether a folder needs to be listed; `ask` begins that, without waiting.
+        """Store the callbacks: `wanted` tells if a folder needs a listing, `ask` starts one.
 
-        `spare`: how many listings may be begun now for nobody in particular.
+        `spare` returns how many listings may start now that no program waits for.
         """
         self._tree = tree
         self._wanted, self._ask, self._spare = wanted, ask, spare
-        self._walks: list[Walk] = []  # the one that moved last comes first
+        self._walks: list[Walk] = []  # the last active walk first
         self._used: TTLCache[int, int] = TTLCache(REMEMBERED, SOON_S, _now)  # by parent
         self._read: TTLCache[int, float] = TTLCache(REMEMBERED, SOON_S, _now)  # by ino
 
     def expects(self, ino: int) -> bool:
-        """Whether the folder was listed ahead of a program that has not come to it yet."""
+        """Return True if the folder was prefetched and the program has not reached it yet."""
         return any(ino in walk.ahead for walk in self._walks)
 
     def reading(self, ino: int) -> None:
-        """A program begins to read the names of a folder."""
+        """Record that a program begins to read the names of a folder."""
         self._read[ino] = _now()
 
     def was_read_lately(self, ino: int) -> bool:
-        """Return True where a program has read the names of a folder a moment ago."""
+        """Return True if a program has read the names of the folder a moment ago."""
         return _now() - self._read.get(ino, -math.inf) < AT_ONCE_S
 
     def used(self, folder: Inode, *, listed: bool) -> None:
-        """A program needs a listing that was not `listed` just now, or was listed ahead."""
+        """Record that a program needs a listing that is new or was prefetched."""
         if folder.ino == ROOT:
-            return  # which is its own parent, and nobody's sibling
+            return  # the root is its own parent and has no siblings
         walk = self._walk(folder)
         if walk is not None and folder.ino not in walk.ahead:
             walk = self._turned(walk, folder)
@@ -228,7 +230,7 @@ class Walks:
             self.go_on()
 
     def landed(self, ino: int) -> None:
-        """A listing that was asked for is known, or has failed."""
+        """Record that a requested listing has arrived or failed."""
         if ino in self._read:
             self._read[ino] = _now()
         for walk in self._walks:
@@ -236,7 +238,7 @@ class Walks:
         self.go_on()
 
     def go_on(self) -> None:
-        """Ask for what comes next, as far as there is room."""
+        """Request the next listings as far as capacity allows."""
         now = _now()
         for walk in self._walks:
             if now - walk.moved_s < GONE_S:
@@ -251,12 +253,12 @@ class Walks:
                 walk.ahead[ino] = key
                 self._ask(folder)
             else:
-                walk.landed(ino)  # what is inside of it may be wanted
+                walk.landed(ino)  # its subfolders may need a listing
             if len(walk.ahead) >= walk.window or step >= STEPS or self._spare() <= 0:
                 return
 
     def _walk(self, folder: Inode) -> Walk | None:
-        """The walk that the folder belongs to, perhaps one that begins with it."""
+        """Return the walk that the folder belongs to, perhaps a new one, or None."""
         now = _now()
         self._walks = [walk for walk in self._walks if now - walk.moved_s < SOON_S]
         for walk in self._walks:
@@ -265,9 +267,9 @@ class Walks:
         for walk in self._walks:
             above = self._above(walk.top)
             if folder.ino in above:
-                return None  # on the way to where the program is
+                return None  # the folder is above the program's position
             if folder.parent in above:
-                # All below is done, and it goes on further up.
+                # All folders below are done, and the walk continues further up.
                 self._walks.remove(walk)
                 window = walk.window // 2
                 return self._begun(folder, deep=True, window=window, by_name=walk.by_name)
@@ -278,7 +280,7 @@ class Walks:
         return begun if begun is not None and begun.begins_with(folder) else None
 
     def _turned(self, walk: Walk, folder: Inode) -> Walk:
-        """The same walk in the other order, if the program goes by that."""
+        """Return the walk, replaced by one in the other order if the program follows that order."""
         before = self._used.get(folder.parent, folder.ino)
         if before == folder.ino:
             return walk
@@ -306,7 +308,7 @@ class Walks:
         return walk if walk.knows(folder) else None
 
     def _above(self, ino: int) -> set[int]:
-        """A folder and all that it is in."""
+        """Return a folder and all folders above it."""
         found: set[int] = set()
         while ino not in found:
             found.add(ino)

@@ -1,9 +1,10 @@
-"""Histories of files: asked for when somebody wants to see one, never before.
+"""Version histories of files, requested only when a user looks at them.
 
-Must not know how they are shown.  What was told serves for `refresh` seconds, or until a listing
-shows another version; when the service is away the last one does.  It is in memory only.
+Knows nothing of how histories are shown.  A history is valid for `refresh` seconds, or until a
+listing shows another version.  While the service is unreachable, the last history is used.
+Histories are only in memory.
 
-INVARIANT: of one file at most one history is being asked for; all who want it share the answer.
+INVARIANT: at most one request per file is in progress; all callers share the answer.
 """
 
 import math
@@ -21,28 +22,28 @@ from zonedrive.tree.inode import NOWHERE, Inode
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
 
-PATIENCE_S = 3.0  # how long somebody waits for an answer who has the last one
-KEPT = 50_000  # versions of histories that were asked for lately
+PATIENCE_S = 3.0  # seconds that a caller with an older history waits for the answer
+KEPT = 50_000  # versions of recently requested histories
 
 
 class Past:
-    """The history of one file as the service told it; never changes."""
+    """History of one file as reported by the service; immutable."""
 
     def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
-        """`revision`: what the file was known to be when the service was asked, at `asked_s`."""
-        self.versions = versions  # the newest first
+        """Store the versions; `revision` is the file's revision at the request time `asked_s`."""
+        self.versions = versions  # newest first
         self.revision = revision
         self._asked_s = asked_s
         self._took_s = _now_s() - asked_s
 
     def serves(self, revision: str, refresh_s: float) -> bool:
-        """Whether nobody need be asked: as with listings, one that was slow to come for longer."""
+        """Return True if no request is needed; a slow history is valid longer, as with listings."""
         age_s = _now_s() - self._asked_s
         return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
 
 
 class _Flight:
-    """Somebody asks for a history, and others wait for the same."""
+    """History request in progress that several callers share."""
 
     def __init__(self) -> None:
         self.lock = trio.Lock()
@@ -51,7 +52,7 @@ class _Flight:
 
 
 class Histories:
-    """What is known of the histories of files."""
+    """Cached histories of files."""
 
     def __init__(self, core: Core, service: Service, folders: Folders) -> None:
         self._core = core
@@ -63,16 +64,16 @@ class Histories:
         self._flights: WeakValueDictionary[tuple[str, str], _Flight] = WeakValueDictionary()
 
     def file(self, zone: str, file_id: str) -> Inode | None:
-        """The file whose history it is, if it is still there."""
+        """Return the file of a history, or None if it does not exist any more."""
         inode = self._core.tree.by_remote(zone, file_id)
         return None if inode is None or inode.parent == NOWHERE else inode
 
     def known(self, zone: str, file_id: str) -> Past | None:
-        """The history as last told."""
+        """Return the cached history."""
         return self._kept.get((zone, file_id))
 
     def present(self, inode: Inode) -> str:
-        """The number of the version that a file of the tree shows, "" where it is not known."""
+        """Return the version number of the file's current content, or "" if unknown."""
         past = self.known(inode.zone, inode.remote_id or "")
         if past is None or not past.versions or inode.generation:
             return ""
@@ -80,7 +81,7 @@ class Histories:
         return newest.version if newest.revision == inode.revision else ""
 
     async def past(self, file: Inode) -> Past:
-        """The history of a file, at most `refresh` seconds old where the service answers."""
+        """Return the history of a file, at most `refresh` seconds old if the service answers."""
         zone, file_id = file.zone, file.remote_id or ""
         past, now = self.known(zone, file_id), _now_s()
         if past is not None:
@@ -90,7 +91,7 @@ class Histories:
                 return past
         flight = self._flights.setdefault((zone, file_id), _Flight())
         async with flight.lock:
-            if flight.ended_s < now:  # else somebody was told while we waited
+            if flight.ended_s < now:  # otherwise another caller has just got the answer
                 flight.result = await self._ask(file, past)
                 flight.ended_s = _now_s()
         if isinstance(flight.result, Past):
@@ -98,9 +99,9 @@ class Histories:
         raise flight.result or AssertionError("a flight without an end")
 
     async def asked(self, file: Inode) -> Sequence[Version]:
-        """The versions of a file, the newest first, as the service tells them now.
+        """Return the current versions of a file from the service, newest first.
 
-        Raises the service's errors, NotSupported.
+        Raises the service's errors and NotSupported.
         """
         asked_s, revision = _now_s(), file.revision
         versions = await self._service.versions(file.zone, file.remote_id or "")
@@ -128,10 +129,11 @@ class Histories:
 
     def _told(self, file: Inode, past: Past) -> None:
         if past.versions and past.versions[0].revision != past.revision:
-            self._folders.forget(file.parent)  # whose listing must show what the history does
+            # The listing must show the same version as the history.
+            self._folders.forget(file.parent)
         self._kept[file.zone, file.remote_id or ""] = past
 
 
 def _now_s() -> float:
-    """Seconds of a clock that goes on while the machine is suspended."""
+    """Return the seconds of a clock that runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

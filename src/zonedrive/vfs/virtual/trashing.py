@@ -1,12 +1,12 @@
-"""Into the service's trash as a whole, and back: what a move into a desktop's trash means.
+"""Deletion into the service's trash and restore, for moves into a desktop's trash folder.
 
-Unlike unlink(2) and rmdir(2), which programs use one by one on the way to something else, this
-takes a folder with all that is in it, is told at once, and can be undone.  What is in the folder
-keeps its rows below the unlinked one until the service has deleted it: so `placement` can tell
-what was there from what others put in meanwhile.
+Programs use unlink(2) and rmdir(2) one by one and for many purposes.  A deletion in this module
+takes a folder with its content, is sent at once and can be undone.  The entries below the folder
+keep their rows until the service has deleted it, so `placement` can tell them from entries that
+coworkers add in the meantime.
 
-INVARIANT: only what the service has in full is deleted; nothing that is only here goes along.
-INVARIANT: what was deleted stays what it is, with its history, whatever comes to its place.
+INVARIANT: only entries that are completely on the service are deleted; no local data is lost.
+INVARIANT: a deleted entry keeps its identity and history, whatever takes its place.
 """
 
 import errno
@@ -26,11 +26,11 @@ from zonedrive.vfs.names.namespace import Namespace, require_changeable, require
 from zonedrive.vfs.names.renaming import NOREPLACE, Renaming
 from zonedrive.vfs.names.subtree import is_below
 
-PATIENCE_S = 10.0  # how long a program waits for what has to be sent first
+PATIENCE_S = 10.0  # seconds that a program waits for pending uploads
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """What was deleted."""
+    """Facts about a deleted entry."""
 
     ino: int
     name: str
@@ -44,7 +44,7 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class Trashing:
-    """Deleting, and bringing back."""
+    """Deletes entries into the trash and restores them."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class Trashing:
         self._renaming = renaming
 
     def possible(self) -> bool:
-        """Whether the profile knows how to delete."""
+        """Return True if the profile can delete."""
         return self._service.can("delete")
 
     async def delete(self, parent: int, name: str) -> Gone:
-        """Delete the entry of that name, with all that is in it.
+        """Delete the entry with that name and everything in it.
 
-        Raises OSError: EXDEV where something of it stays on this machine or is refused by the
-        service (for that, programs offer to remove it for good), EBUSY where it is being written,
-        ENETUNREACH or EBUSY where it is not on the service yet and does not get there soon.
+        Raises OSError: EXDEV if some of it is only local or is rejected by the service (programs
+        then offer to delete it permanently), EBUSY if it is being written, ENETUNREACH or EBUSY if
+        it is not uploaded yet and the upload does not end soon.
         """
         names = self._names
         folder = await names.folder(parent)
@@ -107,7 +107,7 @@ class Trashing:
         reached(Place.TRASHED)
 
     async def _all_sent(self, inode: Inode) -> None:
-        """Wait until the service has everything of it, or has refused something once more."""
+        """Wait until everything in it is uploaded or has been rejected once more."""
         self._dispatcher.hurry(each.ino for each in self._unsent(inode))
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
@@ -125,7 +125,7 @@ class Trashing:
             raise OSError(errno.EBUSY, "something in it is not on the service yet")
 
     def _is_refused(self, inode: Inode) -> bool:
-        """Whether something of it was refused when it was tried last, and is not being tried."""
+        """Return True if the last upload of a part of it was rejected and no retry is running."""
         intents = [self._core.journal.get(each.ino) for each in self._unsent(inode)]
         return any(
             intent.failed
@@ -136,7 +136,7 @@ class Trashing:
         )
 
     def _unsent(self, inode: Inode) -> list[Inode]:
-        """What of it the service does not have yet.  Raises OSError, see `delete`."""
+        """Return the inodes in it that are not fully uploaded.  Raises OSError, see `delete`."""
         core = self._core
         suspects = {*core.tree.without_origin(), *(each.ino for each in core.journal.all())}
         written = {ino for ino, opened in core.opened.items() if opened.writers}
@@ -152,16 +152,16 @@ class Trashing:
         return found
 
     def is_back(self, gone: Gone) -> bool:
-        """Whether it has a name here again."""
+        """Return True if the deleted entry exists in the tree again."""
         inode = self._core.tree.by_remote(gone.zone, gone.remote_id)
         return inode is not None and inode.parent != NOWHERE
 
     async def bring_back(self, gone: Gone, parent: int, name: str) -> None:
-        """Restore on the service, to a free place here.
+        """Restore an entry on the service and move it to a free place.
 
-        The service brings it back to where it was; if it is to be elsewhere, it is moved from
-        there.  Raises OSError (EEXIST, also where its former name is in use; EXDEV for another
-        zone; EBUSY; ENETUNREACH), NotSupported and the service's errors.
+        The service restores the entry in its former place; from there it is moved if needed.
+        Raises OSError (EEXIST, also if its former name is in use; EXDEV for another zone; EBUSY;
+        ENETUNREACH), NotSupported and the service's errors.
         """
         core, names = self._core, self._names
         folder = await names.folder(parent)
@@ -188,7 +188,7 @@ class Trashing:
         )
 
     async def _told(self, gone: Gone) -> None:
-        """Wait until the service has heard of the deletion, and of what else left its name."""
+        """Wait until the service knows the deletion and all other changes that free the name."""
         core, place = self._core, (gone.zone, gone.remote_parent, gone.remote_name)
 
         def leaving() -> list[int]:

@@ -1,16 +1,16 @@
-"""Former versions as files: `.versions` in each folder, where the profile knows how.
+"""Former versions as files: `.versions` in each folder, if the profile supports versions.
 
     FOLDER/.versions/               a folder for each file of FOLDER that the service has
-    FOLDER/.versions/NAME/          its versions, the newest one included
-    FOLDER/.versions/NAME/VERSION   the bytes of one, under the name that `version_name` gives
+    FOLDER/.versions/NAME/          its versions, including the newest one
+    FOLDER/.versions/NAME/VERSION   the bytes of one version, named by `version_name`
 
-Bytes come through the cache, each version under a number of its own; those of the newest one are
-taken from where the file itself has them.
+The bytes are read through the cache, where each version has its own inode number.  The newest
+version is read from the cached file itself.
 
-The folder of a file belongs to the service's entry: it stays the same when a program saves by
-renaming a new file over the old one.
+The folder of a file belongs to the remote entry: it stays the same when a program saves by renaming
+a new file over the old one.
 
-INVARIANT: all of it can only be read: whatever would change something is refused with EROFS.
+INVARIANT: everything is read-only: every change is refused with EROFS.
 """
 
 import errno
@@ -48,25 +48,24 @@ from zonedrive.vfs.virtual.nodes import (
 log = logging.getLogger(__name__)
 
 NAME = ".versions"
-DIGITS = 5  # of the number in a name, so that names sort as the versions do
-NAMED = 16  # histories whose names are kept
-EXTENSION = 20  # bytes; what is longer is none
+DIGITS = 5  # digits of the number in a name, so that names sort in version order
+NAMED = 16  # number of histories whose names are cached
+EXTENSION = 20  # bytes; a longer suffix is not an extension
 
 
 def extension_of(name: str) -> str:
-    """The extension of a name with its dot, "" where there is none."""
+    """Return the extension of a name with its dot, or ""."""
     stem, dot, extension = name.rpartition(".")
     return dot + extension if stem and len(extension.encode()) <= EXTENSION else ""
 
 
 def version_name(version: Version, extension: str) -> str:
-    """The name of a version of a file with that extension: `NUMBER_TIME_AUTHOR.EXTENSION`.
+    """Return the file name of a version: `NUMBER_TIME_AUTHOR.EXTENSION`.
 
-    The number comes first and is filled up with zeros, so that any listing has the versions in
-    their order.  Time (in UTC, so that it does not depend on who looks) and author tell which one
-    it is; by the extension programs know what to do with it.  There are no blanks, so that a
-    shell needs no quotes.  Where a service has no numbers the time comes first, and a mark of the
-    version's id keeps names apart.
+    The number comes first and is padded with zeros, so that listings are in version order.  Time
+    (in UTC, so that it is the same for all users) and author describe the version.  The extension
+    tells programs the file type.  The name has no spaces, so a shell needs no quotes.  If a service
+    has no version numbers, the time comes first, and a mark of the version's id makes names unique.
     """
     numbered = version.version.isascii() and version.version.isdecimal()
     parts = [version.version.zfill(DIGITS)] if numbered else []
@@ -76,19 +75,20 @@ def version_name(version: Version, extension: str) -> str:
     if version.modified_by:
         parts.append(names.safe(version.modified_by))
         if not extension:
-            parts.append("")  # or the end of an address, say `.com`, would pass for one
+            # Otherwise the end of an address, such as `.com`, would look like an extension.
+            parts.append("")
     name = ("_".join(parts) or "version") + extension
     return name if numbered and names.fits(name) else with_mark(name, version)
 
 
 def with_mark(name: str, version: Version) -> str:
-    """A name with a mark of the version's id, short enough for the kernel."""
+    """Return a name with a mark of the version's id, short enough for the kernel."""
     digest = hashlib.sha256(version.id.encode("utf-8", "surrogatepass")).hexdigest()
     return names.with_mark(name, f"~{digest[:8]}")
 
 
 class Versions:
-    """The door `.versions`."""
+    """Door to the virtual folder `.versions`."""
 
     name = NAME
 
@@ -100,13 +100,13 @@ class Versions:
         self.callers = callers
         self.folders = folders
         self.histories = histories
-        # By entry: the history, the extension, and the names that were made of these.
+        # By entry: the history, the extension, and the names derived from them.
         self._named: LRUCache[tuple[str, str], tuple[Past, str, dict[str, Version]]] = LRUCache(
             NAMED
         )
 
     def open(self, folder: int) -> Folder | None:
-        """`.versions` of a folder of a zone."""
+        """Return `.versions` of a folder of a zone, or None."""
         service, inode = self.service, self.core.tree.get(folder)
         if inode.kind is Kind.ROOT or inode.local:
             return None
@@ -115,18 +115,18 @@ class Versions:
         return _Files(self, folder)
 
     def number(self, *what: str) -> int:
-        """A number for a virtual entry."""
+        """Return an inode number for a virtual entry."""
         return number(self.core.database.identity, *what)
 
     def named(self, file: Inode, past: Past) -> Mapping[str, Version]:
-        """The versions of a file by name, the oldest first."""
+        """Return the versions of a file by name, the oldest first."""
         entry, extension = (file.zone, file.remote_id or ""), extension_of(file.name)
         before, made_for, named = self._named.get(entry, (None, "", {}))
         if before is not past or made_for != extension:
             named = {}
             for version in reversed(past.versions):
                 name = version_name(version, extension)
-                if name in named:  # a service that gives a number twice
+                if name in named:  # some services use a number twice
                     name = with_mark(name, version)
                 named[name] = version
             self._named[entry] = past, extension, named
@@ -134,7 +134,7 @@ class Versions:
 
 
 class _Files(Folder):
-    """`.versions`: the files of a folder, each as a folder."""
+    """Folder `.versions`: each file of the folder appears as a folder."""
 
     def __init__(self, door: Versions, folder: int) -> None:
         super().__init__(door.number("versions", str(folder)))
@@ -181,7 +181,7 @@ class _Files(Folder):
 
 
 class _History(Folder):
-    """The versions of one file."""
+    """Folder of the versions of one file."""
 
     def __init__(self, door: Versions, zone: str, file_id: str) -> None:
         super().__init__(door.number("history", zone, file_id))
@@ -208,7 +208,7 @@ class _History(Folder):
         known = self._histories.known(self._zone, self._file_id)
         named: Mapping[str, Version]
         named = {} if known is None else self._door.named(self._file(), known)
-        if name not in named:  # a version never changes, so that those known need no question
+        if name not in named:  # a version never changes, so known versions need no request
             named = await self._named()
         version = named.get(name)
         return None if version is None else self._version(version)
@@ -232,7 +232,7 @@ class _History(Folder):
 
 
 class _FormerVersion(File):
-    """One version, which never changes."""
+    """One version of a file, which never changes."""
 
     def __init__(self, door: Versions, zone: str, file_id: str, version: Version) -> None:
         told = (version.version, version.id, str(version.size), str(version.modified_ns))
@@ -289,14 +289,14 @@ class _FormerVersion(File):
         return core.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:
-        """The file, if this is its present version and all of it is cached."""
+        """Return the file if this is its current version and is completely cached."""
         file = self._histories.file(self._zone, self._file_id)
         if file is None or not file.revision or file.revision != self._version.revision:
             return None
         return file if self._core.cache.is_complete(file.ino, file.revision) else None
 
     def _require_size(self) -> None:
-        """A service that tells no sizes must not make every version look empty.
+        """Refuse to open versions of a service that reports no sizes, as they would look empty.
 
         Raises OSError (EIO).
         """
@@ -310,13 +310,13 @@ class _FormerVersion(File):
 
 
 class _Reading(ReadOnly):
-    """A version that is open."""
+    """Open version of a file."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Bytes at `offset`, fetched where they are not here."""
+        """Return the bytes at `offset`, fetched if they are not local."""
         data = self._reader.available(offset, size)
         if data is not None:
             return bytes(data)
@@ -326,5 +326,5 @@ class _Reading(ReadOnly):
             raise OSError(errno.ESTALE, "not what it was, open it again") from wrong
 
     def close(self) -> None:
-        """Nobody reads it any more."""
+        """Close the reader."""
         self._reader.close()

@@ -1,17 +1,17 @@
-"""The trash folder of desktops: what a file manager puts there is deleted on the service.
+"""Trash folder of file managers: entries moved into it are deleted on the service.
 
-File managers keep a folder `.Trash-UID` at the top of each file system: with `files`, what was
-trashed, and `info`, a note for each of it that says where it was and when it went.  Where the
-profile can delete, the mount has one, and moving something of the service into `files` deletes it
-there (see `trashing`).  The service's own trash has it from then on (`zonedrive trash`).
+File managers keep a folder `.Trash-UID` at the top of each file system.  Its folder `files` holds
+the trashed entries, and its folder `info` holds a note for each with the former path and the time.
+If the profile can delete, the mount has this folder, and moving a remote entry into `files` deletes
+the entry on the service (see `trashing`), which moves it to its own trash (`zonedrive trash`).
 
-`files` shows what was put in since the mount began, without its bytes, so that programs can list
-it and bring it back: what is moved out again is restored on the service.  Removing it here, as
-programs do to empty the trash, only takes it out of sight.
+`files` shows the entries that were put in since the mount began, without their bytes.  Programs can
+list and restore them: an entry that is moved out of `files` is restored on the service. Removing an
+entry from `files`, as programs do to empty the trash, only hides the entry.
 
-Must not know which programs these are, nor read their notes.
+Knows nothing of the programs, and does not read their notes.
 
-INVARIANT: nothing here removes anything for good.
+INVARIANT: nothing in this module deletes anything permanently.
 """
 
 import errno
@@ -28,14 +28,14 @@ from zonedrive.vfs.names.renaming import NOREPLACE
 from zonedrive.vfs.virtual.nodes import Content, File, Folder, Node, Standing, number
 from zonedrive.vfs.virtual.trashing import Gone, Trashing
 
-SHOWN = 10_000  # entries and notes; beyond that the oldest go out of sight
+SHOWN = 10_000  # maximum number of entries and of notes; the oldest are hidden first
 NOTE_BYTES = 64 << 10
 NOTE = "stays on this machine: a note of a file manager's, kept until the mount ends"
-PRIVATE = 0o700  # what file managers ask of such a folder
+PRIVATE = 0o700  # the mode that file managers require for this folder
 
 
 class Wastebasket:
-    """The door `.Trash-UID`."""
+    """Door to the virtual folder `.Trash-UID`."""
 
     def __init__(self, core: Core, trashing: Trashing) -> None:
         self.name = f".Trash-{core.owner.uid}"
@@ -44,17 +44,17 @@ class Wastebasket:
         self._top.entries = {
             "files": _Files(core, trashing),
             "info": _Notes(core, "info"),
-            # Where programs move what they are about to remove.
+            # Programs move entries here before they remove them.
             "expunged": _Shelf(core, "expunged"),
         }
 
     def open(self, folder: int) -> Folder | None:
-        """The trash folder at the top, where the profile can delete."""
+        """Return the trash folder at the top of the mount, if the profile can delete."""
         return self._top if folder == ROOT and self._trashing.possible() else None
 
 
 class _Fixed(Folder):
-    """A folder that is always there."""
+    """Folder that always exists."""
 
     mode = stat.S_IFDIR | PRIVATE
 
@@ -67,39 +67,39 @@ class _Fixed(Folder):
         return self.entries
 
     def standing(self) -> Standing:
-        """As all of what was put in."""
+        """Return the state of all entries that were put in."""
         inos = [ino for node in self.entries.values() for ino in node.standing().inos]
         return Standing("what was deleted here; for all of it: zonedrive trash", inos=tuple(inos))
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
-        """Programs that make sure of the permissions find them as they want them."""
+        """Accept the mode that the folder has, because programs set it.  Raises PermissionError."""
         if mode not in (None, PRIVATE):
             raise PermissionError(errno.EPERM, "the trash is its owner's")
 
 
 class _Shelf(_Fixed):
-    """A folder whose entries come and go."""
+    """Folder whose entries can be added and removed."""
 
     def put(self, name: str, node: Node) -> None:
-        """A new entry."""
+        """Add an entry."""
         self.entries[name] = node
         self.mtime_ns = time.time_ns()
         while len(self.entries) > SHOWN:
             del self.entries[next(iter(self.entries))]
 
     def named(self, name: str) -> Node:
-        """Raises FileNotFoundError."""
+        """Return the entry with that name.  Raises FileNotFoundError."""
         if name not in self.entries:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return self.entries[name]
 
     def drop(self, name: str) -> None:
-        """Take an entry away."""
+        """Remove an entry."""
         del self.entries[name]
         self.mtime_ns = time.time_ns()
 
     async def remove(self, name: str, *, folder: bool) -> None:
-        """Out of sight; the service keeps what it has."""
+        """Hide an entry; the service keeps its data."""
         if isinstance(self.named(name), Folder) is not folder:
             raise OSError(errno.ENOTDIR if folder else errno.EISDIR, "of another kind")
         self.drop(name)
@@ -118,7 +118,7 @@ class _Shelf(_Fixed):
 
 
 class _Notes(_Shelf):
-    """`info`: what programs write about what they put in, kept in memory."""
+    """Folder `info`: the notes of programs about trashed entries, kept in memory."""
 
     def __init__(self, core: Core, word: str) -> None:
         super().__init__(core, word)
@@ -136,7 +136,7 @@ class _Notes(_Shelf):
 
 
 class _Note(File):
-    """A short file in memory."""
+    """Short file in memory."""
 
     mode = stat.S_IFREG | 0o600
 
@@ -149,7 +149,7 @@ class _Note(File):
         return Standing(NOTE, here_only=True)
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
-        """Its permissions stay as they are."""
+        """Change size or modification time; the permissions stay as they are."""
         if size is not None:
             self._resize(size)
         if mtime_ns is not None:
@@ -161,21 +161,21 @@ class _Note(File):
         return self
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Bytes at `offset`."""
+        """Return the bytes at `offset`."""
         return bytes(self._data[offset : offset + size])
 
     async def write(self, offset: int, data: bytes) -> int:
-        """Put all of `data` at `offset`.  Raises OSError (EFBIG)."""
+        """Write all of `data` at `offset`.  Raises OSError (EFBIG)."""
         end = offset + len(data)
         self._resize(max(end, self.size))
         self._data[offset:end] = data
         return len(data)
 
     async def flush(self) -> None:
-        """There is no disk."""
+        """Do nothing: the note is only in memory."""
 
     def close(self) -> None:
-        """It stays until it is removed."""
+        """Do nothing: the note exists until it is removed."""
 
     def _resize(self, size: int) -> None:
         if size > NOTE_BYTES:
@@ -186,7 +186,7 @@ class _Note(File):
 
 
 class _Deleted(File):
-    """A file that was put in, without its bytes."""
+    """Trashed file, without its bytes."""
 
     mode = stat.S_IFREG | 0o400
 
@@ -203,9 +203,9 @@ class _Deleted(File):
 
 
 class _DeletedFolder(Folder):
-    """A folder that was put in, without what is in it."""
+    """Trashed folder, without its content."""
 
-    mode = stat.S_IFDIR | PRIVATE  # who may not write in a folder may not move it elsewhere either
+    mode = stat.S_IFDIR | PRIVATE  # a folder without write permission cannot be moved
 
     def __init__(self, ino: int, gone: Gone) -> None:
         super().__init__(ino)
@@ -220,7 +220,7 @@ class _DeletedFolder(Folder):
 
 
 class _Files(_Shelf):
-    """`files`: what was put in, and the way back."""
+    """Folder `files`: the trashed entries, and the way to restore them."""
 
     def __init__(self, core: Core, trashing: Trashing) -> None:
         super().__init__(core, "files")
@@ -228,7 +228,7 @@ class _Files(_Shelf):
         self._trashing = trashing
 
     async def children(self) -> Mapping[str, Node]:
-        """What came back in another way meanwhile is not in here any more."""
+        """Return the entries, without those that were restored in another way."""
         for name, node in list(self.entries.items()):
             if isinstance(node, _Deleted | _DeletedFolder) and self._trashing.is_back(node.gone):
                 self.drop(name)
@@ -244,7 +244,7 @@ class _Files(_Shelf):
         gone = await self._trashing.delete(parent, old_name)
         kind = _DeletedFolder if gone.folder else _Deleted
         self.put(name, kind(_new_number(self._core), gone))
-        # The kernel has moved its own idea of the entry here.
+        # The kernel has moved its own dentry here.
         self._core.invalidations.put(EntryChanged(self.ino, name.encode()))
 
     async def hand_out(self, name: str, parent: int, new_name: str, flags: int) -> None:

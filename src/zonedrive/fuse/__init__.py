@@ -1,5 +1,6 @@
-"""The kernel's side: decode a request, call `vfs`, encode the answer; mounting and unmounting.
+"""FUSE layer: decodes requests, calls `vfs`, encodes answers; mounts and unmounts.
 
-Must not know the service, the stores or the outbox.  pyfuse3 is imported here and nowhere else,
-and not by `mountpoint` and `options`, which the command line uses (its import takes 0.4 s).
+Knows nothing of the service, the stores or the outbox.  Only this package imports pyfuse3.  The
+modules `mountpoint` and `options` do not, because the command line uses them and the import takes
+0.4 s.
 """

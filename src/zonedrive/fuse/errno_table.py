@@ -1,7 +1,8 @@
-"""The one place where an error becomes an errno.
+"""Mapping from errors to errno numbers, the only one in the program.
 
-Must not know what was asked.  Chosen by what programs make of a number: they print its text, and
-some act on it.  EAGAIN is never used: programs repeat the call at once, for ever.
+Knows nothing of the requests.  The numbers are chosen by their effect: programs print the text of a
+number, and some act on it.  EAGAIN is never used, because programs repeat the call at once and
+forever.
 """
 
 import errno
@@ -14,21 +15,22 @@ from zonedrive import errors
 
 log = logging.getLogger(__name__)
 
-# By the most special type that matches; a type without a line has that of its parent.
+# The most specific matching type counts; a type that is not listed has its parent's number.
 TABLE: dict[type[BaseException], int] = {
     errors.ZonedriveError: errno.EIO,
     errors.ConfigError: errno.EIO,
-    errors.NotSupported: errno.EPERM,  # what POSIX gives where a file system cannot do it
+    # The number POSIX uses for operations that a file system does not support.
+    errors.NotSupported: errno.EPERM,
     errors.StoreError: errno.EIO,
     errors.Changed: errno.ESTALE,
     errors.AmbiguousName: errno.EEXIST,
     errors.AlreadyRunning: errno.EBUSY,
     errors.MountError: errno.EIO,
     errors.RemoteError: errno.EIO,
-    errors.Unreachable: errno.ENETUNREACH,  # "Network is unreachable": what a person should read
+    errors.Unreachable: errno.ENETUNREACH,  # users should read "Network is unreachable"
     errors.TimedOut: errno.ETIMEDOUT,
-    errors.ReplyLost: errno.EIO,  # whether it took effect is open: no text may promise either
-    errors.Untrusted: errno.EACCES,  # the way is there, but we do not go it
+    errors.ReplyLost: errno.EIO,  # the outcome is unknown: the text must promise neither
+    errors.Untrusted: errno.EACCES,  # the host is reachable but refused for security
     errors.Unavailable: errno.EREMOTEIO,  # "Remote I/O error", as NFS says for a faulting server
     errors.BadAnswer: errno.EIO,
     errors.NotLoggedOn: errno.EACCES,
@@ -39,7 +41,7 @@ TABLE: dict[type[BaseException], int] = {
     errors.TooLarge: errno.EFBIG,
     errors.Rejected: errno.EINVAL,
     trio.TooSlowError: errno.ETIMEDOUT,
-    # Python's names, where they are raised without a number.
+    # Python's own exceptions, if raised without a number.
     TimeoutError: errno.ETIMEDOUT,
     FileNotFoundError: errno.ENOENT,
     FileExistsError: errno.EEXIST,
@@ -53,15 +55,15 @@ _SQLITE = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_READONLY: errno.EROFS,
     sqlite3.SQLITE_NOMEM: errno.ENOMEM,
-    sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # what a full disk gives the write-ahead log
+    sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # the error of the write-ahead log on a full disk
 }
 
 
 def errno_of(error: BaseException) -> int:
-    """The errno for `error`; an error that nobody foresaw is EIO, with its traceback in the log."""
+    """Return the errno for `error`; for an unexpected error return EIO and log its traceback."""
     if isinstance(error, BaseExceptionGroup):
         return errno_of(error.exceptions[0])
-    # An OSError of getaddrinfo(3) has another kind of number.
+    # An OSError of getaddrinfo(3) has numbers of a different kind.
     if isinstance(error, OSError) and error.errno is not None and error.errno in errno.errorcode:
         return error.errno
     if isinstance(error, sqlite3.Error):

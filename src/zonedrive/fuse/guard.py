@@ -1,6 +1,6 @@
-"""What stands around every handler: a deadline, and a wall that only FUSEError passes.
+"""Guard of all handlers: a deadline, and a filter that only FUSEError passes.
 
-Must not know what the handlers do.  Another exception out of a handler would end the mount.
+Knows nothing of what the handlers do.  Any other exception from a handler would end the mount.
 """
 
 import errno
@@ -17,21 +17,21 @@ from zonedrive.fuse.errno_table import errno_of
 log = logging.getLogger(__name__)
 
 DEADLINE = 60.0
-"""Seconds after which an operation gives up with ETIMEDOUT.
+"""Seconds after which an operation fails with ETIMEDOUT.
 
-`vfs` has shorter ones where it waits for the service; this is what holds if they do not.  The
-process that asked cannot be killed as long as its request is unanswered.
+`vfs` has shorter limits for waits on the service; this one is the last resort.  The calling process
+cannot be killed while its request is unanswered.
 """
 
 LONG_DEADLINE = 3600.0
-"""For `flush` and `fsync`, which may be set to wait until an upload has ended."""
+"""Deadline in seconds for `flush` and `fsync`, which can be configured to wait for an upload."""
 
 
 class Gate:
-    """Every operation under way; shut at the end of a mount.
+    """Running operations; shut at the end of a mount.
 
-    INVARIANT: once shut, every operation, running or new, is answered at once with ENOTCONN.
-    Without an answer the kernel keeps pages locked, and whoever wants them hangs.
+    INVARIANT: after `shut`, every running or new operation is answered at once with ENOTCONN.
+    Without an answer the kernel keeps pages locked, and programs that need them hang.
     """
 
     def __init__(self) -> None:
@@ -39,14 +39,14 @@ class Gate:
         self.is_shut = False
 
     def shut(self) -> None:
-        """Answer everything from now on."""
+        """Answer all running and future operations with ENOTCONN."""
         self.is_shut = True
         for scope in self.running:
             scope.cancel()
 
 
 class Guarded(Protocol):
-    """Who has handlers to guard."""
+    """Object with handlers to guard."""
 
     gate: Gate
 
@@ -62,7 +62,7 @@ def guarded(
     [Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]],
     Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]],
 ]:
-    """Let the handler end within `seconds`, with a result or FUSEError and nothing else.
+    """Make the handler end within `seconds`, with a result or a FUSEError.
 
     None is for handlers that never wait; a deadline costs a tenth of their time.
     """
@@ -94,7 +94,7 @@ def guarded(
             finally:
                 if scope is not None:
                     gate.running.discard(scope)
-            # Only a scope that swallowed its own Cancelled gets here.
+            # This point is reached only if the scope has caught its own Cancelled.
             if gate.is_shut:
                 raise FUSEError(errno.ENOTCONN)
             log.warning("%s took longer than %d s", handler.__name__, seconds)
@@ -106,7 +106,7 @@ def guarded(
 
 
 def _only_cancelled(group: BaseExceptionGroup[Any]) -> BaseException:
-    """A cancellation from outside must go on; what failed beside it is only noted."""
+    """Return the cancellation of a group to raise again; log its other errors."""
     ordinary, rest = group.split(Exception)
     if ordinary is not None:
         errno_of(ordinary)

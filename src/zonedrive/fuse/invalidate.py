@@ -1,11 +1,11 @@
-"""Telling the kernel what has changed behind its back.
+"""Invalidation of the kernel's caches after changes that the kernel did not make.
 
-Must not know why something changed.  Every call into the kernel is made in a thread that no
-handler waits for: it may block until requests about the same inode have been answered, and
-those are answered by the loop that must therefore stay free.
+Knows nothing of the reasons for a change.  Each call into the kernel runs in a thread that no
+handler waits for.  The call may block until requests for the same inode are answered, and the event
+loop that answers them must stay free.
 
-INVARIANT: when `run` has ended, no thread of it is left in the kernel, so that the session may
-be closed.
+INVARIANT: after `run` has ended, no thread is left in the kernel, so that the session can be
+closed.
 """
 
 import errno
@@ -21,7 +21,7 @@ from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, In
 log = logging.getLogger(__name__)
 
 THREADS = 4
-"""One invalidation that waits for a slow request must not hold up all others."""
+"""Number of threads, so that an invalidation that waits for a slow request blocks no others."""
 
 BATCH = 256
 
@@ -29,7 +29,10 @@ Source: TypeAlias = "trio.MemoryReceiveChannel[Invalidation]"
 
 
 async def run(source: Source, supervisor: Supervisor) -> None:
-    """Pass on what comes from `source` until it ends or this task is cancelled."""
+    """Send the invalidations from `source` to the kernel until the source ends.
+
+    The task can be cancelled at any time.
+    """
     limit = trio.CapacityLimiter(THREADS)
     free = trio.Semaphore(THREADS)
     async with trio.open_nursery() as nursery:
@@ -48,7 +51,7 @@ async def _pass_on(
     batch: list[Invalidation], free: trio.Semaphore, limit: trio.CapacityLimiter
 ) -> None:
     try:
-        # Not abandoned when cancelled: a thread that outlived the session would use freed memory.
+        # Not abandoned on cancellation: a thread that outlived the session would use freed memory.
         await trio.to_thread.run_sync(_tell, batch, limiter=limit)
     finally:
         free.release()

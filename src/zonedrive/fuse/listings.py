@@ -1,8 +1,8 @@
-"""Listings as the kernel wants them: attributes are encoded once, not at every reading.
+"""Directory listings in the kernel's format: attributes are encoded once, not for each read.
 
-Must not know why a folder changes: who is served hands out another list of names when it has.
+Knows nothing of why a folder changes: the file system returns a new list of names after a change.
 
-INVARIANT: an encoded listing is given out only with the list of names that it was made from.
+INVARIANT: an encoded listing is used only with the list of names that it was made from.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,14 +14,14 @@ from pyfuse3 import EntryAttributes
 
 from zonedrive.fuse.verbs import Attr, Verbs
 
-ENTRIES = 20_000  # encoded at most, of all folders together: some 8 MB
-LARGEST = 10_000  # entries of a folder that is kept
-STEP = 256  # entries that are encoded together, about as many as one answer holds
+ENTRIES = 20_000  # maximum number of encoded entries of all folders, about 8 MB
+LARGEST = 10_000  # maximum number of entries of a cached folder
+STEP = 256  # entries encoded together, about as many as one answer holds
 DOTS = (b".", b"..")
 
 
 class _Encoded:
-    """One folder, as far as it has been read."""
+    """Encoded part of one folder."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -30,7 +30,7 @@ class _Encoded:
         self._seconds = -1.0
 
     def trust(self, seconds: float) -> None:
-        """Let the kernel trust all of it for so long."""
+        """Set the seconds that the kernel may cache all entries."""
         if seconds != self._seconds:
             self._seconds = seconds
             for _, attr, _ in self.entries:
@@ -41,14 +41,14 @@ class _Encoded:
         more: Iterable[tuple[bytes, Attr, int]],
         encode: Callable[[Attr], EntryAttributes],
     ) -> None:
-        """Take entries behind the last one."""
+        """Append encoded entries."""
         for name, attr, following in more:
             self.entries.append((name, encode(attr), following))
             self.inos.append(attr.ino)
 
 
 class Listings:
-    """What folders hold, encoded."""
+    """Cache of encoded listings."""
 
     def __init__(self, files: Verbs, encode: Callable[[Attr], EntryAttributes]) -> None:
         self._files = files
@@ -56,7 +56,7 @@ class Listings:
         self._kept: LRUCache[int, _Encoded] = LRUCache(ENTRIES, lambda each: len(each.names) + 20)
 
     def reply(self, token: pyfuse3.ReaddirToken, handle: int, start: int) -> None:
-        """Answer one readdir from the entry number `start` on, as far as there is room."""
+        """Answer one readdir from entry number `start` on, until the reply is full."""
         listed = self._files.listed(handle, start)
         if listed is None or len(listed.names) > LARGEST:
             self._stream(token, handle, start)
@@ -64,13 +64,13 @@ class Listings:
         kept = self._kept.get(listed.ino)
         if kept is None or kept.names is not listed.names:
             kept = self._kept[listed.ino] = _Encoded(listed.names)
-        # Rounded down, so that a folder that is listed again and again is touched once a second.
+        # Rounded down, so that the entries of a folder in use change at most once a second.
         kept.trust(float(int(listed.timeout)))
         given = self._give(token, handle, start, kept)
         self._files.remember(kept.inos[max(start, len(DOTS)) : given])
 
     def _give(self, token: pyfuse3.ReaddirToken, handle: int, start: int, kept: _Encoded) -> int:
-        """Hand out entries from `start` on; up to which."""
+        """Send entries from `start` on and return the next position."""
         reply = pyfuse3.readdir_reply
         while True:
             if (known := len(kept.entries)) < min(start + STEP, len(kept.names)):

@@ -1,7 +1,7 @@
-"""The handlers: decode what the kernel asks, call the verb of `vfs`, encode what it answers.
+"""FUSE handlers: decode a request, call the operation of `vfs`, encode the answer.
 
-Must not decide anything.  They run many times a second, so that nothing is computed here that
-can be computed once.
+The handlers make no decisions.  They run many times a second, so values that can be computed once
+are not computed here.
 """
 
 import errno
@@ -22,7 +22,7 @@ BLOCK = 4096
 
 
 class Operations(pyfuse3.Operations):
-    """The kernel's requests to one file system."""
+    """Handlers of the kernel's requests to one file system."""
 
     supports_dot_lookup = False
     enable_writeback_cache = False  # the kernel would keep an old size after a remote change
@@ -44,7 +44,8 @@ class Operations(pyfuse3.Operations):
         for ino, count in inode_list:
             try:
                 self._files.forget(ino, count)
-            except Exception as error:  # there is nobody to tell, and the others are to be heard of
+            # The kernel expects no reply, and the other inodes must be processed.
+            except Exception as error:
                 errno_of(error)
 
     @guarded()
@@ -78,7 +79,7 @@ class Operations(pyfuse3.Operations):
     async def symlink(
         self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext
     ) -> EntryAttributes:
-        raise FUSEError(errno.EPERM)  # as POSIX has it where links are not supported
+        raise FUSEError(errno.EPERM)  # the errno that POSIX requires without links
 
     async def link(
         self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext
@@ -194,7 +195,7 @@ class Operations(pyfuse3.Operations):
     async def read(  # type: ignore[override]  # any buffer will do
         self, fh: int, off: int, size: int
     ) -> Buffer:
-        # The kernel has the answer before the loop goes on, so that it may be memory in use.
+        # The kernel gets the data before the loop continues, so it may be a view of memory in use.
         data = self._files.available(fh, off, size)
         return await self._fetch(fh, off, size) if data is None else data
 
@@ -220,7 +221,7 @@ class Operations(pyfuse3.Operations):
 
 
 def encode(attr: Attr) -> EntryAttributes:
-    """The attributes as the kernel wants them."""
+    """Return the attributes in the kernel's format."""
     entry = EntryAttributes()
     entry.entry_timeout = attr.entry_timeout
     entry.st_ino = attr.ino
@@ -244,7 +245,7 @@ def encode(attr: Attr) -> EntryAttributes:
 def _info(opened: Opened) -> FileInfo:
     return FileInfo(
         fh=opened.handle,
-        direct_io=False,  # without pages of the kernel no shared map can be made
+        direct_io=False,  # shared mappings need pages in the kernel
         keep_cache=opened.keep_cache,
         nonseekable=False,
     )

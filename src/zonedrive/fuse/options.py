@@ -1,7 +1,7 @@
-"""What may stand behind `-o`: settings, options of FUSE, and words of mount(8) without effect.
+"""Values of `-o`: settings, options of FUSE, and options of mount(8) without effect.
 
-Must not know pyfuse3.  The three kinds are told apart here; the values of settings are checked
-by `config`.
+Knows nothing of pyfuse3.  This module sorts the three kinds; `config` checks the values of
+settings.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from zonedrive.config import NAMES
 from zonedrive.errors import ConfigError
 
-# Handed to libfuse or the kernel as they are.
+# Passed to libfuse or the kernel unchanged.
 KERNEL = frozenset(
     [
         "allow_other",
@@ -27,8 +27,8 @@ KERNEL = frozenset(
     ]
 )
 
-# What mount(8), fstab and systemd put on a line and a FUSE file system need not know.  Those that
-# would loosen a mount (suid, dev) are always off here; max_read is set by the session itself.
+# Options from mount(8), fstab and systemd that a FUSE file system can ignore.  Those that would
+# weaken a mount (suid, dev) are always off; the session sets max_read itself.
 IGNORED = frozenset(
     [
         "defaults",
@@ -77,18 +77,18 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class Options:
-    """The options of one mount, sorted by whom they concern."""
+    """Options of one mount, sorted by recipient."""
 
     kernel: tuple[str, ...] = ()
-    settings: dict[str, str] = field(default_factory=dict)  # text, as `config.load` takes it
-    account: str | None = None  # an fstab line cannot say --account
-    debug: bool = False  # a log with every request
+    settings: dict[str, str] = field(default_factory=dict)  # unparsed values for `config.load`
+    account: str | None = None  # because an fstab line cannot contain --account
+    debug: bool = False  # log every request
 
 
 def parse(texts: tuple[str, ...] | list[str]) -> Options:
-    """Read the texts of all `-o`, each a list separated by commas (`\\,` is a plain comma).
+    """Parse the values of all `-o`, each a list separated by commas (`\\,` is a plain comma).
 
-    Raises ConfigError for a word that is none of the three kinds.
+    Raises ConfigError for an unknown option.
     """
     kernel: list[str] = []
     settings: dict[str, str] = {}
@@ -122,7 +122,7 @@ def _split(text: str) -> list[str]:
 
 
 def for_session(options: Options, source: str) -> set[str]:
-    """The options as libfuse wants them: name and kind of the mount, and safe defaults."""
+    """Return the options for libfuse: name and type of the mount, and safe defaults."""
     escaped = source.replace("\\", "\\\\").replace(",", "\\,")
     fixed = {f"fsname={escaped}", "subtype=zonedrive", "nosuid", "nodev", "default_permissions"}
     return fixed | set(options.kernel)

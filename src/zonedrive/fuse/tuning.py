@@ -1,7 +1,7 @@
-"""What the kernel is asked to do for one mount, and does not by itself.
+"""Kernel settings for one mount that differ from the kernel's defaults.
 
-Each of it is a matter of speed, or of who waits for whom; where the machine does not allow it the
-mount works as well.
+The settings affect speed and the waiting of programs for each other.  The mount also works on
+machines that do not allow them.
 
 Source: the kernel's Documentation/ABI/testing/sysfs-class-bdi and filesystems/fuse.rst.
 """
@@ -13,19 +13,25 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 READ_AHEAD_KIB = 512
-"""The kernel's own 128 cost four requests where one would do; only root may ask for more.  Not the
-1024 of the largest request: around what is mapped into memory is read as much as this, too."""
+"""Read-ahead in KiB.
+
+The kernel's default of 128 takes four requests instead of one; only root may set more.  The maximum
+request size of 1024 is not used, because page faults of mapped files read as much as this, too.
+"""
 
 BACKGROUND = 512
-"""Reads that may be under way at once.  With the kernel's 12, a dozen programs that wait for the
-service keep all others from what is here."""
+"""Maximum number of background reads at the same time.
+
+With the kernel's default of 12, a dozen programs that wait for the service block all other programs
+from reading local data.
+"""
 
 _DEVICES = Path("/sys/class/bdi")
 _CONNECTIONS = Path("/sys/fs/fuse/connections")
 
 
 def tune(device: int) -> None:
-    """Ask for all of it, for the mount of that `st_dev`."""
+    """Apply the settings to the mount with device number `device` (`st_dev`)."""
     _write(_DEVICES / f"{os.major(device)}:{os.minor(device)}" / "read_ahead_kb", READ_AHEAD_KIB)
     connection = _CONNECTIONS / str(os.minor(device))
     _write(connection / "max_background", BACKGROUND)

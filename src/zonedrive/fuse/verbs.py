@@ -1,23 +1,23 @@
-"""What `fuse` needs of the file system it serves, as protocols; `vfs.filesystem` fulfils them.
+"""Protocols of the file system that `fuse` serves; `vfs.filesystem` implements them.
 
-Must not know who fulfils them: the tests of this package serve a file system in memory.
-Names are bytes, times are nanoseconds, sizes are bytes, inode 1 is the root.
+Knows nothing of the implementation: the tests of this package serve a file system in memory. Names
+are bytes, times are nanoseconds, sizes are bytes, inode 1 is the root.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes that are read; where they are in memory in use, they are valid until the loop goes on."""
+"""Bytes that were read; a view of memory in use is valid until the event loop continues."""
 
 
 class Attr(Protocol):
-    """What a program sees of an inode; `ino` 0 is a name known not to exist."""
+    """Attributes of an inode as programs see them; `ino` 0 is a name known not to exist."""
 
     @property
     def ino(self) -> int: ...
     @property
-    def mode(self) -> int: ...  # with the type
+    def mode(self) -> int: ...  # with the file type
     @property
     def nlink(self) -> int: ...
     @property
@@ -35,22 +35,22 @@ class Attr(Protocol):
     @property
     def generation(self) -> int: ...
     @property
-    def entry_timeout(self) -> float: ...  # seconds the kernel may trust the name
+    def entry_timeout(self) -> float: ...  # seconds that the kernel may cache the name
     @property
-    def attr_timeout(self) -> float: ...  # seconds the kernel may trust the rest
+    def attr_timeout(self) -> float: ...  # seconds that the kernel may cache the attributes
 
 
 class Opened(Protocol):
-    """An open file."""
+    """Open file."""
 
     @property
     def handle(self) -> int: ...
     @property
-    def keep_cache(self) -> bool: ...  # pages from an earlier open are still right
+    def keep_cache(self) -> bool: ...  # pages from an earlier open are still valid
 
 
 class StatFs(Protocol):
-    """Room, as `df` shows it."""
+    """Free space and sizes as `df` shows them."""
 
     @property
     def block_size(self) -> int: ...
@@ -67,18 +67,19 @@ class StatFs(Protocol):
 
 
 class Listed(Protocol):
-    """A folder that is being read, while what it holds stays the same."""
+    """Folder whose content has not changed since reading began."""
 
     @property
     def ino(self) -> int: ...
     @property
-    def names(self) -> Sequence[str]: ...  # the same object as long as `readdir` tells the same
+    # The same object while the result of `readdir` is the same.
+    def names(self) -> Sequence[str]: ...
     @property
-    def timeout(self) -> float: ...  # seconds the kernel may trust names and attributes
+    def timeout(self) -> float: ...  # seconds that the kernel may cache names and attributes
 
 
 class Verbs(Protocol):
-    """The file system."""
+    """File system operations."""
 
     async def lookup(self, parent: int, name: bytes, /) -> Attr: ...
     def forget(self, ino: int, count: int, /) -> None: ...

@@ -1,4 +1,4 @@
-"""What a program sees of an inode: the stat fields, derived from the tree."""
+"""Stat fields of an inode, derived from the tree."""
 
 import stat
 
@@ -9,11 +9,11 @@ from zonedrive.tree.names import is_respelled
 
 BLOCK = 512
 FOLDER_SIZE = 4096  # bytes; as on ext4, so that a mount point has one size mounted or not
-MODE_BITS = 0o7777  # what chmod(2) sets
+MODE_BITS = 0o7777  # the bits that chmod(2) sets
 
 
 class Attr(msgspec.Struct, eq=False, gc=False):
-    """The fields of stat(2); times in nanoseconds, time-outs in seconds."""
+    """Fields of stat(2); times in nanoseconds, timeouts in seconds."""
 
     ino: int
     mode: int  # type and permission bits
@@ -30,26 +30,26 @@ class Attr(msgspec.Struct, eq=False, gc=False):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Whom the files belong to here: whoever runs the daemon."""
+    """Owner of all files: the user who runs the daemon."""
 
     uid: int
     gid: int
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What decides on permission bits beside the inode itself."""
+    """Rules for permission bits besides the inode's own attributes."""
 
     keep_executable: bool = False  # the service's attribute makes files runnable
     add_only: frozenset[str] = frozenset()  # ids of the zones where the user may only add
 
     def are_against(self, inode: Inode) -> bool:
-        """Return True for an entry of the service that the user may not change or remove."""
+        """Return True for a remote entry that the user may not change or remove."""
         entry = inode.kind in (Kind.FILE, Kind.FOLDER) and not inode.is_new and not inode.local
         return entry and inode.zone in self.add_only
 
 
 def permissions(inode: Inode, rules: Rules) -> int:
-    """The permission bits: chmod's, else private ones that follow the service's attributes."""
+    """Return the permission bits: those of chmod, or private defaults, limited by `allowed`."""
     if inode.kind is Kind.ROOT:
         return 0o500
     bits = inode.mode
@@ -60,9 +60,9 @@ def permissions(inode: Inode, rules: Rules) -> int:
 
 
 def allowed(inode: Inode, rules: Rules) -> int:
-    """The permission bits that the service's attributes, and the user's level, leave.
+    """Return the permission bits that the service's attributes and the user's level allow.
 
-    Where one may only add, folders stay writable.
+    In zones where the user may only add, folders stay writable.
     """
     bits = MODE_BITS
     if inode.attributes.write_protected or (not inode.is_folder and rules.are_against(inode)):
@@ -73,15 +73,16 @@ def allowed(inode: Inode, rules: Rules) -> int:
 
 
 def attr_of(inode: Inode, owner: Owner, rules: Rules, timeout: float, entry_timeout: float) -> Attr:
-    """The stat fields; the kernel may keep them for `timeout` seconds.
+    """Return the stat fields; the kernel may cache them for `timeout` seconds.
 
-    It keeps no name that has another spelling: a change by the other one would not reach it.
+    The kernel caches no name with a second spelling, because a change through the other spelling
+    would not reach the cache.
     """
     folder = inode.is_folder
     return Attr(
         ino=inode.ino,
         mode=(stat.S_IFDIR if folder else stat.S_IFREG) | permissions(inode, rules),
-        # A folder's link count of 1 tells find(1) and others not to reckon with it.
+        # A folder's link count of 1 tells find(1) and others not to rely on it.
         nlink=0 if inode.parent == NOWHERE else 1,
         size=FOLDER_SIZE if folder else inode.size,
         mtime_ns=inode.mtime_ns,

@@ -1,10 +1,11 @@
-"""Which program is behind a request of the kernel: those on the `guard` list get no download.
+"""Identification of the program behind a request: programs on the `guard` list get no download.
 
-Must not know files or what is cached; whoever is about to cause a download asks.  A process is
-looked at each time, some 50 µs beside a request to the service: a number may by now belong to
-another process, and one process may have become another program.
+Knows nothing of files or of what is cached; a caller asks before it causes a download.  A process
+is inspected each time, which takes some 50 µs and is little compared to a request to the service. A
+process number may belong to another process by then, and a process may have executed another
+program.
 
-This protects from waste, not from attack: a program can give itself any name.
+This saves downloads and is no protection against attacks: a program can give itself any name.
 """
 
 import os
@@ -12,21 +13,21 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# These run somebody else's code, which their first argument names.
+# These programs run code of others, which their first argument names.
 RUNNERS = re.compile(
     r"python[\d.]*|perl[\d.]*|ruby[\d.]*|node|bash|dash|sh|gjs(-console)?|kioslave5|kioworker"
 )
-CUT = 15  # bytes of a name that the kernel keeps as `comm`
-DELETED = " (deleted)"  # what the kernel adds where the program was upgraded meanwhile
+CUT = 15  # bytes of a name that the kernel stores as `comm`
+DELETED = " (deleted)"  # suffix from the kernel if the program was upgraded
 
 
 class Callers:
-    """Tells guarded programs from others."""
+    """Identifies guarded programs."""
 
     def __init__(self, guard: Iterable[str], proc: Path = Path("/proc")) -> None:
-        """`guard`: names of programs, without their folders; or PROGRAM/THREAD for one thread.
+        """Create the list of program names without folders; PROGRAM/THREAD names one thread.
 
-        PROGRAM/O_NOATIME: only what it opens with that flag.
+        PROGRAM/O_NOATIME matches only files that the program opens with that flag.
         """
         guard = frozenset(guard)
         self._threads = frozenset(name for name in guard if "/" in name)
@@ -37,9 +38,9 @@ class Callers:
         self._proc = proc
 
     def guarded(self, pid: int, flags: int = 0) -> bool:
-        """Whether this process, or thread, is a program of the list where it opens with `flags`.
+        """Return True if this process or thread, opening with `flags`, is on the list.
 
-        `pid` 0 is a process of which this one is told nothing; one that is gone is none either.
+        `pid` 0 is an unknown process; unknown and ended processes are not on the list.
         """
         if not (self._guard or self._threads) or pid <= 0:
             return False
@@ -51,7 +52,7 @@ class Callers:
         return True
 
     def _by_thread(self, pid: int, names: set[str]) -> bool:
-        """Whether it is one thread of a program, on the list together with that."""
+        """Return True if the thread is on the list together with its program."""
         try:
             thread = (self._proc / str(pid) / "comm").read_bytes().rstrip(b"\n")
         except OSError:
@@ -60,14 +61,14 @@ class Callers:
         return any(f"{name}/{said}" in self._threads for name in names)
 
     def _names(self, pid: int) -> Iterator[str]:
-        """What the program is called: as a file, by itself, and the script it runs."""
-        folder = self._proc / str(pid)  # of a thread, too, these tell about its process
+        """Yield the names of the program: its file, its own name, and the script that it runs."""
+        folder = self._proc / str(pid)  # for a thread, these files describe its process
         file = ""
         try:
             file = (folder / "exe").readlink().name.removesuffix(DELETED)
             yield file
         except OSError:
-            pass  # another user's, or gone
+            pass  # another user's process, or ended
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -78,9 +79,10 @@ class Callers:
             yield _base(script)
 
     def _by_cut(self, pid: int, names: set[str]) -> bool:
-        """Whether the name that the process has given itself, cut by the kernel, is on the list.
+        """Return True if the process's own name, truncated by the kernel, is on the list.
 
-        Not where that is only the beginning of a longer name which is known, and is not.
+        A truncated name does not count if it is the beginning of a longer known name that is not
+        listed.
         """
         try:
             folder = self._proc / str(pid)

@@ -233,7 +233,7 @@ class Core:
         return inode.name
 
     def path(self, ino: int) -> str:
-        """See `path_of`."""
+        """Return the path of an inode, see `path_of`."""
         return path_of(self, ino)
 
     def require_folders(self, inode: Inode) -> None:

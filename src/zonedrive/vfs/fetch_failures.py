@@ -1,8 +1,8 @@
-"""Files whose content could not be fetched lately, with the reason: for the log and for people.
+"""Files whose content could not be fetched recently, with the reasons, for the log and the status.
 
-In memory only.  A read returns a number to its program, which does not tell why.
+The list is only in memory.  A failed read returns only an errno to its program, without the reason.
 
-INVARIANT: the log gets at most one line for each file and kind of failure in QUIET_S.
+INVARIANT: the log gets at most one line per file and kind of failure in QUIET_S.
 """
 
 import logging
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 QUIET_S = 60.0
 REMEMBERED_S = 600.0
-MOST = 100  # of the newest ones; those before are forgotten
+MOST = 100  # number of newest failures to keep
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """The last failure of one file."""
+    """Last failure of one file."""
 
     kind: type[Exception]
     said: str
@@ -36,7 +36,7 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class FetchFailures:
-    """The failed downloads of the last REMEMBERED_S seconds, by file."""
+    """Failed downloads of the last REMEMBERED_S seconds, by file."""
 
     def __init__(
         self, tree: Tree, cache: Cache, link: Link, clock: Callable[[], float] = time.monotonic
@@ -46,9 +46,10 @@ class FetchFailures:
         cache.fetch_failed.add(self.add)
 
     def add(self, ino: int, error: RemoteError) -> None:
-        """Note that content of the inode could not be fetched, and log it.
+        """Record and log that content of the inode could not be fetched.
 
-        Not where the service is away or wants a logon: its state says so, for all files.
+        Failures while the service is unreachable or needs a logon are left out, because the
+        service's state already tells the reason for all files.
         """
         is_away = isinstance(error, Unreachable | NotLoggedOn) and self._link.state != "online"
         if is_away:
@@ -65,7 +66,7 @@ class FetchFailures:
             del self._failures[next(iter(self._failures))]
 
     def recent(self) -> list[tuple[Inode, str]]:
-        """Return the files and the reasons, the newest last; not those that are here by now."""
+        """Return the files that are still incomplete with their reasons, newest last."""
         since, found = self._clock() - REMEMBERED_S, []
         for ino, failure in self._failures.items():
             inode = self._tree.find(ino) if failure.is_told and failure.at > since else None
@@ -76,7 +77,7 @@ class FetchFailures:
         return found
 
     def notice(self) -> str:
-        """Return one line about them, "" where there are none."""
+        """Return one line about recent failures, or ""."""
         if not (recent := self.recent()):
             return ""
         inode, said = recent[-1]

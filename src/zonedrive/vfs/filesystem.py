@@ -1,4 +1,4 @@
-"""The facade: the verbs that `fuse` calls, and the work that goes on beside them."""
+"""File system facade: the operations that `fuse` calls, and the background work."""
 
 import contextlib
 import errno
@@ -46,11 +46,11 @@ from zonedrive.vfs.virtual.versions import Versions
 from zonedrive.vfs.virtual.wastebasket import Wastebasket
 
 BLOCK = 4096
-QUIET_S = 0.25  # without a change, before what is due is sent
+QUIET_S = 0.25  # seconds without a change before due changes are sent
 
 
 class StatFs(msgspec.Struct, frozen=True):
-    """What statfs(2) tells; blocks of `block_size` bytes."""
+    """Result of statfs(2), in blocks of `block_size` bytes."""
 
     block_size: int
     blocks: int
@@ -61,7 +61,7 @@ class StatFs(msgspec.Struct, frozen=True):
 
 
 class FileSystem:
-    """One mounted account."""
+    """File system of one mounted account."""
 
     def __init__(self, core: Core, service: Service) -> None:
         """Nothing runs yet; `core` has been recovered."""
@@ -111,7 +111,7 @@ class FileSystem:
         self.invalidations = core.invalidations.receive
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch, send and keep watch until cancelled."""
+        """Run the background tasks until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._folders.run)
             await nursery.start(self._core.cache.run)
@@ -128,23 +128,23 @@ class FileSystem:
             task_status.started()
 
     async def _look_once(self) -> None:
-        """List the zones at the start: so the state is known before anybody asks for a file."""
+        """List the zones at the start, to learn the connection state before the first request."""
         self._expect_a_reader()
         with contextlib.suppress(ZonedriveError, OSError):
             await self._folders.refresh(self._core.tree.get(ROOT), time.monotonic_ns())
 
     def _expect_a_reader(self) -> None:
-        """Have a connection for content ready, which takes as long as several answers."""
+        """Open a connection for content in advance, as this takes as long as several answers."""
         self._core.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:
-        """Who waits for a delivery hears when the service goes away or comes back."""
+        """Wake tasks that wait for uploads when the service becomes unreachable or is back."""
         while True:
             await self._service.link.wait_change()
             self._dispatcher.wake()
 
     async def aclose(self) -> None:
-        """The mount is gone: keep what was being written, and close everything."""
+        """Store what was being written and close everything after the end of the mount."""
         self._files.close_all()
         self._virtual.close_all()
         self._core.spool.tidy()
@@ -156,7 +156,7 @@ class FileSystem:
     # ---- names ----
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """See `Namespace.lookup`; what the tree does not have may be virtual."""
+        """Look up a name, see `Namespace.lookup`; a name that the tree lacks may be virtual."""
         if parent >= VIRTUAL:
             return await self._virtual.lookup(parent, name)
         try:
@@ -168,7 +168,7 @@ class FileSystem:
             return found
 
     def forget(self, ino: int, count: int) -> None:
-        """The kernel holds an inode `count` times less."""
+        """Decrement the kernel's lookup count of an inode by `count`."""
         if ino >= VIRTUAL:
             self._virtual.forget(ino, count)
         elif self._core.tree.forget(ino_of(ino), count):
@@ -177,7 +177,7 @@ class FileSystem:
                 self._core.reap(inode)
 
     def remember(self, inos: Sequence[int]) -> None:
-        """The kernel took entries of a listing: it holds each inode once more."""
+        """Increment the lookup counts of inodes that the kernel received in a listing."""
         if inos and inos[0] >= VIRTUAL:
             self._virtual.remember(inos)
         elif self._core.kernel.renewals:
@@ -186,7 +186,7 @@ class FileSystem:
             self._core.tree.remember_all(inos)
 
     async def opendir(self, ino: int) -> int:
-        """See `Namespace.opendir`."""
+        """Open a folder for reading, see `Namespace.opendir`."""
         if ino >= VIRTUAL:
             return await self._virtual.opendir(ino)
         self._folders.reading(ino)
@@ -194,43 +194,43 @@ class FileSystem:
         return await self._names.opendir(ino)
 
     def listed(self, handle: int, start: int) -> Listed | None:
-        """See `Namespace.listed`; of virtual folders nothing is kept."""
+        """Return the folder's names, see `Namespace.listed`; None for virtual folders."""
         if handle >= VIRTUAL:
             return None
         return self._names.listed(handle, start)
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
-        """See `Namespace.readdir`."""
+        """Read a folder, see `Namespace.readdir`."""
         if handle >= VIRTUAL:
             return self._virtual.readdir(handle, start)
         return self._names.readdir(handle, start)
 
     async def releasedir(self, handle: int) -> None:
-        """The handle of a listing is closed."""
+        """Close a directory handle."""
         if handle >= VIRTUAL:
             self._virtual.releasedir(handle)
         else:
             self._names.releasedir(handle)
 
     async def fsyncdir(self, handle: int) -> None:
-        """Names made and removed so far survive a power cut."""
+        """Make the name changes so far survive a power cut."""
         await trio.to_thread.run_sync(self._core.database.flush)
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
-        """See `Namespace.mkdir`."""
+        """Create a folder, see `Namespace.mkdir`."""
         if self._virtual.concerns(parent, name):
             return await self._virtual.mkdir(parent, name, mode)
         return await self._names.mkdir(parent, name, mode)
 
     async def rmdir(self, parent: int, name: bytes) -> None:
-        """See `Namespace.rmdir`."""
+        """Remove an empty folder, see `Namespace.rmdir`."""
         if self._virtual.concerns(parent, name):
             await self._virtual.remove(parent, name, folder=True)
         else:
             await self._names.rmdir(parent, name)
 
     async def unlink(self, parent: int, name: bytes) -> None:
-        """See `Namespace.unlink`."""
+        """Remove a file, see `Namespace.unlink`."""
         if self._virtual.concerns(parent, name):
             await self._virtual.remove(parent, name, folder=False)
         else:
@@ -239,7 +239,7 @@ class FileSystem:
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """See `Renaming.rename`."""
+        """Rename an entry, see `Renaming.rename`."""
         places = (old_parent, old_name, new_parent, new_name)
         virtual = self._virtual.concerns
         if virtual(old_parent, old_name) or virtual(new_parent, new_name):
@@ -250,7 +250,10 @@ class FileSystem:
     # ---- attributes ----
 
     async def getattr(self, ino: int) -> Attr:
-        """See `Namespace.getattr`; of a former version that is still open what was told of it."""
+        """Return the stat fields, see `Namespace.getattr`.
+
+        An open former version keeps its last stat fields.
+        """
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
         kernel = self._core.kernel
@@ -270,11 +273,11 @@ class FileSystem:
         gid: int | None = None,
         handle: int | None = None,
     ) -> Attr:
-        """truncate, chmod, chown and utimensat.
+        """Set size, permission bits, owner and times.
 
-        Permission bits and times are kept here (a time of access until the mount ends): the
-        service has no place for them.  Raises PermissionError (EPERM) for another owner, for the
-        root, and for permissions that the service's protection does not leave.
+        Permission bits and times are stored locally (access times until the mount ends), because
+        the service cannot store them.  Raises PermissionError (EPERM) for another owner, for the
+        root, and for permissions that the service's protection forbids.
         """
         core = self._core
         if ino >= VIRTUAL:
@@ -306,18 +309,18 @@ class FileSystem:
         return self._names.attr(inode)
 
     async def access(self, ino: int, mode: int) -> bool:
-        """access(2) for whoever runs the daemon."""
+        """Return True if access(2) with `mode` succeeds for the user of the daemon."""
         if ino >= VIRTUAL:
             return self._virtual.permits(ino, mode)
         bits = permissions(self._core.tree.get(ino_of(ino)), self._core.rules) >> 6
         return mode & ~bits & 7 == 0
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
-        """One extended attribute.  Raises OSError (ENODATA)."""
+        """Return one extended attribute.  Raises OSError (ENODATA)."""
         return xattrs.one(self._xattrs(ino), name)
 
     async def listxattr(self, ino: int) -> list[bytes]:
-        """The names of the attributes an inode has."""
+        """Return the names of the inode's extended attributes."""
         return [name.encode() for name in self._xattrs(ino)]
 
     def _xattrs(self, ino: int) -> dict[str, str]:
@@ -327,19 +330,19 @@ class FileSystem:
         return xattrs.values(self._core, inode, self._histories.present(inode))
 
     async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
-        """Refused: the service has no place for attributes."""
+        """Raise OSError (ENOTSUP), because the service cannot store attributes."""
         if ino >= VIRTUAL:
             refuse()
         raise OSError(errno.ENOTSUP, "extended attributes cannot be set")
 
     async def removexattr(self, ino: int, name: bytes) -> None:
-        """Refused, as `setxattr`."""
+        """Raise OSError (ENOTSUP), as `setxattr`."""
         if ino >= VIRTUAL:
             refuse()
         raise OSError(errno.ENOTSUP, "extended attributes cannot be removed")
 
     async def statfs(self) -> StatFs:
-        """The room for outgoing bytes on this machine: the service tells no quota."""
+        """Return the local disk space for uploads, because the service reports no quota."""
         disk = shutil.disk_usage(self._core.database.path.parent)
         return StatFs(
             block_size=BLOCK,
@@ -352,7 +355,7 @@ class FileSystem:
     # ---- files ----
 
     async def open(self, ino: int, flags: int, pid: int = 0) -> Opened:
-        """See `Files.open`."""
+        """Open a file, see `Files.open`."""
         if ino >= VIRTUAL:
             return await self._virtual.open(ino, flags, pid)
         inode = self._core.kernel.inode(self._core.tree, ino)
@@ -367,37 +370,37 @@ class FileSystem:
         return opened
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
-        """See `Namespace.create`."""
+        """Create and open a file, see `Namespace.create`."""
         if self._virtual.concerns(parent, name):
             return await self._virtual.create(parent, name, mode, flags)
         return await self._names.create(parent, name, mode, flags)
 
     def available(self, handle: int, offset: int, size: int) -> Buffer | None:
-        """See `Files.available`; None for what is no file on the service."""
+        """Return local bytes, see `Files.available`; None for virtual files."""
         return None if handle >= VIRTUAL else self._files.available(handle, offset, size)
 
     async def read(self, handle: int, offset: int, size: int) -> Buffer:
-        """See `Files.read`."""
+        """Read bytes, see `Files.read`."""
         if handle >= VIRTUAL:
             return await self._virtual.read(handle, offset, size)
         return await self._files.read(handle, offset, size)
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        """See `Files.write`."""
+        """Write bytes, see `Files.write`."""
         if handle >= VIRTUAL:
             return await self._virtual.write(handle, offset, data)
         return await self._files.write(handle, offset, data)
 
     async def flush(self, handle: int) -> None:
-        """See `Files.flush`."""
+        """Store written bytes on close(2), see `Files.flush`."""
         await (self._virtual.flush if handle >= VIRTUAL else self._files.flush)(handle)
 
     async def fsync(self, handle: int) -> None:
-        """See `Files.fsync`."""
+        """Make written bytes durable, see `Files.fsync`."""
         await (self._virtual.flush if handle >= VIRTUAL else self._files.fsync)(handle)
 
     async def release(self, handle: int) -> None:
-        """See `Files.release`."""
+        """Close a handle, see `Files.release`."""
         if handle >= VIRTUAL:
             self._virtual.release(handle)
         else:

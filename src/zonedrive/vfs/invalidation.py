@@ -1,4 +1,4 @@
-"""What the kernel must forget: said by the vfs, told to the kernel by `fuse`."""
+"""Queue of cache invalidations from the vfs for the kernel; `fuse` sends them."""
 
 import math
 
@@ -9,21 +9,21 @@ from zonedrive.vfs.kernel_inodes import KernelInodes
 
 
 class InodeChanged(msgspec.Struct, frozen=True):
-    """Attributes, and unless `attr_only` the cached pages, are no longer right."""
+    """Change of an inode's attributes and, unless `attr_only`, of its cached pages."""
 
     ino: int
     attr_only: bool
 
 
 class EntryChanged(msgspec.Struct, frozen=True):
-    """A name now leads elsewhere, or somewhere at all."""
+    """Change of a name: it exists now, or refers to another inode."""
 
     parent: int
     name: bytes
 
 
 class EntryGone(msgspec.Struct, frozen=True):
-    """A name no longer leads to `ino`."""
+    """Removal of a name that referred to `ino`."""
 
     parent: int
     name: bytes
@@ -34,19 +34,19 @@ Invalidation = InodeChanged | EntryChanged | EntryGone
 
 
 class Invalidations:
-    """A queue without an end: who changes the tree never waits for the kernel."""
+    """Unbounded queue, so that a change of the tree never waits for the kernel."""
 
     def __init__(self, kernel: KernelInodes) -> None:
-        """Take inodes of the tree, give out `kernel`'s."""
+        """Create the queue; it translates inodes of the tree to those of `kernel`."""
         self._kernel = kernel
         self._send, self.receive = trio.open_memory_channel[Invalidation](math.inf)
 
     def put(self, item: Invalidation) -> None:
-        """Tell the kernel, some time soon."""
+        """Queue an invalidation."""
         if not isinstance(item, EntryChanged) and (number := self._kernel.number(item.ino)):
             item = msgspec.structs.replace(item, ino=number)
         self._send.send_nowait(item)
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the queue: no more items follow."""
         self._send.close()

@@ -1,12 +1,12 @@
-"""Kernel inodes: the numbers by which the kernel knows the files of the tree.
+"""Kernel inodes: the inode numbers by which the kernel knows the files of the tree.
 
-The kernel keeps pages per inode, for all programs that have it open.  When a newer version comes of
-a file that a program has read from, the newer version gets a kernel inode of its own, as a file has
-that is renamed over another one: new opens are cached as always, and the pages of the two versions
-never meet.  Handles on the former version keep the former number.
+The kernel caches pages per inode, for all programs that have it open.  If a program has read a file
+and a newer version arrives, the newer version gets its own kernel inode, as after a rename over the
+file.  New opens are cached as usual, and the pages of the two versions never mix.  Handles on the
+former version keep the former number.
 
-A number tells the inode of the tree that it stands for.  It is never written to disk: after the
-next mount every file has its first number again.
+The number contains the inode of the tree.  It is never written to disk: after the next mount every
+file has its first number again.
 """
 
 import errno
@@ -16,12 +16,12 @@ from zonedrive.tree.tree import Tree
 from zonedrive.vfs.attributes import Attr
 from zonedrive.vfs.open_file import OpenFile
 
-STEP = 1 << 40  # more than there are inodes in a tree
-LIMIT = 1 << 62  # where the numbers of virtual entries begin
+STEP = 1 << 40  # greater than any inode number of a tree
+LIMIT = 1 << 62  # the first number of virtual entries
 
 
 def ino_of(number: int) -> int:
-    """Return the tree's inode behind a number of the kernel."""
+    """Return the tree's inode of a kernel number."""
     return number % STEP
 
 
@@ -33,18 +33,18 @@ class KernelInodes:
     """Numbers of files that got a newer version while a program had the former one open."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}  # by ino, of those that have another than their own
+        self._numbers: dict[int, int] = {}  # by ino, if different from the ino
         self.former: dict[int, OpenFile] = {}  # open former versions, by number
         self.renewals = 0  # numbers given out so far
 
     def number(self, ino: int) -> int:
-        """Return the number of the present content."""
+        """Return the kernel number of the current content."""
         return self._numbers.get(ino, ino)
 
     def inode(self, tree: Tree, number: int) -> Inode:
-        """Return the inode whose present content has this number.
+        """Return the inode whose current content has this number.
 
-        Raises OSError (ESTALE) where there is none: the kernel then looks the name up once more.
+        Raises OSError (ESTALE) for other numbers: the kernel then looks the name up again.
         """
         inode = tree.find(ino_of(number))
         if inode is None or self.number(inode.ino) != number:
@@ -52,14 +52,14 @@ class KernelInodes:
         return inode
 
     def told(self, number: int) -> Attr:
-        """Return what was told of a former version.  Raises OSError (ESTALE) where it is closed."""
+        """Return the last attributes of a former version.  Raises OSError (ESTALE) if closed."""
         former = self.former.get(number)
         if former is None:
             raise _stale()
         return former.told
 
     def renew(self, opened: OpenFile) -> int:
-        """Give the present content another number; `opened` keeps the former one."""
+        """Give the current content a new number; `opened` keeps the former one."""
         self.former[opened.number] = opened
         number = self.number(opened.ino) + STEP
         self._numbers[opened.ino] = number if number < LIMIT else opened.ino

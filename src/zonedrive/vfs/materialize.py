@@ -1,4 +1,4 @@
-"""Copies of the service's bytes in the spool, which stay here whatever becomes of them there."""
+"""Copies of the service's bytes in the spool, which stay whatever happens on the service."""
 
 from zonedrive.errors import Changed, NotFound
 from zonedrive.remote.service import Service
@@ -6,15 +6,15 @@ from zonedrive.tree.answer import Local
 from zonedrive.tree.inode import Inode
 from zonedrive.vfs.core import Core
 
-TRIES = 5  # downloads of one file that each find another version than the last
+TRIES = 5  # downloads of one file that each find a newer version than the last
 
 
 async def materialize(core: Core, service: Service, inode: Inode) -> None:
-    """Bring the bytes of the service's version into the spool, as a generation of ours.
+    """Copy the bytes of the service's version into the spool, as a local generation.
 
-    Not where a program has written others meanwhile: those are the file's.  Where the service
-    has another version by now, that one; raises Changed where that changes again and again,
-    NotFound where the file is gone.
+    If a program writes in the meantime, its bytes are kept instead.  If the service has a newer
+    version, that version is copied.  Raises Changed if the version changes repeatedly, and NotFound
+    if the file is gone.
     """
     overtaken = 0
     while not inode.generation:
@@ -41,9 +41,9 @@ async def materialize(core: Core, service: Service, inode: Inode) -> None:
 
 
 async def look_anew(core: Core, service: Service, inode: Inode) -> bool:
-    """Ask the service for the file's present version, and go by that from now on.
+    """Fetch the file's current version number from the service and use it from now on.
 
-    False where it is the one that was known.  Raises NotFound where the file is gone.
+    Return False if it has not changed.  Raises NotFound if the file is gone.
     """
     known = inode.revision
     found = await service.entry(inode.zone, inode.entry_id)

@@ -1,8 +1,8 @@
-"""What a path means to a person who asks about it: whose changes count, and what never leaves.
+"""Answers about a path for user commands: its pending changes, and why it is not uploaded.
 
-Must not know which command asks.
+Knows nothing of the commands.
 
-INVARIANT: of what stays on this machine it is never left open that it does.
+INVARIANT: a file that is never uploaded is always reported as such.
 """
 
 from collections.abc import Container, Iterable
@@ -23,25 +23,25 @@ NOT_YET = "it is not there yet"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What stands at a path."""
+    """Entry at a path."""
 
-    path: str  # below the mount
-    inos: tuple[int, ...]  # of the tree: what is told of these, and of what is in them, counts
-    inode: Inode | None = None  # None: a virtual entry
-    file: Inode | None = None  # whose versions are meant
-    what: str = ""  # of a virtual entry, in words
-    stays: str = ""  # why it is on this machine only, and what to do; "": it is not to stay
+    path: str  # relative to the mount point
+    inos: tuple[int, ...]  # inodes whose changes, with those below them, count for the path
+    inode: Inode | None = None  # None for a virtual entry
+    file: Inode | None = None  # the file whose versions are meant
+    what: str = ""  # description of a virtual entry
+    stays: str = ""  # why it is never uploaded, and what to do; "" if it is
 
     @property
     def unknown(self) -> str:
-        """Why the service has no version of the file, "" where it has."""
+        """Reason why the service has no version of the file, or ""."""
         if self.file is None or self.file.remote_id is not None:
             return ""
         return self.stays or NOT_YET
 
 
 class Places:
-    """Finds them."""
+    """Finds the entries at paths."""
 
     def __init__(self, core: Core, folders: Folders, virtual: Virtual) -> None:
         self._core = core
@@ -49,9 +49,9 @@ class Places:
         self._virtual = virtual
 
     async def find(self, path: str) -> Place:
-        """At a path below the mount point.
+        """Return the entry at a path relative to the mount point.
 
-        Raises FileNotFoundError, NotADirectoryError, or what keeps a folder from being listed.
+        Raises FileNotFoundError, NotADirectoryError, or the error of a listing.
         """
         found: Inode | Node = self._core.tree.get(ROOT)
         for part in PurePosixPath(path).parts:
@@ -94,7 +94,7 @@ class Places:
     # ---- what never leaves ----
 
     def stays(self, inode: Inode) -> str:
-        """Why it is on this machine only; "" for what the service has, or is to have."""
+        """Return why the inode is never uploaded, or "" if it is on the service or will be."""
         if not inode.local:
             return ""
         tree, top = self._core.tree, inode
@@ -114,7 +114,7 @@ class Places:
         return f"stays on this machine: {why}; {known}"
 
     def _there(self, inode: Inode) -> str:
-        """The path by which the service has it."""
+        """Return the path of the inode on the service."""
         tree = self._core.tree
         folder = tree.by_remote(inode.zone, inode.remote_parent or "")
         above = f"{tree.path(folder.ino)}/" if folder is not None else ""

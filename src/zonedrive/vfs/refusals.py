@@ -1,55 +1,55 @@
-"""Changes of names that the service refused for good, and that were taken back here.
+"""Name changes that the service rejected and that were rolled back.
 
-Nothing of them waits any more, so a person has to be told: `sync` does, once, and says 1, or the
-end of the mount; until then `status` does.  In memory only: what was taken back can be seen in any
-case.
+Nothing of them is pending any more, so the user must be told.  `sync` and the end of the mount
+report each change once, `sync` with exit code 1; until then `status` shows it.  The list is only in
+memory, because a rolled-back change is visible anyway.
 
-Must not know how a change is taken back.
+Knows nothing of how a change is rolled back.
 """
 
 from collections import deque
 
 import msgspec
 
-MOST = 1000  # of the newest ones; those before are forgotten
+MOST = 1000  # number of newest refusals to keep
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """One change."""
+    """Refused change."""
 
     number: int
     zone: str
     remote_id: str
-    path: str  # where it is now, or is again soon
-    said: str  # what became of it, and why
+    path: str  # path now, or soon
+    said: str  # what was done, and why
 
 
 class Refusals:
-    """Those that no person has been told of."""
+    """Refusals that were not reported yet."""
 
     def __init__(self) -> None:
         self._untold: deque[Refusal] = deque(maxlen=MOST)
         self._number = 0
 
     def add(self, zone: str, remote_id: str, path: str, said: str) -> None:
-        """Another one; of an entry only the last one is of interest."""
+        """Add a refusal; only the last one of each entry is kept."""
         self.over(zone, remote_id)
         self._number += 1
         self._untold.append(Refusal(self._number, zone, remote_id, path, said))
 
     def over(self, zone: str, remote_id: str) -> None:
-        """A change of that entry was not refused."""
+        """Remove the refusals of an entry after a successful change."""
         if self._untold:
             self.told(
                 [one for one in self._untold if (one.zone, one.remote_id) == (zone, remote_id)]
             )
 
     def untold(self) -> list[Refusal]:
-        """All of them, the oldest first."""
+        """Return all unreported refusals, the oldest first."""
         return list(self._untold)
 
     def told(self, these: list[Refusal]) -> None:
-        """A person knows."""
+        """Remove refusals that were reported to a person."""
         for one in these:
             if one in self._untold:
                 self._untold.remove(one)

@@ -22,8 +22,8 @@ from zonedrive.vfs.status import Status, Work
 from zonedrive.vfs.virtual.history import Histories
 from zonedrive.vfs.xattrs import state_of
 
-VAIN = 7  # attempts in a row: with the pauses between them, most of a minute
-WRITTEN = 0  # the number of no change
+VAIN = 7  # failed attempts in a row; with the pauses between them most of a minute
+WRITTEN = 0  # sequence number of bytes that are not in the journal yet
 
 
 class Report:
@@ -51,7 +51,7 @@ class Report:
         )
 
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
-        """See `Status.answer`; `under` limits the uploads to what is in these folders."""
+        """Return `Status.answer`; `under` limits the uploads to these folders."""
         core = self._core
         return self._status.answer(
             self._below(under),
@@ -154,7 +154,7 @@ class Report:
         } | {-each.number: each.said for each in self._core.refusals.untold()}
 
     def copies(self) -> set[int]:
-        """The inodes of `conflicts`."""
+        """Return the inodes of the existing conflict copies."""
         return self._status.copies()
 
     def untold(self) -> set[int]:
@@ -171,7 +171,7 @@ class Report:
         return state_of(self._core, self._core.tree.get(ino))
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """The conflict copies that still exist: path, original, by, at (ns)."""
+        """Return the existing conflict copies: path, original, by and at_ns of each."""
         return self._status.conflicts()
 
     async def sync(self, under: Iterable[int], timeout: float | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""How the one database of an account, tree and outbox together, came to look as it does.
+"""Schema history of an account's database, which holds tree and outbox.
 
-A schema, once released, never changes; the next one is a step more.
+A released schema never changes; each change is a new step.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,14 +36,14 @@ SCHEMAS = (
     conflicts.end_with_inodes,
     manifest_table.create_table,
 )
-"""`SCHEMAS[n]` makes a database of schema n one of schema n + 1."""
+"""Upgrade steps: `SCHEMAS[n]` upgrades a database from schema n to n + 1."""
 
 ONLY_HERE = {"inodes": store.ONLY_HERE}
-"""Of the tables that hold copies of listings: which rows are more than that."""
+"""For tables that hold copies of listings: which rows hold more than a copy."""
 
 
 def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
-    """Tells whether a row of a table, by column, can be read with that box."""
+    """Return a check that a table's row, given by column, is readable with that box."""
     checks = {
         "inodes": store.is_whole,
         "doubts": doubts.is_whole,

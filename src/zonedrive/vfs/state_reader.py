@@ -1,6 +1,6 @@
-"""The state of an account, opened for reading where no daemon runs.
+"""State of an account, opened read-only while no daemon runs.
 
-INVARIANT: nothing on the disk changes, whatever a daemon left there.  See `Database.read`.
+INVARIANT: nothing on the disk changes, whatever state a daemon left.  See `Database.read`.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ REPAIR = "run 'zonedrive mount DIR', which repairs it; what waits is kept"
 
 
 class StateReader:
-    """Facts that need no key."""
+    """Facts that can be read without the key."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -33,9 +33,9 @@ class StateReader:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator[Self]:
-        """Open the database at `path`; a missing one is empty.
+        """Open the database at `path`; a missing one counts as empty.
 
-        Raises StoreError, also from the block, where it cannot be read.
+        Raises StoreError, also from inside the block, if the database cannot be read.
         """
         if salvage.pending(path):
             raise StoreError(f"{path} is damaged, and not repaired yet", remedy=REPAIR)
@@ -53,7 +53,7 @@ class StateReader:
             raise StoreError(f"{path} cannot be read ({wrong.strerror})", remedy=DOCTOR) from wrong
 
     def waiting(self) -> tuple[int, int, int]:
-        """Count what waits, the bytes of it, and how much has none."""
+        """Return the number of pending changes, their bytes, and the number without bytes."""
         return journal.waiting(self._database)
 
     def lost_files(self) -> int:
@@ -61,32 +61,32 @@ class StateReader:
         return glance.lost_files(self._database)
 
     def local_files(self) -> int:
-        """Count the files that never leave this machine."""
+        """Count the files that are never uploaded."""
         return glance.local_files(self._database)
 
     def wanted_files(self) -> int:
-        """Count those of them that are a person's own."""
+        """Count the files of `local_files` that belong to the user."""
         return glance.wanted_files(self._database)
 
     def wanted_path(self, box: Box) -> str:
-        """Return the path of one of those, "" where it cannot be read."""
+        """Return the path of one file of `wanted_files`, or "" if it cannot be read."""
         return glance.wanted_path(self._database, box)
 
     def is_sealed(self) -> bool | None:
-        """Return True if names are encrypted, None where there are none."""
+        """Return True if the stored names are encrypted, or None without names."""
         return glance.is_sealed(self._database)
 
     def is_opened_by(self, box: Box) -> bool:
-        """Return True if that box fits, or there is nothing to try it on."""
+        """Return True if the box can decrypt the names, or if there are no names."""
         return glance.is_opened_by(self._database, box)
 
     def stores(self, box: Box) -> "Stores":
-        """Load what is in the tables."""
+        """Load the tables."""
         return Stores(self._database, box)
 
 
 class Stores:
-    """The state with its names."""
+    """Stores of an account, with decrypted names."""
 
     def __init__(self, database: Database, box: Box) -> None:
         self.tree = Tree(database, box)
@@ -94,5 +94,5 @@ class Stores:
         self.doubts = Doubts(database, box)
 
     def pending(self) -> list[Intent]:
-        """Return what the service is to hear of; no program has a file of it open any more."""
+        """Return the pending changes; without a daemon, none of their files is open."""
         return [msgspec.structs.replace(one, held=False) for one in self.journal.pending()]

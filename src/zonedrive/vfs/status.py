@@ -1,7 +1,6 @@
-"""The answer to `zonedrive status`, from the state on disk and from what a daemon does about it.
+"""Answer to `zonedrive status`, from the state on disk and the daemon's work on it.
 
-It is the same whether a daemon answers, or, without one, whoever reads what it left.  Must not
-change anything.
+The answer has the same form with and without a daemon.  This module changes nothing.
 """
 
 import heapq
@@ -18,28 +17,28 @@ from zonedrive.tree.tree import Tree
 
 LOST_FOUND = "lost+found"
 URGENCY = ("failed", "uploading", "conflict", "pending")
-"""What a person is to see first, where not everything is shown."""
+"""Upload states, the most urgent first, for lists that are cut short."""
 
 
 class State(Protocol):
-    """What is known on this machine."""
+    """Local state of an account."""
 
     @property
     def tree(self) -> Tree:
-        """The names."""
+        """Tree of all known entries."""
 
     @property
     def journal(self) -> Journal:
-        """What the service is to hear of."""
+        """Journal of the changes that are to be sent to the service."""
 
     @property
     def doubts(self) -> Doubts:
-        """The requests whose outcome is not known."""
+        """Pending requests with an unknown outcome."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a daemon does about the outbox; without one, nothing."""
+    """Work of a daemon on the outbox; empty without a daemon."""
 
     running: Callable[[], Collection[int]] = frozenset
     failure: Callable[[int], Exception | None] = lambda ino: None
@@ -47,7 +46,7 @@ class Work:
 
 
 class Status:
-    """Facts in plain values, ready for JSON."""
+    """Status facts as plain values that JSON can encode."""
 
     def __init__(self, state: State, work: Work | None = None) -> None:
         self._state = state
@@ -63,15 +62,15 @@ class Status:
         notices: Iterable[str],
         lost: int,
     ) -> dict[str, Any]:
-        """Return state, outbox, uploads, cache and tree, as `zonedrive status --json` has them.
+        """Return state, outbox, uploads, cache and tree, as `zonedrive status --json` prints them.
 
-        Also `notice`, one line: after a damaged database, where a folder cannot be shown whole, or
-        where content could not be fetched lately.
+        The one-line `notice` is added after a damaged database, if a folder cannot be shown
+        completely, or if content could not be fetched recently.
 
-        Of the uploads at most `most` are given, the most urgent ones, while `outbox` counts all.
-        This is for people, who are also told `change` and `cause` of each, in the outbox `files`:
-        how many have bytes that are only here, and `causes`: how many failed for which cause; and
-        `lost`: how many files are in lost+found.
+        `most` limits the list to the most urgent uploads, while `outbox` counts all of them.  It is
+        for output to people and adds: `change` and `cause` to each upload; `files` (the number of
+        files with bytes that are only on this machine) and `causes` (failures per cause) to the
+        outbox; and `lost`, the number of files in lost+found.
         """
         copies, running = self.copies() if intents else set(), self._work.running()
         states = {one.ino: state_of(one, running, copies) for one in intents}
@@ -104,16 +103,16 @@ class Status:
         }
 
     def uploads(self, intents: list[Intent]) -> list[dict[str, Any]]:
-        """Return what is told of each of these."""
+        """Return path, state, size, sent bytes and error of each upload."""
         copies, running = self.copies() if intents else set(), self._work.running()
         return [self._upload(one, state_of(one, running, copies)) for one in intents]
 
     def copies(self) -> set[int]:
-        """Return the inodes of all conflicts."""
+        """Return the inodes of all conflict copies."""
         return {conflict.ino for conflict in self._state.journal.conflicts.all()}
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """Return the conflict copies that still exist: path, original, by, at (ns)."""
+        """Return the existing conflict copies: path, original, by and at_ns of each."""
         tree, found = self._state.tree, []
         for conflict in self._state.journal.conflicts.all():
             copy = tree.find(conflict.ino)
@@ -141,7 +140,7 @@ class Status:
         }
 
     def _trouble(self, intent: Intent) -> str | None:
-        """Return what keeps an upload back, where that is no answer of the service."""
+        """Return the local reason that delays an upload, or None."""
         if intent.held and not intent.gone:
             return "a program still has it open for writing"
         failure = self._work.failure(intent.ino)
@@ -150,13 +149,13 @@ class Status:
         return None
 
     def _passing(self, intent: Intent) -> Cause:
-        """Return why the last attempt failed, where a full disk kept that from the journal."""
+        """Return the cause of the last failure if a full disk kept it out of the journal."""
         failure = self._work.failure(intent.ino)
         local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
         return Cause.LOCAL if local and not intent.held else Cause.NONE
 
     def _said(self, intent: Intent) -> dict[str, Any]:
-        """Return what is told of an upload beyond the object for programs."""
+        """Return the additional fields of an upload in output for people."""
         inode = self._state.tree.find(intent.ino)
         return {
             "change": intent.change(is_new=inode is not None and inode.is_new),
@@ -174,7 +173,7 @@ def state_of(intent: Intent, running: Container[int], copies: Container[int]) ->
 
 
 def path_of(state: State, ino: int) -> str:
-    """Return where an inode is, or, removed here, where the service still has it."""
+    """Return the path of an inode; for an entry removed locally, its path on the service."""
     parts = list[str]()
     inode = state.tree.find(ino)
     while inode is not None and inode.ino != ROOT:
@@ -192,10 +191,10 @@ def path_of(state: State, ino: int) -> str:
 def staying(
     state: State, under: Iterable[int] | None = None, but: Container[int] = ()
 ) -> dict[str, int | str]:
-    """Count the `files` in these folders, or of the mount, that have a name of `local_only`.
+    """Return the number of `files` with a `local_only` name, and the `path` of one of them.
 
-    With the `path` of one of them.  Without those in lost+found, which are told of by themselves,
-    and those of the numbers `but`.
+    `under` limits the count to these folders.  Files in lost+found, which are reported separately,
+    and the inodes in `but` are not counted.
     """
     tree, journal = state.tree, state.journal
     waiting = {intent.ino for intent in journal.pending()}
@@ -213,7 +212,7 @@ def staying(
 
 
 def _counts(tree: Tree, inode: Inode, roots: set[int] | None) -> bool:
-    """Return True if an inode is below one of these, and not lost."""
+    """Return True if the inode is below one of `roots` and not in lost+found."""
     below = roots is None
     above: Inode | None = inode
     while above is not None and above.parent not in (NOWHERE, ROOT):
@@ -225,7 +224,7 @@ def _counts(tree: Tree, inode: Inode, roots: set[int] | None) -> bool:
 
 
 def _for_people(intents: list[Intent]) -> dict[str, Any]:
-    """Return what is counted of the outbox beyond the object for programs."""
+    """Return the additional outbox counts in output for people."""
     return {
         "files": sum(bool(one.generation) for one in intents),
         "causes": causes.count(one.cause for one in intents),

@@ -1,6 +1,6 @@
-"""What the database needs beside the work, once, some time after the start.
+"""Maintenance of the database, once, some time after the start.
 
-Must not hold up anything: rows are written a few at a time, files are looked at in a thread.
+The work must not delay anything: rows are written a few at a time, files are checked in a thread.
 """
 
 import logging
@@ -14,12 +14,12 @@ from zonedrive.vfs.core import Core
 
 log = logging.getLogger(__name__)
 
-QUIET_S = 60.0  # after the start the disk is left to those who read
-PAUSE_S = 0.05  # between two steps, so that programs come first
+QUIET_S = 60.0  # seconds after the start that the disk is left to readers
+PAUSE_S = 0.05  # seconds between two steps, so that programs come first
 
 
 async def upkeep(core: Core) -> None:
-    """Bring rows of former schemas into the present form, and look for damage."""
+    """Upgrade rows of former schemas and check for damage."""
     try:
         for _ in renewal.rows(core.tree):
             await trio.sleep(PAUSE_S)
@@ -32,7 +32,7 @@ async def upkeep(core: Core) -> None:
 
 
 async def _drop_dangling(core: Core) -> None:
-    """Drop cached content of inodes that are no more: nobody can ask for it again."""
+    """Delete cached content of inodes that do not exist any more."""
     inos = core.cache.inos()
     known = orphans.known(core.database, inos)
     for ino in inos:

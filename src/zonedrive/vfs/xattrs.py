@@ -1,4 +1,4 @@
-"""The extended attributes that tell about an entry (`getfattr -d`).  Read-only."""
+"""Extended attributes with facts about an entry (`getfattr -d`).  Read-only."""
 
 import errno
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ PREFIX = "user.zonedrive."
 
 
 def state_of(core: Core, inode: Inode) -> str:
-    """remote, cached, pending, uploading, failed, conflict or local."""
+    """Return remote, cached, pending, uploading, failed, conflict or local."""
     if inode.local:
         return "local"
     intent = core.journal.get(inode.ino)
@@ -30,9 +30,9 @@ def state_of(core: Core, inode: Inode) -> str:
 
 
 def values(core: Core, inode: Inode, version: str) -> dict[str, str]:
-    """All attributes of an inode, by full name; empty where the service gives none.
+    """Return all attributes of an inode, by full name; empty if the service gives none.
 
-    `version` is the number of its version, "" where that is not known.
+    `version` is the number of its version, or "" if unknown.
     """
     known = {
         "id": inode.remote_id or "",
@@ -47,7 +47,7 @@ def values(core: Core, inode: Inode, version: str) -> dict[str, str]:
 
 
 def one(known: Mapping[str, str], name: bytes) -> bytes:
-    """The value of one of these attributes.  Raises OSError (ENODATA)."""
+    """Return the value of one of these attributes.  Raises OSError (ENODATA)."""
     value = known.get(name.decode("utf-8", "replace"))
     if value is None:
         raise OSError(errno.ENODATA, "no such attribute")

@@ -1,1 +1,1 @@
-"""Content that is fetched before anybody asks for it: small siblings, and what is pinned."""
+"""Content that is fetched in advance: small sibling files and pinned entries."""

@@ -1,1 +1,1 @@
-"""The way of a change to the service, as the outbox has it carried out."""
+"""Delivery of changes to the service, called by the outbox."""

@@ -1,6 +1,6 @@
-"""Whether the service has the very bytes that are here: they are fetched again and compared.
+"""Comparison of local bytes with the service's bytes, which are downloaded for it.
 
-Sizes and authors alone prove nothing: two versions of one size by one user may differ.
+Size and author alone prove nothing: two versions by one user may have the same size.
 """
 
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ from zonedrive.vfs.core import Core
 
 
 class Comparison:
-    """Compares what the service has with bytes of the spool."""
+    """Compares versions on the service with bytes of the spool."""
 
     def __init__(self, core: Core, service: Service) -> None:
         self._core = core
         self._service = service
-        # Not those of all others, who would wait for the service as well.
+        # Separate threads, so that others do not wait for the service as well.
         self._threads = trio.CapacityLimiter(core.settings.transfers)
 
     async def is_what_was_sent(
         self, doubt: Doubt, file_id: str, version: str | None = None
     ) -> bool:
-        """Whether a version of the service is what a request of ours carried."""
+        """Return True if a version on the service has the bytes of this client's request."""
         try:
             file = self._core.spool.open(doubt.bytes_ino, doubt.generation)
         except (FileNotFoundError, Damaged):
@@ -41,7 +41,7 @@ class Comparison:
     async def same_bytes(
         self, file: ContentFile, zone: str, file_id: str, version: str | None = None
     ) -> bool:
-        """Whether a version of the service, the present one, is exactly the content of `file`."""
+        """Return True if a version on the service, by default the current one, equals `file`."""
         transfer = self._service.transfer
 
         def pieces() -> Iterator[bytes | memoryview]:

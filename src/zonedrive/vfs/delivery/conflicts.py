@@ -1,4 +1,4 @@
-"""Two versions of one file: both are kept."""
+"""Conflicts between two versions of one file: both are kept."""
 
 import logging
 import time
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class Conflicts:
-    """Acts on the verdicts that are no simple upload."""
+    """Handles the results of the conflict check that are not a simple upload."""
 
     def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core
         self._folders = folders
 
     def make_anew(self, intent: Intent, inode: Inode) -> None:
-        """Deleted on the service while it was edited here: the edit becomes a new file."""
+        """Turn an edit of a file that was deleted on the service into a new file."""
         core = self._core
         log.warning("a file was deleted on the service while it was edited here: sent as new")
         with core.transaction():
@@ -38,7 +38,7 @@ class Conflicts:
         reached(Place.MADE_ANEW)
 
     def vanished(self, intent: Intent, inode: Inode) -> None:
-        """The service no longer has what was renamed here: only an edit of it is kept."""
+        """Handle a renamed entry that the service no longer has: only an edit of it is kept."""
         core = self._core
         self._folders.forget(inode.parent)
         if intent.generation:
@@ -47,8 +47,8 @@ class Conflicts:
         log.info("inode %d: deleted on the service while it was renamed here", inode.ino)
         if inode.is_folder:
             with core.transaction():
-                # As the service would list it: the next listing takes it away, or keeps what is
-                # only here.
+                # As the service would list it: the next listing removes it, or keeps its local
+                # changes.
                 above = core.tree.get(inode.parent).remote_id
                 core.tree.update(inode, remote_parent=above, remote_name=core.remote_name(inode))
                 core.journal.done(intent, place=True)
@@ -61,10 +61,10 @@ class Conflicts:
         core.reap(inode)
 
     def set_aside(self, intent: Intent, inode: Inode, found: Entry) -> None:
-        """Keep both: theirs under its name, ours beside it."""
+        """Keep both versions: the coworker's under its name, the local one as a conflict copy."""
         core = self._core
         if core.outdated(intent):
-            return  # there is a newer edit; the verdict will be on that
+            return  # a newer edit exists and gets its own conflict check
         opened = core.opened.get(inode.ino)
         if opened is not None and opened.session is not None and not opened.session.frozen:
             raise Changed("somebody else's version came in between, and it is still open here")
@@ -100,7 +100,7 @@ class Conflicts:
         reached(Place.COPY_ALONE)
 
     def give_way(self, inode: Inode, found: Entry) -> None:
-        """Somebody took the name on the service meanwhile: ours gets the name of a copy."""
+        """Rename the local entry to a conflict-copy name, because a coworker took its name."""
         core = self._core
         log.warning("a coworker took a name in between: ours is kept beside it")
         old, name = inode.name, self.copy_name(inode)
@@ -133,22 +133,22 @@ class Conflicts:
             core.invalidations.put(EntryChanged(inode.parent, changed.encode()))
 
     def _show(self, found: Entry, parent: int, name: str) -> Inode:
-        """Let the name lead to what the service has under it.  In a transaction."""
+        """Make the name refer to the service's entry.  In a transaction."""
         core = self._core
         zone = core.tree.get(parent).zone
         theirs = core.tree.by_remote(zone, found.id)
         if theirs is None:
             return core.tree.add(parent, name, **fields_of(found, core.tree.get(parent)))
-        if theirs.parent == parent:  # it could only be shown under a marked name so far
+        if theirs.parent == parent:  # so far it was shown under a name with a mark
             core.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
             core.tree.move(theirs, parent, name)
         return theirs
 
     def copy_name(self, inode: Inode) -> str:
-        """A free name that says who, where and when."""
+        """Return a free name with user, host and time."""
         core = self._core
         mark = copy_mark(core.user, core.host, datetime.now()).replace("/", "_")
-        plain = safe(core.remote_name(inode))  # here it may be shown with the mark of its id
+        plain = safe(core.remote_name(inode))  # the local name may contain the mark of its id
         taken, name, number = core.tree.children(inode.parent), with_mark(plain, mark), 1
         while name in taken:
             number += 1

@@ -1,10 +1,10 @@
-"""Versions that are not on top of their own file: below another one, or in another file.
+"""Versions that are not the newest of their own file: below another version, or in another file.
 
-Somebody saves on top of it before it is known that it arrived.  Or, since a version is sent under a
-name, a coworker renames the file between the last look at it and the request, and perhaps gives its
-name to another one: then the service makes the version in that other file, or makes a new file.
+A coworker may save a version on top before the answer to the upload is known.  A version is also
+sent by name: a coworker may rename the file between the check and the request, and perhaps give its
+name to another file.  Then the service creates the version in that other file, or a new file.
 
-INVARIANT: what the service has is not sent once more, and a person is told where it is.
+INVARIANT: a version that is on the service is not sent again, and the user is told where it is.
 """
 
 import logging
@@ -22,7 +22,7 @@ from zonedrive.vfs.listings.folders import Folders
 
 log = logging.getLogger(__name__)
 
-LOOK_BACK = 6  # how many versions may be on top of one whose answer was lost
+LOOK_BACK = 6  # maximum number of versions on top of one with a lost answer
 
 
 class Elsewhere:
@@ -37,7 +37,7 @@ class Elsewhere:
         self._comparison = comparison
 
     async def find(self, doubt: Doubt) -> Entry | None:
-        """The other file of that name whose present version is what was sent."""
+        """Return the other file of that name whose current version was sent by this client."""
         core = self._core
         try:
             entries = await self._service.listing(doubt.zone, doubt.folder)
@@ -53,7 +53,7 @@ class Elsewhere:
         return None
 
     async def present(self, doubt: Doubt) -> Entry | None:
-        """The entry that was to get the version, as the service has it now."""
+        """Return the service's current entry that was to get the version, or None."""
         try:
             found = await self._service.entry(doubt.zone, doubt.remote_id or "")
         except NotFound:
@@ -61,7 +61,7 @@ class Elsewhere:
         return None if found.deleted else found
 
     async def note(self, inode: Inode, doubt: Doubt, entry: Entry, present: Entry) -> None:
-        """What was sent is in that other entry: the file here is again what the service has."""
+        """Record that the version is in another entry; the file shows the service's version."""
         core = self._core
         log.warning("inode %d: a coworker renamed the file while it was sent: the version is in"
                     " another file of that name", inode.ino)  # fmt: skip
@@ -90,9 +90,9 @@ class Elsewhere:
                 core.journal.conflicts.add(Conflict(copy.ino, inode.ino, by, time.time_ns()))
 
     async def is_below_another(self, inode: Inode, doubt: Doubt) -> bool:
-        """Whether what was sent became a version, and somebody saved another on top of it.
+        """Return True if the sent version is in the history below a coworker's version.
 
-        Then it has its place in the history, and nothing is left to be sent.
+        Then nothing is left to be sent.
         """
         core = self._core
         knows = self._service.can("versions") and self._service.can("version_content")
@@ -100,7 +100,7 @@ class Elsewhere:
         if doubt.remote_id is None or not knows or intent is None:
             return False
         if intent.generation != doubt.generation or doubt.bytes_ino != inode.ino:
-            return False  # edited since: that edit did not begin from what is on top now
+            return False  # edited since: the edit is not based on the newest version
         try:
             found = await self._service.entry(doubt.zone, doubt.remote_id)
             versions = await self._service.versions(doubt.zone, doubt.remote_id)

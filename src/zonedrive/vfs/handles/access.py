@@ -1,6 +1,6 @@
-"""Who may open and read a file, and how large it may get: what is refused before anything is done.
+"""Checks before a file is opened, read or written: permissions and the maximum size.
 
-Must not change anything.
+These functions change nothing.
 """
 
 import errno
@@ -13,15 +13,15 @@ from zonedrive.vfs.callers import Callers
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.open_file import Handle, OpenFile
 
-LARGEST = 16 << 40  # bytes in a file; as on ext4, and far more than any disk here can hold
+LARGEST = 16 << 40  # maximum bytes of a file; as on ext4, and far more than any local disk
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
 
 def require_reachable(core: Core, inode: Inode) -> None:
-    """Raises OSError (ESTALE) for what was removed or replaced before it could be opened.
+    """Raise OSError (ESTALE) if the inode was removed or replaced before it could be opened.
 
-    The kernel then looks its name up once more, and opens what is there now, or makes it.  A file
-    that a program here has removed while another one has it open can be opened by /proc/self/fd.
+    The kernel then looks the name up again and opens or creates the current file.  A file that one
+    program has removed while another has it open can be opened by /proc/self/fd.
     """
     opened = core.opened.get(inode.ino)
     if inode.parent == NOWHERE and not (opened is not None and opened.removed_here):
@@ -29,13 +29,16 @@ def require_reachable(core: Core, inode: Inode) -> None:
 
 
 def require_current(opened: OpenFile) -> None:
-    """Raises OSError (ESTALE) for a version that a newer one has superseded."""
+    """Raise OSError (ESTALE) if a newer version has superseded the open one."""
     if opened.superseded:
         raise OSError(errno.ESTALE, "changed on the service, open it again")
 
 
 def require_permitted(core: Core, inode: Inode, flags: int) -> None:
-    """Raises PermissionError (EACCES) for what the service protects; the kernel lets root pass."""
+    """Raise PermissionError (EACCES) if the service's protection forbids the access.
+
+    The kernel's own permission check does not stop root.
+    """
     if flags & WRITE_FLAGS and core.rules.are_against(inode):
         raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
     if flags & WRITE_FLAGS and inode.attributes.write_protected:
@@ -45,16 +48,16 @@ def require_permitted(core: Core, inode: Inode, flags: int) -> None:
 
 
 def require_fitting(size: int) -> None:
-    """Raises OSError (EFBIG) past the largest size."""
+    """Raise OSError (EFBIG) if a file would exceed the maximum size."""
     if size > LARGEST:
         raise OSError(errno.EFBIG, "larger than a file can be")
 
 
 def require_unguarded(callers: Callers, handle: Handle, reader: Reader) -> None:
-    """A program of `guard` gets what is here as a whole, and causes no download.
+    """Raise PermissionError (EACCES) if a program of `guard` would cause a download.
 
-    Raises PermissionError (EACCES).  Refused is the open rather than a read: a program that
-    maps the file into its memory would die of a read that fails.
+    Such a program may read files that are completely local.  The open is refused, not the read: a
+    program that maps the file into memory would die of a failed read.
     """
     if handle.guarded is False or reader.complete:
         return
@@ -65,5 +68,5 @@ def require_unguarded(callers: Callers, handle: Handle, reader: Reader) -> None:
 
 
 def refuse_guarded() -> NoReturn:
-    """Raises PermissionError (EACCES)."""
+    """Raise PermissionError (EACCES) for a guarded program."""
     raise PermissionError(errno.EACCES, "not here, and not fetched for this program")

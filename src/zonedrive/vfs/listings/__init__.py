@@ -1,1 +1,1 @@
-"""What a folder holds: listings, fetched once for all who wait, and which inode an entry is."""
+"""Folder listings, shared by all waiting callers, and the mapping of entries to inodes."""

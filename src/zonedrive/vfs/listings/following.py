@@ -1,10 +1,10 @@
-"""Files that are edited here while a coworker moves them: they follow to their new place.
+"""Edited files that a coworker moves: they follow to their new place.
 
-A listing that no longer names an edited file says that it is elsewhere, but not where.  The file
-cannot be dropped, and its name may belong to another entry by now.
+A listing that no longer contains an edited file shows that the file is elsewhere, but not where.
+The file cannot be dropped, and its name may already belong to another entry.
 
-INVARIANT: only names that the service has told of are changed here, and no folder that was removed
-or moved here is brought back.
+INVARIANT: only names that the service has reported change here, and no folder that was removed or
+moved locally is restored.
 """
 
 import logging
@@ -22,27 +22,27 @@ from zonedrive.vfs.invalidation import EntryChanged, EntryGone
 
 log = logging.getLogger(__name__)
 
-DEEPEST = 64  # folders that are looked up, one above the other
+DEEPEST = 64  # maximum number of nested folders to look up
 
 
 class Following:
-    """Finds out where edited files are, and lets them be there."""
+    """Finds the new places of edited files and moves them there."""
 
     def __init__(self, core: Core, service: Service) -> None:
         self._core = core
         self._service = service
 
     async def all_missing(self, folder: Inode, listed: Sequence[str]) -> None:
-        """Let the edited files of a folder that a listing of it does not name follow.
+        """Move the edited files of a folder that its listing does not contain.
 
-        `listed` are the ids that it names.  Where the service does not answer, they stay.
+        `listed` are the ids in the listing.  If the service does not answer, the files stay.
         """
         for inode in self._missing(folder, listed):
             try:
                 found = await self._service.entry(inode.zone, inode.entry_id)
                 await self.follow(inode, found)
             except NotFound:
-                continue  # deleted there: what is to become of the edit is decided on its way out
+                continue  # deleted: the upload decides about the edit
             except ZonedriveError as wrong:
                 log.info("inode %d: it is not known where the file is: %s", inode.ino, wrong)
                 return
@@ -67,14 +67,14 @@ class Following:
         ]
 
     def _may_follow(self, inode: Inode) -> bool:
-        """Whether nothing but its content was changed here."""
+        """Return True if only the content of the inode has local changes."""
         local = self._core.local(inode.ino)
         return not (inode.is_folder or inode.local or local & (Local.PLACE | Local.GONE))
 
     async def follow(self, inode: Inode, found: Entry) -> bool:
-        """Let the file be where the service has it: in which folder, and under which name.
+        """Move the file to the folder and name that the service reports.
 
-        False where it stays.  Raises the service's error.
+        Return False if it stays.  Raises the service's error.
         """
         core, remote_id = self._core, inode.remote_id
         above = found.parent_id or inode.remote_parent or ""
@@ -97,7 +97,7 @@ class Following:
         return True
 
     async def _folder(self, zone: str, remote_id: str) -> Inode | None:
-        """The folder here; made known, with those above it, where no listing has told of it yet."""
+        """Return the local folder of a remote id, and add unknown folders above it to the tree."""
         core, above = self._core, remote_id
         unknown: list[Entry] = []
         while (known := core.tree.by_remote(zone, above)) is None:

@@ -1,9 +1,9 @@
-"""Which inode stands for an entry of the service: taken, given up, where two could be it.
+"""Mapping of remote entries to inodes: binding, releasing, and merging of duplicates.
 
-A listing may be faster than the answer to our own request, or a coworker may make the very folder
-that is about to be made for one that was lost: then the same entry has two inodes here.
+A listing may be faster than the answer to this client's request, or a coworker may create the same
+folder that this client is about to create.  The entry then has two inodes.
 
-INVARIANT: what is only here stays in reach, whichever of the two goes.
+INVARIANT: local changes stay reachable, whichever of the two inodes is dropped.
 """
 
 import logging
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def claim(core: Core, inode: Inode, remote_id: str) -> None:
-    """Let no other inode stand for an entry that is this one's.  In a transaction.
+    """Drop any other inode of an entry that belongs to this inode.  In a transaction.
 
-    Raises StoreError where somebody works with the other one.
+    Raises StoreError if the other inode is in use.
     """
     other = core.tree.by_remote(inode.zone, remote_id)
     if other is None or other is inode:
@@ -33,7 +33,7 @@ def claim(core: Core, inode: Inode, remote_id: str) -> None:
 
 
 def give_up(core: Core, inode: Inode, due_ns: int) -> None:
-    """The entry the inode stood for is to be deleted; the inode is a new file.
+    """Detach the inode as a new file, and schedule the deletion of its former entry.
 
     In a transaction.
     """
@@ -49,9 +49,9 @@ def give_up(core: Core, inode: Inode, due_ns: int) -> None:
 
 
 def disown(core: Core, inode: Inode) -> None:
-    """The inode becomes something else: what may have arrived for it is removed again.
+    """Detach the inode from its pending request, whose result is deleted on the service.
 
-    In a transaction.  A ghost, an inode without a name, sees to that.
+    In a transaction.  A ghost, an inode without a name, takes over the pending request.
     """
     if core.doubts.get(inode.ino) is not None:
         ghost = core.tree.add(NOWHERE, inode.name, inode.kind, zone=inode.zone)
@@ -60,7 +60,7 @@ def disown(core: Core, inode: Inode) -> None:
 
 
 def _unite(core: Core, folder: Inode, other: Inode) -> None:
-    """What is in `other` is in `folder` from now on."""
+    """Move the content of `other` to `folder`."""
     tree = core.tree
     for child in tree.inodes_in(other.ino):
         twin = tree.child(folder.ino, child.name)
@@ -68,7 +68,7 @@ def _unite(core: Core, folder: Inode, other: Inode) -> None:
         if twin is None:
             tree.move(child, folder.ino, child.name)
         elif not _holds_ours(core, child):
-            _drop(core, child)  # the listing tells of it again, once the name is free
+            _drop(core, child)  # the listing adds it again once the name is free
         elif twin.is_folder and child.is_folder and not core.in_use(child):
             _unite(core, twin, child)
             _drop(core, child)
@@ -78,7 +78,7 @@ def _unite(core: Core, folder: Inode, other: Inode) -> None:
 
 
 def _beside(core: Core, child: Inode, folder: Inode) -> str:
-    """A free name that tells the child from another one of its name."""
+    """Return a free name for `child` that differs from another entry of its name."""
     taken = core.tree.children(folder.ino)
     if child.remote_id is not None and child.remote_name is not None:
         return local_name(child.remote_name, child.remote_id, taken)
@@ -90,12 +90,12 @@ def _beside(core: Core, child: Inode, folder: Inode) -> str:
 
 
 def _holds_ours(core: Core, inode: Inode) -> bool:
-    """Whether something of it, or in it, is only here."""
+    """Return True if the inode or its content has local changes."""
     return any(core.in_use(each) for each in core.tree.below(inode.ino))
 
 
 def _drop(core: Core, inode: Inode) -> None:
-    """Forget an inode of which nothing is only here, with all in it."""
+    """Remove an inode without local changes, with everything in it."""
     for child in core.tree.inodes_in(inode.ino) if inode.is_folder else ():
         _drop(core, child)
     core.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))

@@ -1,12 +1,13 @@
-"""Listings that arrived, on their way into the tree: small ones together, in one transaction.
+"""Merging of arrived listings into the tree, several small ones per transaction.
 
-Must not know how a listing is fetched. A commit writes each page of the indexes that it touches:
-to commit each small listing on its own took a fifth of the time of a walk through many folders.
-So a listing that no program waits for is gathered with others, until they fill a transaction or
-GATHER_S is over. A program that comes for one of them has all of them merged at once
+Knows nothing of how a listing is fetched.  A commit writes each index page that it touches:
+separate commits of small listings took a fifth of the time of a walk through many folders.
+Therefore a listing that no program waits for is collected with others, until they fill a
+transaction or GATHER_S is over.  When a program needs one of them, all are merged at once
 (`merge_waiting`).
 
-INVARIANT: a listing that cannot be merged hinders no other one: then each has its own transaction.
+INVARIANT: a listing that cannot be merged does not block others: each then gets its own
+transaction.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ ROWS = 500  # changed since the last checkpoint: about half of the pages of `db.
 
 
 class _Arrived:
-    """A small listing that waits to be merged."""
+    """Small listing that waits to be merged."""
 
     def __init__(self, folder: Inode, asked_ns: int, answer: Answer) -> None:
         self.folder = folder
@@ -41,7 +42,7 @@ class Merging:
     """Merges listings of folders."""
 
     def __init__(self, core: Core, service: Service, tell: Callable[[int, Merged], None]) -> None:
-        """`tell` hears of each folder, by its inode, what the listing changed in it."""
+        """Create the merger; it passes each folder's ino and listing changes to `tell`."""
         self._core = core
         self._service = service
         self._tell = tell
@@ -50,11 +51,11 @@ class Merging:
 
     @property
     def waiting(self) -> int:
-        """The number of listings that have arrived and are not merged yet."""
+        """Number of listings that have arrived and are not merged yet."""
         return len(self._waiting)
 
     def claim_checkpoint(self) -> bool:
-        """Return True, to one caller, where so much was written that `checkpoint` is due."""
+        """Return True to one caller if enough was written that `checkpoint` is due."""
         changes = self._core.database.changes
         if changes - self._checkpointed < ROWS:
             return False
@@ -62,15 +63,15 @@ class Merging:
         return True
 
     async def checkpoint(self) -> None:
-        """Keep the log of the database short, so that no commit waits for the disk."""
+        """Shorten the database's log, so that no commit waits for the disk."""
         await trio.to_thread.run_sync(self._core.database.checkpoint)
 
     async def merge(
         self, folder: Inode, asked_ns: int, answer: Answer, *, urgent: bool = True
     ) -> None:
-        """Make the folder show the answer, which was asked for at that time (monotonic).
+        """Merge a listing that was requested at `asked_ns` (monotonic) into the folder.
 
-        `urgent`: a program waits for it.
+        `urgent` means that a program waits for it.
         """
         if len(answer.ids) > TOGETHER:
             await self._merge_in_steps(folder, asked_ns, answer)
@@ -98,12 +99,12 @@ class Merging:
             raise arrived.error
 
     def _has_room(self, answer: Answer) -> bool:
-        """Return True if the answer still fits in one transaction with those that wait."""
+        """Return True if the answer fits in one transaction with the waiting listings."""
         entries = sum(len(each.answer.ids) + 1 for each in self._waiting)
         return entries + len(answer.ids) <= TOGETHER
 
     def merge_waiting(self) -> None:
-        """Merge what waits, in transactions of limited size."""
+        """Merge all waiting listings, in transactions of limited size."""
         while self._waiting:
             self._merge_some()
 
@@ -119,7 +120,7 @@ class Merging:
         return Merge(self._core.tree, folder, asked_ns, Unsent(self._core, self._service))
 
     def _merge_some(self) -> None:
-        """Merge what has waited longest, up to the size of one transaction."""
+        """Merge the oldest waiting listings, up to the size of one transaction."""
         batch: list[_Arrived] = []
         entries = 0
         while self._waiting and entries + len(self._waiting[0].answer.ids) <= TOGETHER:

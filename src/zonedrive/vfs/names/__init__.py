@@ -1,1 +1,1 @@
-"""Names: looked up, made, renamed, removed, and who takes over a history with them."""
+"""Operations on names: lookup, creation, rename, removal, and the transfer of histories."""

@@ -1,7 +1,7 @@
-"""Renaming: rename(2) in all its kinds, and what it means for identity and history.
+"""Renaming: all forms of rename(2), and their effect on identity and history.
 
-An entry keeps its identity on the service when it is renamed.  A file renamed over another one
-becomes that one's next version, where its bytes are here: that is how programs save.
+A renamed entry keeps its identity on the service.  A file that is renamed over another one becomes
+its next version if the bytes are local: this is how programs save.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ NOREPLACE, EXCHANGE = 1, 2
 
 
 class Renaming:
-    """The verb rename."""
+    """Operation rename."""
 
     def __init__(
         self, core: Core, service: Service, names: Namespace, files: Files, succession: Succession
@@ -37,7 +37,7 @@ class Renaming:
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """rename(2) and renameat2(2) with RENAME_NOREPLACE or RENAME_EXCHANGE."""
+        """Rename as rename(2), or renameat2(2) with RENAME_NOREPLACE or RENAME_EXCHANGE."""
         core = self._core
         if flags & ~(NOREPLACE | EXCHANGE):
             raise OSError(errno.EINVAL, "flags that are not supported")
@@ -74,7 +74,7 @@ class Renaming:
                 raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
             with core.transaction():
                 if not core.stays_local(new_folder, wanted):
-                    core.journal.conflicts.drop(inode.ino)  # somebody has seen to it
+                    core.journal.conflicts.drop(inode.ino)  # a user has handled the conflict
                 if target is not None:
                     self._replace(inode, target)
                 elif former not in (None, inode) and not inode.is_folder:
@@ -89,7 +89,7 @@ class Renaming:
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:
-        """Keep the upload of a new file from beginning under a name that it is about to lose."""
+        """Delay the upload of a new file while it is about to lose its current name."""
         journal = self._core.journal
         intent = journal.get(inode.ino)
         if intent is None or intent.held or not inode.is_new:
@@ -107,13 +107,13 @@ class Renaming:
         core = self._core
         here, there = (inode.parent, inode.name), (target.parent, target.name)
         with core.transaction():
-            core.tree.move(inode, inode.parent, f"/{inode.ino}")  # a name nobody can have
+            core.tree.move(inode, inode.parent, f"/{inode.ino}")  # a name that no entry can have
             self._place(target, core.tree.get(here[0]), here[1])
             self._place(inode, core.tree.get(there[0]), there[1])
         reached(Place.EXCHANGED)
 
     def _replace(self, inode: Inode, target: Inode) -> None:
-        """Make way at the target's name; a new file becomes the target's next version."""
+        """Free the target's name; a new file becomes the target's next version."""
         core = self._core
         files = not inode.is_folder and not target.is_folder
         if files and inode.generation and not inode.is_new and not target.is_new:
@@ -157,7 +157,7 @@ class Renaming:
             core.journal.place(inode.ino, core.due_for_names())
 
     def _place(self, inode: Inode, folder: Inode, name: str) -> None:
-        """Move, and note what the service must hear of it."""
+        """Move the inode and record what has to be sent to the service."""
         core = self._core
         was_local = inode.local
         local = core.stays_local(folder, name)
@@ -181,11 +181,11 @@ class Renaming:
             for child in core.tree.below(inode.ino):
                 self._publish(child)
         elif inode.generation and core.journal.get(inode.ino) is not None:
-            # A step that was planned for the former name must not be done for this one.
+            # A step that was planned for the former name must not run for the new one.
             self._succession.send_content(inode, None)
 
     def _unpark(self, inode: Inode) -> None:
-        """A file of the service has a name again that the service may hear of."""
+        """Resume the upload of a parked file whose new name may be sent to the service."""
         core = self._core
         intent = core.journal.get(inode.ino)
         if intent is None or not intent.parked:
@@ -195,7 +195,7 @@ class Renaming:
             self._succession.send_content(inode, intent.base)
 
     def _note_place(self, inode: Inode, folder: Inode) -> None:
-        """The service is to hear of the new place, unless it is where it has the inode."""
+        """Record the new place for the service, unless the service has the inode there."""
         core = self._core
         intent = core.journal.get(inode.ino)
         back = (
@@ -205,7 +205,7 @@ class Renaming:
         )
         doubt = core.doubts.get(inode.ino)
         asked = inode.ino in core.in_flight or (doubt is not None and doubt.is_move)
-        if not back or asked:  # such a move may have been made
+        if not back or asked:  # an earlier move may have succeeded
             if inode.is_new:
                 core.journal.place(inode.ino, core.due())
             else:
@@ -214,7 +214,7 @@ class Renaming:
             core.journal.done(intent, place=True)
 
     def _publish(self, inode: Inode) -> None:
-        """What was local until now goes to the service after all, unless its own name forbids."""
+        """Upload entries that were local-only, unless their own names match `local_only`."""
         core = self._core
         if core.stays_local(core.tree.get(inode.parent), inode.name):
             return
@@ -231,11 +231,11 @@ class Renaming:
     def _require_movable(
         self, inode: Inode, folder: Inode, name: str, *, aside: bool = False
     ) -> None:
-        """`aside`: on its way it needs a name that is free."""
+        """Raise an error if the move is impossible; `aside` means via a temporary name."""
         core = self._core
         if inode.kind is Kind.ZONE or folder.ino == ROOT:
             raise PermissionError(errno.EPERM, "zones stay where they are")
-        # For EXDEV programs copy and delete, which is what it takes.
+        # After EXDEV programs copy and delete, as needed here.
         if folder.zone != inode.zone:
             raise OSError(errno.EXDEV, "zones are separate compartments")
         stays = core.stays_local(folder, name)

@@ -1,6 +1,6 @@
-"""What is in a folder at any depth: whether something is, and letting go of all of it.
+"""Content of a folder at any depth: checks, iteration and removal.
 
-Must not know why.
+Knows nothing of the reasons.
 """
 
 from collections.abc import Iterator
@@ -13,25 +13,25 @@ from zonedrive.tree.inode import NOWHERE, ROOT, Inode
 from zonedrive.tree.tree import Tree
 from zonedrive.vfs.core import Core
 
-STEP = 500  # entries of one transaction: some ten milliseconds
+STEP = 500  # entries of one transaction: about ten milliseconds
 
 
 def is_below(tree: Tree, inode: Inode | None, folder: Inode) -> bool:
-    """Whether it is the folder itself, or anywhere in it."""
+    """Return True if the inode is the folder itself or below it."""
     while inode is not None and inode is not folder:
         inode = None if inode.parent in (NOWHERE, ROOT) else tree.find(inode.parent)
     return inode is folder
 
 
 def folders_below(tree: Tree, folder: Inode) -> Iterator[Inode]:
-    """The folders in a folder, at any depth, that the service has."""
+    """Yield the subfolders, at any depth, that are on the service."""
     for child in tree.get_all(tree.folders_in(folder.ino)):
         yield child
         yield from folders_below(tree, child)
 
 
 def innermost_first(tree: Tree, folder: Inode) -> Iterator[Inode]:
-    """Everything in a folder, without itself."""
+    """Yield everything below a folder, innermost entries first."""
     for child in tree.get_all(tree.numbers_in(folder.ino)):
         if child.is_folder:
             yield from innermost_first(tree, child)
@@ -39,7 +39,7 @@ def innermost_first(tree: Tree, folder: Inode) -> Iterator[Inode]:
 
 
 async def let_go(core: Core, folder: Inode) -> None:
-    """Forget everything in a folder that the service has deleted with it, a step at a time."""
+    """Remove everything below a folder that the service has deleted, in several transactions."""
     while gone := list(islice(innermost_first(core.tree, folder), STEP)):
         with core.transaction():
             for inode in gone:

@@ -1,11 +1,11 @@
-"""Who takes over the history of a file that leaves its name: when the heir is on the service, too.
+"""Transfer of a file's history to its successor when the successor is on the service, too.
 
-A new file at such a name takes it over by itself (`outbox.fold`).  A temporary file that was
-uploaded before its program renamed it first has to become new again: its own entry is deleted, and
-its bytes are the former file's next version.
+A new file at the former name continues the history without this module (`outbox.fold`).  A
+temporary file that was uploaded before its program renamed it has to become new again: its own
+entry is deleted, and its bytes become the former file's next version.
 
-That is done for one that was removed, or is a backup that others do not see; not for one that was
-just renamed: then both go on with histories of their own.
+This is done if the former file was removed, or is a backup that coworkers do not see.  It is not
+done after a plain rename: then both files continue with their own histories.
 """
 
 from zonedrive.model import Revision
@@ -17,14 +17,14 @@ from zonedrive.vfs.materialize import materialize
 
 
 class Succession:
-    """Heirs, and what they take over."""
+    """Successors and the transfer of histories to them."""
 
     def __init__(self, core: Core, service: Service) -> None:
         self._core = core
         self._service = service
 
     def former(self, folder: Inode, name: str) -> Inode | None:
-        """The file that the service still has there, though it is removed or parked here."""
+        """Return the file that the service still has under a name, if removed or parked here."""
         for intent in self._core.journal.leaving():
             if intent.final or not (intent.gone or intent.parked):
                 continue
@@ -36,7 +36,7 @@ class Succession:
         return None
 
     def heir(self, inode: Inode) -> Inode | None:
-        """The file that was moved to where the service still has the inode."""
+        """Return the file that was moved to the place where the service still has the inode."""
         core = self._core
         folder = core.tree.by_remote(inode.zone, inode.remote_parent or "")
         heir = core.tree.child(folder.ino, inode.remote_name or "") if folder else None
@@ -46,7 +46,7 @@ class Succession:
         return heir if intent is not None and intent.place else None
 
     async def bring_bytes(self, heir: Inode | None, former: Inode | None) -> None:
-        """Have the bytes of a file of the service as a generation of ours, if they are here."""
+        """Copy the cached bytes of a remote file into a local generation."""
         if heir is None or former is None or former is heir or former.is_new:
             return
         if heir.is_new or heir.is_folder or heir.generation:
@@ -55,7 +55,7 @@ class Succession:
             await materialize(self._core, self._service, heir)
 
     def succeed(self, heir: Inode) -> None:
-        """Become new, if the bytes are here, so that the identity can be taken over.
+        """Turn the successor into a new file if its bytes are local, so that it gets the identity.
 
         In a transaction.
         """
@@ -67,7 +67,7 @@ class Succession:
             self.send_content(heir, None)
 
     def send_content(self, inode: Inode, base: Revision | None) -> None:
-        """The bytes that are here are to follow the version `base`.  In a transaction."""
+        """Schedule the upload of the local bytes on top of version `base`.  In a transaction."""
         core = self._core
         opened = core.opened.get(inode.ino)
         core.journal.content(

@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 def restore(core: Core) -> None:
-    """Do all of it, if rows were lost; may be begun again after a kill.  Before `recover`."""
+    """Restore a consistent state if rows were lost.  Runs before `recover`.
+
+    After a kill the function can run again.
+    """
     path = core.database.path
     if not salvage.pending(path):
         return
@@ -48,9 +51,9 @@ def restore(core: Core) -> None:
 
 
 def rescue(core: Core) -> None:
-    """Forget rows that name an inode without a row; bytes that only they name are shown.
+    """Delete rows that refer to missing inodes; bytes that only they refer to get a new name.
 
-    May be begun again after a kill: the rows go last.
+    After a kill the function can run again, because the rows are deleted last.
     """
     tree, journal, doubts = core.tree, core.journal, core.doubts
     database = core.database
@@ -77,10 +80,7 @@ def rescue(core: Core) -> None:
 
 
 def notice(path: Path, number: int) -> str:
-    """One line about damage that a person should know of, "" where there is none.
-
-    `path` of the database; `number` of files in lost+found.
-    """
+    """Return one line about damage that the user should know of, or ""."""
     if salvage.doubted(path):
         return "the database of names is damaged: unmount and mount again, that mends it"
     if not number:
@@ -92,7 +92,7 @@ def notice(path: Path, number: int) -> str:
 
 
 def count(core: Core) -> int:
-    """How many files are in lost+found: only this machine has them, and nothing sends them."""
+    """Return the number of files in lost+found, which exist only locally and are not uploaded."""
     folder = core.tree.child(ROOT, LOST_FOUND)
     if folder is None or folder.kind is Kind.ZONE:
         return 0
@@ -105,7 +105,7 @@ def _forget_homeless(core: Core) -> None:
 
 
 def _drop_dangling(core: Core) -> None:
-    """Drop what names an inode without a row.  In a transaction."""
+    """Drop rows that refer to missing inodes.  In a transaction."""
     core.journal.conflicts.drop_dangling()
     for ino in [
         *(each.ino for each in core.journal.all()),
@@ -117,7 +117,7 @@ def _drop_dangling(core: Core) -> None:
 
 
 def _tell_again(core: Core) -> None:
-    """Intents that were lost, as far as the inodes show what they said."""
+    """Create lost intents again, as far as the inodes show them."""
     for inode in core.tree.everything():
         if inode.parent == NOWHERE or inode.kind in (Kind.ROOT, Kind.ZONE):
             continue
@@ -141,7 +141,10 @@ def _tell_again(core: Core) -> None:
 
 
 def _unnamed(core: Core) -> list[tuple[int, int]]:
-    """Bytes that no row names, each once, and without those that have a named twin."""
+    """Return bytes that no row refers to, once per file.
+
+    Hard links of bytes that a row refers to are deleted.
+    """
     named = core.named_bytes()
     files = {_file(core.spool.path(*each)) for each in named}
     found = []
@@ -190,7 +193,7 @@ def _show(core: Core, ino: int, generation: int) -> None:
 
 
 def sweep(core: Core) -> None:
-    """Take the folder away once everything in it was deleted.  In a transaction."""
+    """Remove the lost+found folder once it is empty.  In a transaction."""
     folder = core.tree.child(ROOT, LOST_FOUND)
     if folder is not None and folder.local and not core.tree.numbers_in(folder.ino):
         core.tree.unlink(folder)

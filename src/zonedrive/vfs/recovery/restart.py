@@ -33,7 +33,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def recover(core: Core) -> None:
-    """Bring tree, journal and spool to where work can go on.  Before anything is served."""
+    """Make tree, journal and spool consistent.  Runs before any request is served."""
     losses.restore(core)
     losses.rescue(core)
     renewal.names(core.tree)
@@ -67,9 +67,9 @@ def recover(core: Core) -> None:
 
 
 def _suspect_after_power_cut(core: Core) -> None:
-    """Bytes that were not synced before the machine went down are looked at before they are sent.
+    """Mark bytes that were not synced before a reboot, so that they are checked before the upload.
 
-    The note of the machine's run is only renewed once nothing waits that it does not vouch for.
+    The stored boot id is renewed only when no such bytes are waiting.
     """
     note, boot = core.database.path.with_name("boot"), _BOOT.read_text("ascii").strip()
     if note.exists() and note.read_text("ascii") == boot:
@@ -80,7 +80,7 @@ def _suspect_after_power_cut(core: Core) -> None:
 
 
 def _forget_empty(core: Core, named: set[tuple[int, int]], stored: set[tuple[int, int]]) -> None:
-    """New files that were made but never closed have neither bytes nor a record."""
+    """Remove new files that were never closed, which have neither bytes nor a record."""
     for ino in core.tree.without_origin():
         inode = core.tree.get(ino)
         lost = inode.generation and (ino, inode.generation) in named - stored

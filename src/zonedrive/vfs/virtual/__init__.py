@@ -1,1 +1,1 @@
-"""What can be opened and is in no listing: former versions, and the trash folder of desktops."""
+"""Virtual entries, which no listing shows: former versions, and the trash folder of desktops."""

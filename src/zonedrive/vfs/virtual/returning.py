@@ -1,8 +1,8 @@
-"""What a mount has to do with the service's trash: it tells of deletions, and shows what returns.
+"""Link between the mount and the service's trash: sends deletions, shows restored entries.
 
-Must not know how the trash is listed.
+Knows nothing of how the trash is listed.
 
-INVARIANT: what comes back pushes nothing aside that is here, sent or not.
+INVARIANT: a restored entry replaces no local entry, uploaded or not.
 """
 
 import time
@@ -18,11 +18,11 @@ from zonedrive.tree.names import local_name
 from zonedrive.vfs.core import Core
 from zonedrive.vfs.listings.folders import Folders
 
-PATIENCE_S = 10.0  # for deletions that the service is to hear of first
+PATIENCE_S = 10.0  # seconds to wait for deletions to reach the service
 
 
 class Returning:
-    """The mount's side of `zonedrive trash` and `restore`."""
+    """Mount's part of `zonedrive trash` and `restore`."""
 
     def __init__(
         self, core: Core, service: Service, folders: Folders, dispatcher: Dispatcher
@@ -33,7 +33,7 @@ class Returning:
         self._dispatcher = dispatcher
 
     async def told(self) -> None:
-        """Have the service hear now of what was deleted here, as far as it can and takes it."""
+        """Send the pending deletions to the service now, as far as it accepts them."""
         core = self._core
 
         def waiting() -> list[int]:
@@ -52,9 +52,9 @@ class Returning:
             )
 
     def require_vacant(self, entry: Entry) -> None:
-        """Raise AlreadyExists where something here has the entry's name, as the service would.
+        """Raise AlreadyExists if a local entry has the entry's name, as the service would.
 
-        Something that the service does not know yet would have to give way otherwise.
+        Otherwise an entry that is not on the service yet would be renamed.
         """
         tree = self._core.tree
         folder = tree.by_remote(entry.zone_id, entry.parent_id)
@@ -65,17 +65,17 @@ class Returning:
             raise AlreadyExists("restoring: the name is taken")
 
     def folder(self, zone_id: str, entry_id: str) -> Entry | None:
-        """A folder of the service as it was heard of last, None where it never was."""
+        """Return the last known state of a remote folder, or None if it is unknown."""
         inode = self._core.tree.by_remote(zone_id, entry_id)
         if inode is None or inode.remote_parent is None or inode.remote_name is None:
             return None
         return Entry(entry_id, zone_id, inode.remote_parent, inode.remote_name, folder=True)
 
     async def appear(self, entry: Entry) -> str:
-        """Show an entry that came back on the service, at once.
+        """Show an entry that was restored on the service, at once.
 
-        Gives its path in the mount, or only its name where its folder was never listed.  Raises
-        the service's error.
+        Return its path in the mount, or only its name if its folder was never listed.  Raises the
+        service's error.
         """
         tree = self._core.tree
         folder = tree.by_remote(entry.zone_id, entry.parent_id)

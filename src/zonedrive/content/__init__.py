@@ -1,6 +1,6 @@
-"""Bytes at rest: content files, the outgoing spool and the cache with its downloads.
+"""Local content: content files, the outgoing spool and the cache with its downloads.
 
-Knows no remote, no tree and no outbox; where bytes come from is a `Source` handed in.
+Knows no remote, no tree and no outbox; the caller passes a `Source` for missing bytes.
 """
 
 from zonedrive.content.cache import Cache

@@ -1,12 +1,13 @@
-"""The cache: content of files on the service, kept as far as the room for it goes.
+"""Cache: content of files on the service, within a size limit.
 
-Must not know the service, names or folders: an inode number, a revision and a size are all it
-is told, and a Source to get missing bytes from.  Everything in it can be fetched again.
+Knows nothing of the service, names or folders.  The caller passes an inode number, a revision, a
+size and a Source for missing bytes.  All cached content can be fetched again.
 
-INVARIANT: for one inode at most one revision can be opened; older ones live on only with those
-who have them open.
-INVARIANT: nothing that happens to the folder (deleted, full, read-only, damaged) makes a read
-fail that the source can serve.
+INVARIANT: only one revision of an inode can be opened at a time; older revisions exist only while a
+reader has them open.
+
+INVARIANT: no problem with the cache folder (deleted, full, read-only, damaged) makes a read fail
+that the source can serve.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from zonedrive.supervisor import Supervisor, Task
 
 _PIECE = 1 << 20
 EXPECT_S = 5.0
-IDLE_S = 5.0  # who does not read for so long, and up to twice that, leaves nothing in memory
+IDLE_S = 5.0  # memory of a reader that is idle for this time, or up to twice as long, is freed
 
 
 class Cache:
@@ -49,13 +50,11 @@ class Cache:
         stall: float = 10.0,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """Use `directory`, sealed under `key` where there is one, for at most `limit` bytes.
+        """Use `directory` for at most `limit` bytes, encrypted under `key` if given.
 
-        Nothing is there before `start`.
-
-        `identity` names what the inode numbers belong to: a cache filled for another one, or
-        under another key, is emptied.  At most `connections` downloads run at once; one that
-        brings nothing for `stall` seconds is given up.
+        `identity` names the owner of the inode numbers: a cache of another owner, or under another
+        key, is emptied.  At most `connections` downloads run at once; a download without progress
+        for `stall` seconds is cancelled.
         """
         self._key = key
         self._engine = Engine(connections, stall, supervisor)
@@ -76,7 +75,7 @@ class Cache:
 
     @property
     def limit(self) -> int:
-        """Most bytes on the disk."""
+        """Maximum number of bytes on the disk."""
         return self._shelf.room.limit
 
     @limit.setter
@@ -86,12 +85,12 @@ class Cache:
 
     @property
     def ceiling(self) -> int:
-        """The limit in force: less, where the disk does not leave that much."""
+        """Limit in force, which is lower than `limit` if the disk is nearly full."""
         return self._shelf.room.ceiling
 
     @property
     def pinned(self) -> Container[int]:
-        """Inodes that are never evicted; the caller's to know and to remember."""
+        """Inodes that are never evicted; the caller manages and stores them."""
         return self._shelf.room.pinned
 
     @pinned.setter
@@ -99,11 +98,11 @@ class Cache:
         self._shelf.room.pinned = inos
 
     def usage(self) -> int:
-        """Bytes that the cache takes on the disk."""
+        """Return the bytes that the cache takes on the disk."""
         return self._shelf.room.usage()
 
     def is_complete(self, ino: int, revision: str) -> bool:
-        """Whether all of this revision is on the disk."""
+        """Return True if the whole revision is on the disk."""
         stamp = self._shelf.stamp(revision)
         if active := self._active.get((ino, stamp)):
             return active[0].is_kept
@@ -117,7 +116,7 @@ class Cache:
     # -- reading
 
     def open(self, ino: int, revision: str, size: int, source: Source) -> Reader:
-        """Read a revision of `size` bytes; what is missing comes from `source`.
+        """Return a reader for a revision of `size` bytes; missing bytes are fetched from `source`.
 
         Entries of other revisions of the inode are dropped.
         """
@@ -146,9 +145,9 @@ class Cache:
         return EntryReader(entry, fetcher, lambda _reader: self._close(entry, fetcher))
 
     async def complete(self, ino: int, revision: str, size: int, source: Source) -> None:
-        """Fetch everything that is missing.
+        """Fetch all missing bytes.
 
-        Raises what `Reader.read` raises, and OSError (ENOSPC) where it cannot all be kept.
+        Raises the errors of `Reader.read`, and OSError (ENOSPC) if not all bytes can be stored.
         """
         reader = self.open(ino, revision, size, source)
         try:
@@ -161,10 +160,10 @@ class Cache:
     async def export(
         self, ino: int, revision: str, size: int, source: Source, path: Path
     ) -> ContentFile:
-        """All of a revision as a file of its own at `path`, which must not exist.
+        """Write a whole revision to a new content file at `path`, which must not exist.
 
-        Works also where the cache has no room for it.  Raises what `Reader.read` raises and
-        OSError; nothing is left at `path` then.
+        Works even if the cache has no space for the revision.  Raises the errors of `Reader.read`
+        and OSError; then no file is left at `path`.
         """
         reader = self.open(ino, revision, size, source)
         try:
@@ -173,7 +172,7 @@ class Cache:
             if stored is not None:
                 try:
                     return await trio.to_thread.run_sync(stored.copy_to, path)
-                except ZonedriveError:  # damaged on the disk: piece by piece it is fetched again
+                except ZonedriveError:  # damaged on the disk: fetched again in pieces
                     remove([path])
                 finally:
                     stored.close()
@@ -195,7 +194,7 @@ class Cache:
         return file
 
     def expect(self, prepare: Callable[[], None]) -> None:
-        """Somebody is likely to read soon: let `prepare` run in a thread, now and then."""
+        """Run `prepare` in a thread if a read is likely soon, at most every EXPECT_S seconds."""
         now, engine = trio.current_time(), self._engine
         free = engine.limiter.available_tokens > 1
         if engine.nursery is not None and free and now >= self._prepared + EXPECT_S:
@@ -217,34 +216,34 @@ class Cache:
         manifest: bytes,
         taken: int | None = None,
     ) -> None:
-        """Adopt a closed content file as this revision; `path` is gone afterwards in any case.
+        """Add a closed content file as this revision; `path` is always gone afterwards.
 
-        `manifest`: see `ContentFile.manifest`.  Who has looked at it, and read it, says how many
-        bytes of the disk it takes.
+        `manifest`: see `ContentFile.manifest`.  `taken` is the number of bytes on the disk, if the
+        caller has just read the whole file.
         """
         self.drop(ino)
         await self._shelf.take(path, ino, revision, size, manifest, taken)
 
     def put(self, ino: int, revision: str, data: bytes) -> bool:
-        """Keep all of a small revision, in place of others of the inode.
+        """Store a small revision, replacing other revisions of the inode.
 
-        Return False where it is too large for that, or the inode is being read.
+        Returns False if it is too large, or if the inode is being read.
         """
         return self._shelf.put(ino, self._shelf.stamp(revision), data)
 
     def inos(self) -> list[int]:
-        """Every inode of which there is content on the disk, or about to be."""
+        """Return all inodes with content on the disk or waiting to be written."""
         return list({*self._shelf.index.inos(), *self._shelf.small.inos()})
 
     def drop(self, ino: int) -> None:
-        """Forget all content of an inode; who has it open can read on."""
+        """Drop all content of an inode; open readers can continue."""
         self._doom_all(ino)
         self._shelf.drop(ino)
 
     # -- running
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Own the downloads until `aclose`."""
+        """Run the downloads until `aclose`."""
         async with trio.open_nursery() as nursery:
             self._engine.nursery = self._shelf.nursery = nursery
             if victims := self._shelf.room.excess():
@@ -257,7 +256,7 @@ class Cache:
             nursery.cancel_scope.cancel()
 
     async def aclose(self) -> None:
-        """End all downloads and keep what they brought; who still waits gets StoreError."""
+        """Stop all downloads and keep the received bytes; waiting readers get StoreError."""
         self._engine.nursery = self._shelf.nursery = None
         for entry, fetcher in list(self._active.values()):
             fetcher.stop(StoreError("the cache is closed"))
@@ -275,14 +274,14 @@ class Cache:
     # -- entries
 
     def _moved(self, entry: Entry) -> None:
-        """Bytes have come."""
+        """Update the index and start to free idle memory after bytes were received."""
         self._shelf.note(entry)
         if entry.streaming and not self._tending and self._engine.nursery is not None:
             self._tending = True
             self._engine.nursery.start_soon(self._keep, Task.IDLE_MEMORY, self._tend)
 
     async def _tend(self) -> None:
-        """Give memory back, as long as contents are in memory because they cannot be kept."""
+        """Free idle memory while contents that cannot be stored are in memory."""
         windows = self._shelf.windows
         while windows.held:
             await trio.sleep(IDLE_S)
@@ -297,14 +296,14 @@ class Cache:
             self._release(entry)
 
     def _release(self, entry: Entry) -> None:
-        """Nobody uses it any more, or nobody shall."""
+        """Close an entry that has no users, or that must not be used any more."""
         if entry in self._shelf.room.entries:
             if not entry.doomed:
                 del self._active[entry.ino, entry.stamp]
             self._shelf.put_back(entry)
 
     def _doom(self, entry: Entry) -> None:
-        """Take it out of the cache; who has it open goes on with the open file."""
+        """Remove an entry from the cache; its readers continue with the open file."""
         if not entry.doomed:
             self._active.pop((entry.ino, entry.stamp), None)
             self._shelf.doom(entry)

@@ -1,12 +1,12 @@
-"""The chunks of one open sealed file: which of them are on the disk, and by which writes.
+"""Chunks of an open encrypted file: which are on the disk, and by which write.
 
-Must not know the disk, keys or plain bytes.  The file's lock protects it.
+Knows nothing of the disk, keys or plain bytes.  The file's lock protects it.
 
-A file that is opened with its manifest (see there) is that state and no other: the manifest says
-how long the file is, where its holes are, and by which write each chunk came.  A chunk of another
-write is not accepted, unless a killed process may have written it after the manifest was recorded.
-Without a manifest (outgoing files of earlier versions, and those whose database was lost) the head
-says how long the file is and where its holes are, and each chunk stands for itself.
+A file that is opened with its manifest must be in the state that the manifest records: the file's
+size, its holes, and the write of each chunk.  A chunk of another write is rejected, unless a killed
+process may have written it after the manifest was recorded.  Without a manifest (outgoing files of
+earlier versions, or a lost database) the size and the holes come from the head, and every valid
+chunk is accepted.
 
 INVARIANT: with a manifest, a chunk has a nonce here if and only if it is on the disk.
 """
@@ -26,12 +26,12 @@ def count_of(size: int) -> int:
 
 
 class Chunks:
-    """What is known of the chunks of a file."""
+    """State of the chunks of a file."""
 
     def __init__(self, head: Head, known: Manifest | None) -> None:
-        """Begin with what the manifest says, or the head where nothing is known."""
+        """Start with the manifest, or with the head if there is no manifest."""
         self.size = head.size if known is None else known.size
-        """Bytes of the content when the file was opened."""
+        """Size of the content in bytes when the file was opened."""
         self.holes = Ranges(head.holes if known is None else known.holes)
         self._file_id = head.file_id
         self._writes = None if known is None else known.writes
@@ -40,16 +40,16 @@ class Chunks:
 
     @classmethod
     def of_new_file(cls, head: Head) -> "Chunks":
-        """Return the state of an empty file that is about to be written."""
+        """Return the state of an empty new file."""
         made = cls(head, Manifest(head.file_id, 0, Ranges(), Writes()))
         made._nonces = Nonces()
         return made
 
     @classmethod
     def of_file(cls, head: Head, manifest: bytes, name: str) -> "Chunks":
-        """Return the state of the file `name`; an empty manifest is none.
+        """Return the state of the file `name`; an empty `manifest` means that none is known.
 
-        Raises Damaged where it is another file, or the manifest cannot be read.
+        Raises Damaged if the manifest is of another file or cannot be read.
         """
         known = Manifest.decode(manifest) if manifest else None
         if known is not None and known.file_id != head.file_id:
@@ -59,7 +59,7 @@ class Chunks:
     # -- writing
 
     def fresh(self, count: int, size: int, stored: Callable[[int], int]) -> int:
-        """Return the first of `count` nonces in a row that no write has had.
+        """Return the first of `count` consecutive unused nonces.
 
         `size` and `stored`: see `begin_writing`.
         """
@@ -69,10 +69,10 @@ class Chunks:
         return self._nonces.take(count)
 
     def begin_writing(self, size: int, stored: Callable[[int], int]) -> None:
-        """Take over what a killed process wrote after the manifest was recorded.
+        """Accept chunks that a killed process wrote after the manifest was recorded.
 
-        From here on only what is known, or is written by this object, counts.  `stored` gives the
-        nonce that is on the disk for a chunk.
+        Afterwards only known chunks, and chunks written by this object, are accepted.  `stored`
+        returns the nonce on the disk of a chunk.
         """
         if self._writes is not None and self._floor:
             for number in range(count_of(size)):
@@ -81,27 +81,27 @@ class Chunks:
         self._nonces = Nonces()
 
     def put(self, first: int, end: int, nonce: int) -> None:
-        """Note that chunks are on the disk, by the writes from `nonce` on."""
+        """Record that chunks are on the disk, with consecutive nonces from `nonce` on."""
         self.holes.remove(first, end)
         if self._writes is not None:
             self._writes.set(first, end, nonce)
 
     def drop(self, first: int, end: int) -> None:
-        """Note that chunks are not on the disk any more."""
+        """Record that chunks are no longer on the disk."""
         if self._writes is not None:
             self._writes.set(first, end, 0)
 
     def cut(self, first: int, end: int) -> None:
-        """Note that there are no chunks from `first` to `end` any more."""
+        """Record that the chunks from `first` to `end` no longer exist."""
         self.drop(first, end)
         self.holes.remove(first, end)
 
     # -- reading
 
     def accepts(self, number: int, nonce: int) -> bool:
-        """Return True if the chunk with that nonce is the present one, as far as is known.
+        """Return True if a chunk with that nonce is the current one, as far as is known.
 
-        One that a killed process wrote is the present one from here on.
+        A chunk that a killed process wrote is recorded as the current one.
         """
         if self._writes is None or nonce == self._writes.get(number):
             return True
@@ -111,9 +111,9 @@ class Chunks:
         return True
 
     def is_there(self, number: int, slot: memoryview, name: str, *, holes: bool) -> bool:
-        """Return True for the slot of the present chunk, False for a hole of the file `name`.
+        """Return True if the slot holds the current chunk, False for a hole in the file `name`.
 
-        Raises Damaged for all else, and for a hole where there are to be none.
+        Raises Damaged for any other slot, and for a hole if `holes` is False.
         """
         empty = is_empty(slot)
         if not empty and self.accepts(number, nonce_of(slot)):
@@ -125,7 +125,7 @@ class Chunks:
         raise Damaged(f"{name}: chunk {number} is not the one that was stored last")
 
     def nonce_of_run(self, first: int, end: int) -> int:
-        """Return the nonce of the first of chunks that were written in a row; 0 for others."""
+        """Return the first nonce of chunks that were written in sequence, else 0."""
         return 0 if self._writes is None else self._writes.get_run(first, end)
 
     def holes_until(self, size: int) -> list[tuple[int, int]]:
@@ -135,9 +135,9 @@ class Chunks:
     # -- the manifest
 
     def manifest(self, size: int, *, final: bool) -> bytes:
-        """Return the manifest, cut to `size` bytes; b"" where nothing is known.
+        """Return the manifest, cut to `size` bytes, or b"" if the state is not known.
 
-        `final`: nothing is written after this.
+        `final`: no writes follow.
         """
         if self._writes is None:
             return b""
@@ -145,7 +145,7 @@ class Chunks:
         return self._manifest(size, 0 if final else own or self._floor)
 
     def manifest_of_copy(self, size: int) -> bytes:
-        """Return the manifest of a copy, which this object writes nothing to."""
+        """Return the manifest for a copy of the file, to which this object does not write."""
         return b"" if self._writes is None else self._manifest(size, self._floor)
 
     def _manifest(self, size: int, floor: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Which codec a content file has: sealed where there is a key, plain where there is none."""
+"""Choice of the content file format: encrypted if there is a key, else plain."""
 
 from pathlib import Path
 
@@ -8,18 +8,18 @@ from zonedrive.content.sealed import SealedFile
 
 
 def create_file(path: Path, key: bytes | None) -> ContentFile:
-    """Make an empty content file, sealed under `key`, or plain where there is none.
+    """Create an empty content file, encrypted under `key`, or plain if `key` is None.
 
-    Raises OSError, FileExistsError among them.
+    Raises OSError, including FileExistsError.
     """
     return PlainFile.create(path) if key is None else SealedFile.create(path, key)
 
 
 def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFile:
-    """Open what `create_file` made with the same key.
+    """Open a file that `create_file` made with the same key.
 
-    With the `manifest` of a sealed file, former bytes in place of the present ones are Damaged
-    when they are read.  Raises Damaged where it is another file or its head fails its check,
-    OSError where it cannot be opened.
+    With the `manifest` of an encrypted file, old bytes in place of the current ones raise Damaged
+    when they are read.  Raises Damaged if the file is not the recorded one or its head fails its
+    check, and OSError if it cannot be opened.
     """
     return PlainFile.open(path) if key is None else SealedFile.open(path, key, manifest)

@@ -1,6 +1,6 @@
-"""Copying a file by the fastest way the file system has, keeping its holes.
+"""File copies by the fastest method of the file system, with holes preserved.
 
-Knows nothing of what the bytes mean.
+Knows nothing of the meaning of the bytes.
 """
 
 import errno
@@ -12,14 +12,14 @@ from pathlib import Path
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
 _STEP = 64 << 20
 
-# What a kernel or file system answers that cannot do a thing for these two files.
+# Errors of a kernel or file system that does not support an operation for these two files.
 _CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
 
 
 def copy_file(source: int, path: Path) -> None:
-    """Copy the whole file behind the descriptor `source` to `path`, which must not exist (0600).
+    """Copy the file open as `source` to `path`, which must not exist; its mode is 0600.
 
-    Raises OSError; no part of the copy is left then.
+    Raises OSError; then no part of the copy is left.
     """
     target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -45,7 +45,7 @@ def _cloned(source: int, target: int) -> bool:
 
 
 def _data(descriptor: int) -> Iterator[tuple[int, int]]:
-    """The ranges of the file that are not holes."""
+    """Yield the ranges of the file that are not holes."""
     size = os.fstat(descriptor).st_size
     end = 0
     while end < size:

@@ -1,13 +1,15 @@
-"""One cached content that is in use: which parts are there, on the disk or in memory.
+"""Cached content in use: its parts on the disk and in memory.
 
-Knows nothing of downloads or of other entries.  `store` is called in download threads, all the
-rest on the loop.
+Knows nothing of downloads or of other entries.  `store` is called in download threads, all other
+methods on the event loop.
 
-INVARIANT: `present` lists only bytes that can be read now; `on_disk` is the part of it that is
-in the file.  Both belong to the loop: threads only append to `_arrived`.
-INVARIANT: bytes that came can be read before they are on the disk, and the entry is not closed
+INVARIANT: `present` lists only bytes that can be read now; `on_disk` is its part in the file.  Only
+the event loop changes them; threads append to `_arrived`.
+
+INVARIANT: received bytes can be read before they are on the disk, and the entry is not closed
 between the two.
-INVARIANT: no byte goes to the disk that the limit has not allowed before.
+
+INVARIANT: bytes are written to the disk only within the limit granted before.
 """
 
 import logging
@@ -35,12 +37,12 @@ ALLOW = 16 << 20  # bytes that are allowed at once, to ask seldom
 
 
 def cost(length: int) -> int:
-    """At most how many bytes on the disk a write of `length` bytes takes."""
+    """Return the most bytes that a write of `length` bytes takes on the disk."""
     return length + length // 1024 + 3 * 4096
 
 
 class _Arrival(Enum):
-    """What happened to a range of bytes in a thread."""
+    """State of a range of bytes that a thread received."""
 
     CAME = auto()  # and is about to be stored
     ON_DISK = auto()
@@ -62,7 +64,7 @@ class Store(Protocol):
 
 
 class Entry:
-    """The bytes of one revision of one inode."""
+    """Cached bytes of one revision of one inode."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Entry:
         windows: Windows,
         store: Store,
     ) -> None:
-        """Begin with nothing; the file at `path` is made with the first bytes."""
+        """Create an empty entry; the file at `path` is created with the first bytes."""
         self.ino = ino
         self.stamp = stamp
         self.size = size
@@ -105,7 +107,7 @@ class Entry:
     # -- on the loop
 
     def adopt(self, file: ContentFile, present: Ranges) -> None:
-        """Begin with what is in `file`."""
+        """Use the content that is in `file`."""
         file.without_journal()
         self._file = file
         self.on_disk = present
@@ -113,45 +115,45 @@ class Entry:
 
     @property
     def complete(self) -> bool:
-        """Whether all of it is on the disk."""
+        """True if the whole content is on the disk."""
         return self.on_disk.covers(0, self.size)
 
     @property
     def is_kept(self) -> bool:
-        """Whether all of it is on the disk, or is being written there."""
+        """True if the whole content is on the disk or is being written to it."""
         self.arrive()
         return self._window is None and self.present.covers(0, self.size)
 
     @property
     def is_storing(self) -> bool:
-        """Whether bytes have come that are not stored yet."""
+        """True if received bytes are not stored yet."""
         return next(self._recent.unstored, None) is not None
 
     @property
     def streaming(self) -> bool:
-        """Whether some of it cannot be kept and goes through memory."""
+        """True if some bytes are only in memory, because they cannot be stored."""
         return self._window is not None
 
     @property
     def ahead(self) -> int:
-        """How many bytes may wait in memory to be read."""
+        """Most bytes that may wait in memory to be read."""
         return self._windows.ahead
 
     @property
     def unused(self) -> int:
-        """Bytes allowed but not written yet."""
+        """Granted bytes that are not written yet."""
         with self._count:
             return self._allowance + self._writing
 
     def permit(self, granted: int, need: int) -> None:
-        """Allow `granted` bytes, of which `need` are going to be written at once."""
+        """Grant `granted` bytes of disk space, of which `need` are written immediately."""
         self.settle(granted)
         with self._count:
             self._allowance = granted - need if granted else 0
             self._writing += need if granted else 0
 
     def settle(self, more: int = 0) -> None:
-        """Count what is really on the disk, and `more`; nothing else is allowed any more."""
+        """Set `held` to the bytes on the disk plus `more`, and cancel the remaining grant."""
         file = self._file
         with self._count:
             self._allowance = 0
@@ -160,11 +162,11 @@ class Entry:
             self.held += file.allocated + file.pending
 
     def without_disk(self) -> None:
-        """Keep nothing of it: the disk refuses."""
+        """Store nothing on the disk, because the disk fails."""
         self._disk = False
 
     def arrive(self) -> int:
-        """Note what came and what was stored since; return how many bytes are new."""
+        """Process ranges that threads received or stored; return the number of new bytes."""
         gained = 0
         while self._arrived:
             what, start, end, data = self._arrived.popleft()
@@ -176,7 +178,7 @@ class Entry:
             if what is _Arrival.LOST:
                 self._forget(start, end, disk=False)
                 continue
-            gained += self.present.add(start, end)  # it may have been forgotten since it came
+            gained += self.present.add(start, end)  # it may have been dropped since it was received
             if what is _Arrival.ON_DISK:
                 self.on_disk.add(start, end)
         if self._window is not None:
@@ -184,10 +186,10 @@ class Entry:
         return gained
 
     def shed(self) -> None:
-        """Note what is no longer in memory."""
+        """Remove ranges that were dropped from memory."""
         while self._window is not None and self._window.dropped:
             start, end = self._window.dropped.popleft()
-            if not self._window.holds(start):  # it may have come anew since
+            if not self._window.holds(start):  # it may have been received again since
                 self._forget(start, min(end, self.size), disk=False)
 
     def _forget(self, start: int, end: int, *, disk: bool) -> None:
@@ -200,9 +202,9 @@ class Entry:
                 self.present.add(max(first, start), min(last, end))
 
     def read(self, offset: int, length: int) -> Buffer | None:
-        """Return exactly `length` bytes, or None where some are not there (any more).
+        """Return exactly `length` bytes, or None if some of them are not available.
 
-        They are valid until the loop goes on.
+        The bytes are valid until the event loop continues.
         """
         if self._arrived:
             self.arrive()
@@ -217,7 +219,7 @@ class Entry:
         return self._pieced(offset, end) if self.present.covers(offset, end) else None
 
     def _pieced(self, offset: int, end: int) -> bytes | None:
-        """The same, of bytes that are partly on the disk and partly in memory."""
+        """Return bytes that are partly on the disk and partly in memory, or None."""
         parts: list[bytes] = []
         while offset < end:
             reach = min(self.on_disk.reach(offset), end)
@@ -277,15 +279,15 @@ class Entry:
         return None
 
     def _discard(self, file: ContentFile, start: int, end: int) -> None:
-        """Forget damaged bytes, here, in the index and in the file."""
-        # Locked, because a thread may just be storing good bytes there: those go as well, or
-        # come afterwards.
+        """Discard damaged bytes in memory, in the index and in the file."""
+        # Locked, because a thread may be storing good bytes there.  Those bytes are discarded, too,
+        # or are stored afterwards.
         with self._lock:
             self.arrive()
             self._ahead = ReadAhead()
             self._forget(start, end, disk=True)
             try:
-                # The index first: it must not call complete what has a hole now.
+                # The index first: it must not list a file with a hole as complete.
                 self._disk = self._store.damaged(self) and self._disk
                 if self._disk:
                     file.punch(start, end)
@@ -294,11 +296,11 @@ class Entry:
                 self._disk = False
 
     def rest(self) -> None:
-        """No download runs any more: give its memory back."""
+        """Free the memory of finished downloads."""
         self._recent.rest()
 
     def flush(self) -> bool:
-        """Hand everything to the kernel; False where the disk does not take it."""
+        """Flush the file to the kernel; return False if that fails."""
         try:
             if self._file is not None:
                 self._file.flush()
@@ -309,20 +311,20 @@ class Entry:
 
     @property
     def linked(self) -> bool:
-        """Whether its file still has a name, so that it can be found again."""
+        """True if the file still has a name, so that it can be opened again."""
         return self._file is not None and not self._file.closed and self._file.linked
 
     @property
     def manifest(self) -> bytes:
-        """The state of its file, see `ContentFile.manifest`."""
+        """State of the file; see `ContentFile.manifest`."""
         return self._file.manifest() if self._file is not None else b""
 
     def copy_source(self) -> ContentFile | None:
-        """The file with the content, shared with the caller, who closes it."""
+        """Return the file with the content, or None; the caller shares it and closes it."""
         return self._file.share() if self._file is not None else None
 
     def close(self) -> bool:
-        """End all use; whether everything in `on_disk` is in the file."""
+        """Close the entry; return True if all ranges in `on_disk` are in the file."""
         with self._lock:
             self._closed = True
         if self._window is not None:
@@ -342,9 +344,9 @@ class Entry:
     # -- in a download's thread
 
     def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
-        """Keep `data`: on the disk where the limit and the disk allow it, else in memory.
+        """Store `data` on the disk if limit and disk allow it, else in memory.
 
-        `came` is called as soon as the bytes can be read, which is before they are kept.
+        `came` is called as soon as the bytes can be read, which is before they are stored.
         """
         need = cost(len(data))
         allowed = self._disk and self._may_write(need)
@@ -365,7 +367,7 @@ class Entry:
                     self._writing -= need
 
     def spare(self) -> list[Buffer]:
-        """Memory of earlier calls that is no longer looked at."""
+        """Return buffers of earlier calls that are no longer read."""
         spent = self._recent.spent
         return [spent.popleft() for _ in range(len(spent))]
 

@@ -1,13 +1,13 @@
-"""A file of content on this machine, as its users see it, whichever way its bytes are stored.
+"""Interface of a local content file, independent of its format.
 
-Knows nothing of inodes, caches or the service.  The two ways are `plain` (the bytes as they
-are) and `sealed` (encrypted and authenticated); which one it is depends on the key alone.
+Knows nothing of inodes, caches or the service.  The formats are `plain` (unchanged bytes) and
+`sealed` (encrypted and authenticated); only the key decides between them.
 
-Calls are synchronous and take some ten microseconds, so that they can stand on the event loop;
-`sync`, and `copy_to` of anything big, belong in a thread.  All calls are thread-safe: one
-thread may write while others read.
+Calls are synchronous and take some ten microseconds, so they may run on the event loop.  Call
+`sync`, and `copy_to` of a large file, in a thread.  All calls are thread-safe: one thread may write
+while others read.
 
-INVARIANT: one ContentFile for one path at a time; further users `share` it.
+INVARIANT: a path has at most one ContentFile at a time; further users call `share`.
 """
 
 import errno
@@ -26,10 +26,10 @@ BLOCK = 1 << 20
 
 
 class ContentFile(ABC):
-    """Bytes of one content: read and written anywhere, holes are zeros."""
+    """Random access to the bytes of one content; holes are read as zeros."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        """Take over `descriptor`, opened for reading and writing."""
+        """Take ownership of `descriptor`, opened for reading and writing."""
         self.path = path
         self._descriptor = descriptor
         self._lock = threading.Lock()
@@ -39,92 +39,95 @@ class ContentFile(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """The logical size in bytes, buffered writes included."""
+        """Logical size in bytes, buffered writes included."""
 
     @abstractmethod
     def pread(self, offset: int, length: int) -> bytes:
-        """Read at most `length` bytes; fewer at the end, none past it.
+        """Read up to `length` bytes; return fewer at the end of the file, none past it.
 
-        Raises Damaged where stored bytes fail their check.
+        Raises Damaged if stored bytes fail their check.
         """
 
     @abstractmethod
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Fill `into` with the bytes from `offset` on; return how many there are until the end.
+        """Fill `into` from `offset` on; return the number of bytes read before the end of the file.
 
-        Raises what `pread` raises; `into` may be half filled then.
+        Raises the errors of `pread`; `into` may then be partly filled.
         """
 
     @abstractmethod
     def pwrite(self, offset: int, data: Buffer) -> int:
-        """Write all of `data` at `offset`, growing the file where needed; give its length back.
+        """Write all of `data` at `offset`, extending the file if needed; return its length.
 
-        Raises OSError where the bytes cannot be kept: then a prefix of `data` may have been
-        written, and everything else is as before.
+        Raises OSError if the bytes cannot be stored.  A prefix of `data` may then have been
+        written; all else is unchanged.
         """
 
     @abstractmethod
     def truncate(self, size: int) -> None:
-        """Cut or extend the content to `size` bytes; what is new is zeros."""
+        """Cut or extend the content to `size` bytes; new bytes are zeros."""
 
     @abstractmethod
     def punch(self, start: int, end: int) -> None:
-        """Forget [start, end), widened to what the format keeps as one piece: zeros from now."""
+        """Discard [start, end), extended to whole units of the format; the bytes become zeros."""
 
     def holes(self) -> list[tuple[int, int]]:
-        """Ranges of bytes that may never have been written, as far as the format knows."""
+        """Return ranges of bytes that may never have been written, as far as the format knows."""
         return []
 
     def without_journal(self) -> None:  # noqa: B027
-        """For content that can be fetched again, of which only what was written is ever read."""
+        """Disable the journal, for content that can be fetched again.
+
+        Only bytes that were written are read from such a file.
+        """
 
     @abstractmethod
     def _flush(self) -> None:
-        """Hand what is buffered to the kernel; called with the lock held."""
+        """Write buffered bytes to the kernel; called with the lock held."""
 
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
-        """The state of what was flushed, for `codec.open_file`; b"" where the format has none.
+        """Return the state of the flushed file for `codec.open_file`, or b"" for a plain file.
 
-        Whoever keeps it where nobody can forge it notices former bytes in place of these.
-        Works on a closed file, too.  `size`: as if the file had been cut to so many bytes.
-        `final`: nobody writes any more, and all of it was read through this object.
+        A caller that stores it safely can detect old bytes in place of the current ones.  Works on
+        a closed file, too.  `size`: return the state as if the file were cut to this size.
+        `final`: no writes follow, and all bytes were read through this object.
         """
         return b""
 
     @property
     def closed(self) -> bool:
-        """Whether the last user has closed it."""
+        """True if the last user has closed the file."""
         return self._users == 0
 
     @property
     def allocated(self) -> int:
-        """Bytes the file takes on the disk."""
+        """Bytes that the file takes on the disk."""
         with self._lock:
             return os.fstat(self._open()).st_blocks * 512
 
     @property
     def linked(self) -> bool:
-        """Whether the file still has a name; without one it is gone after its last use."""
+        """True if the file has a name; without a name it is deleted after its last close."""
         with self._lock:
             return os.fstat(self._open()).st_nlink > 0
 
     @property
     def pending(self) -> int:
-        """At most how many bytes more the buffered writes take on the disk."""
+        """Upper limit of the additional bytes that buffered writes need on the disk."""
         return 0
 
     def flush(self) -> None:
-        """Hand what is buffered to the kernel: from here on it survives the process.
+        """Write buffered bytes to the kernel, so that they survive the process.
 
-        Raises OSError where the bytes cannot be kept; they stay buffered then, and another
-        flush tries again.
+        Raises OSError if the bytes cannot be stored; they stay buffered, and another flush tries
+        again.
         """
         with self._lock:
             self._open()
             self._flush()
 
     def sync(self) -> None:
-        """Flush, and wait until the disk has everything: from here on it survives a power cut."""
+        """Flush, and wait until all bytes are on the disk, so that they survive a power cut."""
         self.flush()
         os.fsync(self._open())
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -134,17 +137,17 @@ class ContentFile(ABC):
             os.close(folder)
 
     def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
-        """The whole content in pieces of `size` bytes, the last one shorter."""
+        """Yield the whole content in blocks of `size` bytes; the last one may be shorter."""
         offset = 0
         while data := self.pread(offset, size):
             yield data
             offset += len(data)
 
     def copy_to(self, path: Path) -> "ContentFile":
-        """Make an independent copy at `path`, which must not exist, and open it.
+        """Create an independent copy at `path`, which must not exist, and open it.
 
-        Shares the disk blocks where the file system can.  Raises StoreError where somebody
-        wrote meanwhile, OSError where the copy cannot be made; nothing is left then.
+        Shares disk blocks if the file system can.  Raises StoreError if the file is written to
+        meanwhile, and OSError if the copy fails; then no file is left.
         """
         self.flush()
         before = self._changes
@@ -159,16 +162,16 @@ class ContentFile(ABC):
         """Open a byte-for-byte copy of this file."""
 
     def share(self) -> "ContentFile":
-        """Become one more user of this object; each user closes it once."""
+        """Add a user of this object; each user closes it once."""
         with self._lock:
             self._open()
             self._users += 1
         return self
 
     def close(self) -> None:
-        """Give up one use; the last one flushes and closes.
+        """Remove one user; the last one flushes and closes the file.
 
-        Raises what `flush` raises; the file is closed all the same.
+        Raises the errors of `flush`; the file is closed even then.
         """
         with self._lock:
             if self._users > 1:
@@ -184,14 +187,14 @@ class ContentFile(ABC):
                 self._descriptor = -1
 
     def _open(self) -> int:
-        """The descriptor.  Raises ValueError once closed, as Python's files do."""
+        """Return the descriptor.  Raises ValueError if the file is closed, as Python's files do."""
         if self._users == 0:
             raise ValueError(f"{self.path.name} is closed")
         return self._descriptor
 
 
 def write_all(descriptor: int, data: Buffer, offset: int) -> None:
-    """Write all of `data`; a disk that fills up in the middle raises its OSError."""
+    """Write all of `data`; raise OSError if the disk fills up during the write."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)
@@ -200,9 +203,9 @@ def write_all(descriptor: int, data: Buffer, offset: int) -> None:
 
 
 def open_descriptor(path: Path) -> tuple[int, bool]:
-    """Open for reading and writing, or only for reading where the file system allows no more.
+    """Open for reading and writing, or only for reading if the file system allows no more.
 
-    Gives the descriptor, and whether it may be written to.  Raises OSError.
+    Returns the descriptor and True if it is writable.  Raises OSError.
     """
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC), True

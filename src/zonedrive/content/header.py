@@ -1,16 +1,16 @@
-"""The head of a sealed file: whose key it has, how long it is, and where it may have holes.
+"""Head of an encrypted file: its key, its size and its possible holes.
 
 Layout of the first 4096 bytes (numbers are little-endian):
 
-    0     magic, 8 bytes, the format's version in the last one
+    0     magic, 8 bytes; the last byte is the version of the format
     8     file id, 16 random bytes
-    24    the file's own key, sealed under the account's key: nonce 12, ciphertext 32, tag 16
+    24    the file's key, sealed under the account's key: nonce 12, ciphertext 32, tag 16
     512   state record, twice: at 512 and at 2048, 1536 bytes each: length 4, then sealed under
     2048  the file's key: sequence number 8, logical size 8, ranges of chunks that may be holes
 
-INVARIANT: a state is written first to the one place, then to the other, each in one write.
-So a process killed at any instant leaves at least one of two neighbouring states whole, and a
-damaged record alone never brings an old state back, since its twin has the new one.
+INVARIANT: a state is written to the first place and then to the second, each in one write.  A
+process killed at any time therefore leaves at least one of two consecutive states complete.  A
+single damaged record never restores an old state, because the other record holds the new one.
 """
 
 import os
@@ -36,10 +36,10 @@ MAX_HOLES = (_PLACE_BYTES - _LENGTH.size - NONCE_BYTES - TAG_BYTES - _NUMBERS.si
 
 
 class Head:
-    """The head of one sealed file, and its key."""
+    """Head of one encrypted file, and the file's key."""
 
     def __init__(self, file_id: bytes, key: bytes) -> None:
-        """A head with the state of an empty file."""
+        """Create a head with the state of an empty file."""
         self.file_id = file_id
         self.key = AESGCM(key)
         self.size = 0
@@ -63,7 +63,7 @@ class Head:
 
     @classmethod
     def load(cls, descriptor: int, account_key: bytes) -> "Head":
-        """Read a head.  Raises Damaged where it fails its check or is of another key."""
+        """Read a head.  Raises Damaged if it fails its check or needs another key."""
         page = os.pread(descriptor, HEAD_BYTES, 0)
         if not page.startswith(MAGIC) or len(page) < HEAD_BYTES:
             raise Damaged("not a sealed file, or one of another version")
@@ -83,7 +83,10 @@ class Head:
         return head
 
     def save(self, descriptor: int, size: int, holes: Ranges) -> None:
-        """Make `size` and `holes` the state of the file.  Raises OSError; then it is as before."""
+        """Write `size` and `holes` as the state of the file.
+
+        Raises OSError; the state of this object is then unchanged.
+        """
         record = self._record(size, holes)
         for place in _PLACES:
             write_all(descriptor, record, place)
@@ -111,10 +114,10 @@ class Head:
 
 
 def _few(holes: Ranges) -> Ranges:
-    """At most MAX_HOLES ranges that hold all of `holes`: the closest neighbours become one.
+    """Return at most MAX_HOLES ranges that contain `holes`, by joining the closest neighbours.
 
-    What lies between them counts as a possible hole then: a chunk that is there is still read
-    and checked, only one that vanished is no longer told from a hole.
+    Chunks between joined ranges then count as possible holes.  Existing chunks are still read and
+    checked, but a lost chunk cannot be distinguished from a hole.
     """
     pairs = list(holes)
     if len(pairs) <= MAX_HOLES:

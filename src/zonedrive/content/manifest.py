@@ -1,17 +1,17 @@
-"""The manifest of a sealed file: which state of the file is the present one.
+"""Manifest of an encrypted file: the record of the file's current state.
 
-A sealed file proves that its chunks were written by this account, not that they are the newest:
-somebody who can write to the disk may put former chunks, or a former file, back in place.  So the
-manifest of a file is kept apart from it, in the row that names the file, and sealed there.
+The encryption proves that this account wrote the chunks, not that they are the newest: an attacker
+with access to the disk may restore old chunks or an old file.  The manifest is therefore stored
+apart from the file, encrypted, in the database row that names the file.
 
-Each write of a chunk has a nonce of its own (see `slot`): 8 random bytes of the open file that
-writes, then a counter of 4 bytes.  The manifest holds the nonce of each chunk.  Chunks that were
-written in a row have nonces in a row, so a file that was written once takes one run.
+Each write of a chunk has its own nonce (see `slot`): 8 random bytes for the open file that writes,
+then a counter of 4 bytes.  The manifest holds the nonce of each chunk.  Chunks written in sequence
+have consecutive nonces, so a file that was written once needs only one run.
 
 A process that is killed after it recorded a manifest may have written more chunks.  Their nonces
-begin at `floor`: nobody can have older chunks with such a nonce.
+begin at `floor`; no older chunk can have such a nonce.
 
-Must not know how chunks are stored or where a manifest is kept.
+Knows nothing of how chunks are stored or where a manifest is kept.
 """
 
 import os
@@ -31,13 +31,13 @@ _RUN = struct.Struct(f">I{NONCE_BYTES}s")
 
 
 class Nonces:
-    """Fresh nonces, as numbers, for the chunks that one open file writes."""
+    """New nonces, as numbers, for the chunks that one open file writes."""
 
     def __init__(self) -> None:
         self._next = 0
 
     def take(self, count: int) -> int:
-        """Return the first of `count` nonces in a row."""
+        """Return the first of `count` consecutive nonces."""
         if self.upcoming & _COUNTER_MASK > _COUNTER_MASK - count:
             self._next = 0
         first = self.upcoming
@@ -46,16 +46,16 @@ class Nonces:
 
     @property
     def upcoming(self) -> int:
-        """The nonce that `take` gives next."""
+        """Nonce that the next `take` returns."""
         if not self._next:
             self._next = (int.from_bytes(os.urandom(_PREFIX_BYTES), "big") or 1) << _COUNTER_BITS
         return self._next
 
 
 class Writes:
-    """The nonce of the last write of each chunk, as runs; 0 for a chunk that has none.
+    """Nonce of the last write of each chunk, stored as runs; 0 means none.
 
-    INVARIANT: starts are sorted, and no run goes on as the one before it does.
+    INVARIANT: starts are sorted, and no run continues the run before it.
     """
 
     def __init__(self) -> None:
@@ -63,14 +63,14 @@ class Writes:
         self._firsts: list[int] = []  # nonce of the first chunk of the run; 0: of none in it
 
     def get(self, number: int) -> int:
-        """Return the nonce of a chunk."""
+        """Return the nonce of a chunk, or 0."""
         index = bisect_right(self._starts, number) - 1
         if index < 0 or not (first := self._firsts[index]):
             return 0
         return first + number - self._starts[index]
 
     def get_run(self, start: int, end: int) -> int:
-        """Return the nonce of the chunk `start`; 0 unless those up to `end` have the next ones."""
+        """Return the nonce of chunk `start`, or 0 if the chunks up to `end` are not one run."""
         index = bisect_right(self._starts, start) - 1
         if index + 1 < len(self._starts) and self._starts[index + 1] < end:
             return 0
@@ -96,13 +96,13 @@ class Writes:
         return len(self._starts)
 
     def encode(self) -> bytes:
-        """Return a compact form for a store."""
+        """Return a compact encoding."""
         runs = zip(self._starts, self._firsts, strict=True)
         return b"".join(_RUN.pack(start, _bytes(first)) for start, first in runs)
 
     @classmethod
     def decode(cls, data: bytes) -> "Writes":
-        """Return what `encode` wrote.  Raises ValueError for anything else."""
+        """Decode the result of `encode`.  Raises ValueError for other data."""
         if len(data) % _RUN.size:
             raise ValueError("not a list of runs")
         made = cls()
@@ -113,7 +113,7 @@ class Writes:
 
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):
-    """A manifest as MessagePack."""
+    """Manifest in its MessagePack form."""
 
     file_id: bytes
     size: int
@@ -123,21 +123,21 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One state of one sealed file."""
+    """Recorded state of one encrypted file."""
 
     file_id: bytes
     size: int
     holes: Ranges  # chunks that were never written
     writes: Writes
-    floor: int = 0  # first nonce of what may have been written since; 0: nothing may
+    floor: int = 0  # first nonce of chunks that may have been written since; 0: none
 
     @staticmethod
     def allows(floor: int, nonce: int) -> bool:
-        """Return True for the nonce of a chunk that was written after `floor` was recorded."""
+        """Return True if a chunk with this nonce was written after `floor` was recorded."""
         return 0 < floor <= nonce and floor >> _COUNTER_BITS == nonce >> _COUNTER_BITS
 
     def encode(self) -> bytes:
-        """Return the form for a store."""
+        """Return the encoded manifest."""
         stored = _Stored(
             self.file_id, self.size, self.holes.encode(), self.writes.encode(), _bytes(self.floor)
         )
@@ -145,7 +145,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> "Manifest":
-        """Return what `encode` wrote.  Raises Damaged for anything else."""
+        """Decode the result of `encode`.  Raises Damaged for other data."""
         try:
             stored = msgspec.msgpack.decode(data, type=_Stored)
             holes, writes = Ranges.decode(stored.holes), Writes.decode(stored.writes)

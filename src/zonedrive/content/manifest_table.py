@@ -1,10 +1,10 @@
-"""The table of the manifests of outgoing files, sealed for the account.
+"""Table of the manifests of outgoing files, encrypted for the account.
 
-It is in the database that names those files, so that a file and its manifest are recorded in one
-transaction.  Must not know what an inode is, nor how a manifest is made.
+The table is in the database that names those files, so that a file and its manifest are recorded in
+one transaction.  Knows nothing of inodes or of the content of a manifest.
 
-A row without a manifest is of a file that nothing is known of: written by an earlier zonedrive, or
-found after its row was lost with a damaged database.  Such a file stands for itself.
+A row with an empty manifest is of a file with an unknown state: written by an earlier version, or
+found after its row was lost with a damaged database.  All valid chunks of such a file are accepted.
 """
 
 import sqlite3
@@ -19,7 +19,10 @@ MANY = 500  # rows that are deleted without waiting for the next record
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """The eighth schema.  Nothing is known of the files that earlier ones name."""
+    """Create the table of the eighth schema.
+
+    Files of earlier schemas have no manifest.
+    """
     connection.execute(
         """
         CREATE TABLE manifests (
@@ -39,7 +42,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Whether a row, by column, can be read with that box."""
+    """Return True if a row, given by column, can be decrypted with `box`."""
     try:
         ino, generation = int(str(row["ino"])), int(str(row["generation"]))
         _opened(box, ino, generation, bytes(row["manifest"]))  # type: ignore[call-overload]
@@ -57,7 +60,7 @@ class ManifestTable:
         self._gone: dict[tuple[int, int], None] = {}  # files whose rows are still there
 
     def get(self, ino: int, generation: int) -> bytes | None:
-        """The manifest, UNKNOWN where nothing is known, None without a row.  Raises Damaged."""
+        """Return the manifest, UNKNOWN if it is empty, or None without a row.  Raises Damaged."""
         if (ino, generation) in self._gone:
             return None
         row = self._database.execute(
@@ -76,16 +79,16 @@ class ManifestTable:
         )
 
     def delete(self, ino: int, generation: int) -> None:
-        """Forget a file that is no more; its row goes with the next record, or with many others.
+        """Delete the row of a removed file, together with the next record or in a batch.
 
-        A row that is left when the daemon ends names nothing, and goes at the next start.
+        A row that remains when the daemon ends is deleted at the next start.
         """
         self._gone[ino, generation] = None
         if len(self._gone) >= MANY:
             self.sweep()
 
     def sweep(self) -> None:
-        """Delete the rows of the files that are gone."""
+        """Delete the rows of the removed files."""
         if not self._gone:
             return
         with self._database.transaction():
@@ -96,7 +99,7 @@ class ManifestTable:
             )
 
     def keep_only(self, files: Collection[tuple[int, int]]) -> None:
-        """Forget all files but these."""
+        """Delete the rows of all files except these."""
         rows = self._database.execute("SELECT ino, generation FROM manifests").fetchall()
         self._gone.update(dict.fromkeys(set(rows) - set(files)))
         self.sweep()

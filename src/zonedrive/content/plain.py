@@ -1,7 +1,7 @@
-"""The plain codec: the bytes on the disk are the content.
+"""Plain content files: the bytes on the disk are the content.
 
-A flipped bit on the disk is not detected here: that is what an account with `encrypt = false`
-chooses, and what the sealed codec is for.
+A flipped bit on the disk is not detected.  Accounts with `encrypt = false` accept that; encrypted
+files detect it.
 """
 
 import os
@@ -11,16 +11,16 @@ from zonedrive.content.file import Buffer, ContentFile, open_descriptor, write_a
 
 
 class PlainFile(ContentFile):
-    """Content stored as it is."""
+    """Content file that is not encrypted."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        """Take over `descriptor`, opened for reading and writing."""
+        """Take ownership of `descriptor`, opened for reading and writing."""
         super().__init__(path, descriptor)
         self._size = os.fstat(descriptor).st_size
 
     @classmethod
     def create(cls, path: Path) -> "PlainFile":
-        """Make an empty file."""
+        """Create an empty file."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return cls(path, os.open(path, flags, 0o600))
 
@@ -31,16 +31,19 @@ class PlainFile(ContentFile):
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
+        """Size in bytes."""
         return self._size
 
     def pread(self, offset: int, length: int) -> bytes:
-        """Read at most `length` bytes; fewer at the end, none past it."""
+        """Read up to `length` bytes; return fewer at the end of the file, none past it."""
         with self._lock:
             return os.pread(self._open(), length, offset)
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Fill `into` with the bytes from `offset` on; return how many there are until the end."""
+        """Fill `into` from `offset` on; return the number of bytes read.
+
+        The number is smaller than the length of `into` only at the end of the file.
+        """
         with self._lock:
             descriptor, done = self._open(), 0
             while done < len(into):
@@ -71,13 +74,13 @@ class PlainFile(ContentFile):
             self._size = size
 
     def punch(self, start: int, end: int) -> None:
-        """Make [start, end) zeros."""
+        """Overwrite [start, end) with zeros."""
         with self._lock:
             self._changes += 1
             write_all(self._open(), bytes(max(0, min(end, self._size) - start)), start)
 
     def _flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing, because no bytes are buffered."""
 
     def _same_kind(self, path: Path) -> ContentFile:
         return PlainFile.open(path)

@@ -1,8 +1,8 @@
-"""A set of byte positions, kept as few half-open ranges: which parts of a file are there.
+"""Set of byte positions, stored as half-open ranges.
 
-Knows nothing of files.  Must stay cheap with tens of thousands of ranges (random readers).
+Knows nothing of files.  Must stay fast with tens of thousands of ranges (random reads).
 
-INVARIANT: ranges are non-empty, sorted, and neither overlap nor touch.
+INVARIANT: ranges are non-empty and sorted, and neither overlap nor touch.
 """
 
 import struct
@@ -13,14 +13,14 @@ _PAIR = struct.Struct("<QQ")
 
 
 class Ranges:
-    """Positions from `start` up to, not including, `end`, any number of times."""
+    """Set of positions, stored as ranges from `start` up to, not including, `end`."""
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
-        """Hold the positions of all `pairs` of (start, end)."""
+        """Create a set from `pairs` of (start, end)."""
         self._starts: list[int] = []
         self._ends: list[int] = []
         self.total = 0
-        """How many positions are in the set."""
+        """Number of positions in the set."""
         for start, end in pairs:
             self.add(start, end)
 
@@ -34,7 +34,7 @@ class Ranges:
         return f"Ranges({list(self)})"
 
     def add(self, start: int, end: int) -> int:
-        """Put [start, end) in; give back how many positions were new."""
+        """Add [start, end); return the number of new positions."""
         if start >= end:
             return 0
         low = bisect_left(self._ends, start)  # the first range that touches or follows
@@ -55,7 +55,7 @@ class Ranges:
         return new
 
     def remove(self, start: int, end: int) -> None:
-        """Take [start, end) out."""
+        """Remove [start, end)."""
         if start >= end:
             return
         low = bisect_right(self._ends, start)
@@ -74,25 +74,25 @@ class Ranges:
         self.total -= gone
 
     def reach(self, start: int) -> int:
-        """The first position from `start` on that is not in the set."""
+        """Return the first position from `start` on that is not in the set."""
         index = bisect_right(self._starts, start) - 1
         if index >= 0 and self._ends[index] > start:
             return self._ends[index]
         return start
 
     def following(self, start: int) -> int | None:
-        """The first position from `start` on that is in the set, None where there is none."""
+        """Return the first position from `start` on that is in the set, or None."""
         index = bisect_right(self._starts, start) - 1
         if index >= 0 and self._ends[index] > start:
             return start
         return self._starts[index + 1] if index + 1 < len(self._starts) else None
 
     def covers(self, start: int, end: int) -> bool:
-        """Whether all of [start, end) is in the set; an empty range always is."""
+        """Return True if all of [start, end) is in the set; True for an empty range."""
         return start >= end or self.reach(start) >= end
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The ranges that have positions in [start, end), uncut."""
+        """Return the ranges that overlap [start, end), without cutting them."""
         if start >= end:
             return []
         low = bisect_right(self._ends, start)
@@ -100,12 +100,12 @@ class Ranges:
         return list(zip(self._starts[low:high], self._ends[low:high], strict=True))
 
     def encode(self) -> bytes:
-        """A compact form for a store: pairs of unsigned 64-bit little-endian numbers."""
+        """Return a compact encoding: pairs of unsigned 64-bit little-endian numbers."""
         return b"".join(_PAIR.pack(*pair) for pair in self)
 
     @classmethod
     def decode(cls, data: bytes) -> "Ranges":
-        """What `encode` wrote.  Raises ValueError for anything else."""
+        """Decode the result of `encode`.  Raises ValueError for other data."""
         if len(data) % _PAIR.size:
             raise ValueError("not a list of ranges")
         ranges = cls()

@@ -1,17 +1,17 @@
-"""Memory that bytes are read into from the disk, used again and again.
+"""Reusable buffers for reads from the disk.
 
-Belongs to the loop: what is read is used before the loop does anything else.
+Used on the event loop only: the bytes are consumed before the loop continues.
 """
 
 from typing import Final
 
 from zonedrive import memory
 
-AHEAD = 512 << 10  # bytes that are read at once for who reads a file on the disk in sequence
+AHEAD = 512 << 10  # bytes of one disk read for a sequential reader
 
 
 class ReadAhead:
-    """Bytes read from the disk beyond what was asked for, for who reads on."""
+    """Bytes read from the disk in advance for a sequential reader."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -19,26 +19,26 @@ class ReadAhead:
         self._memory: memoryview | None = None
 
     def get(self, start: int, end: int) -> memoryview | None:
-        """Return that range, valid until the loop goes on; None where not all of it is here."""
+        """Return a range, valid until the event loop continues, or None if bytes are missing."""
         if self._memory is not None and self.start <= start and end <= self.end:
             return self._memory[start - self.start : end - self.start]
         return None
 
     def memory(self) -> memoryview:
-        """Return memory for AHEAD bytes."""
+        """Return a buffer of AHEAD bytes."""
         if self._memory is None:
             self._memory = memoryview(bytearray(AHEAD))
         return self._memory
 
 
 class Scratch:
-    """Memory for one read at a time, of whatever entry."""
+    """Buffer for one read at a time, shared by all entries."""
 
     def __init__(self) -> None:
         self._memory = memoryview(b"")
 
     def lend(self, count: int) -> memoryview:
-        """Return `count` bytes of it, valid until the loop goes on."""
+        """Return `count` bytes of the buffer, valid until the event loop continues."""
         if count > len(self._memory):
             self._memory = memory.large(count)
         return self._memory[:count]

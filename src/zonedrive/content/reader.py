@@ -1,10 +1,8 @@
-"""One open cached file: serves reads, and says from their pattern how far to read ahead.
+"""Reader of an open cached file; its access pattern decides the read-ahead.
 
-A small one that is all here is served from memory.
+A complete small content is served from memory.  Knows nothing of how bytes are fetched or stored.
 
-Must not know how bytes are fetched or kept, only who does it.
-
-INVARIANT: bytes come from one version only: an entry is of one revision for all its life.
+INVARIANT: all bytes come from one version, because an entry always belongs to one revision.
 """
 
 from collections.abc import Callable
@@ -16,55 +14,57 @@ from zonedrive.content.file import Buffer, ContentFile
 from zonedrive.content.source import Changed
 from zonedrive.errors import StoreError
 
-FIRST_WINDOW = 1 << 20  # bytes read ahead of a reader that just began
+FIRST_WINDOW = 1 << 20  # bytes of read-ahead for a new reader
 MAX_WINDOW = 32 << 20
 MAX_STREAMING_WINDOW = 4 << 20  # where the bytes wait in memory
-EAGER = 8 << 20  # who has read so much in a row is taken to want all that follows
+EAGER = 8 << 20  # after this many sequential bytes, the rest of the file is fetched
 STEP = 4 << 20  # bytes after which a reader with the whole window ahead of it asks for more
 SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any order
 _TRIES = 16  # a memory window may drop bytes before their reader wakes
 
 
 class Reader(Protocol):
-    """Reads one revision of a file."""
+    """Reader of one revision of a file."""
 
     size: int
 
     @property
     def complete(self) -> bool:
-        """Whether all of it can be read without the source."""
+        """True if all bytes can be read without the source."""
 
     @property
     def spoilt(self) -> bool:
-        """Whether it can read nothing more: the source had something else than this version."""
+        """True if reading is no longer possible, because the source has another version."""
 
     @property
     def kept(self) -> bool:
-        """Whether all of it is on the disk."""
+        """True if all bytes are on the disk."""
 
     def file(self) -> ContentFile | None:
-        """The file behind it, to be closed by the caller; None where there is none."""
+        """Return the underlying file, or None; the caller closes it."""
 
     def available(self, offset: int, length: int) -> Buffer | None:
-        """What `read` would give, if it is there already; else None.  Never waits."""
+        """Return the result of `read` if it is available without waiting, else None."""
 
     async def read(self, offset: int, length: int) -> Buffer:
-        """`length` bytes at `offset`; fewer at the end, none past it.
+        """Return `length` bytes at `offset`; fewer at the end of the file, none past it.
 
-        They are valid until the loop goes on.
-        Raises Changed where this version cannot be had any more, TimedOut where no bytes come,
-        and whatever the source raises.
+        The bytes are valid until the event loop continues.  Raises Changed if this version is no
+        longer available, TimedOut if no bytes arrive, and the errors of the source.
         """
 
     async def fill(self) -> None:
-        """Wait until everything was fetched.  Raises what `read` raises, not for a full disk."""
+        """Wait until all bytes are fetched.
+
+        Raises the errors of `read`, but no error for a full disk.
+        """
 
     def close(self) -> None:
-        """End the use."""
+        """Close the reader."""
 
 
 class MemoryReader:
-    """Reads a small content that is all here."""
+    """Reader of a small content that is completely in memory."""
 
     complete = kept = True
     spoilt = False
@@ -92,46 +92,43 @@ class MemoryReader:
 
 
 class EntryReader:
-    """Reads one revision of a file; bytes that are not there yet are fetched.
-
-    complete: whether all of it can be read without the source.
-    """
+    """Reader of one revision of a file that fetches missing bytes."""
 
     def __init__(
         self, entry: Entry, fetcher: Fetcher, closed: Callable[["EntryReader"], None]
     ) -> None:
-        """`closed` is called once, when this reader is."""
+        """Create a reader; `closed` is called once, when the reader is closed."""
         self.size = entry.size
         self._entry = entry
         self._fetcher = fetcher
         self._closed: Callable[[EntryReader], None] | None = closed
-        self._next = 0  # where a sequential reader goes on
+        self._next = 0  # offset at which a sequential reader continues
         self._run = 0  # bytes read in sequence so far
-        self._asked_from = self._asked_until = 0  # where a reader in sequence needs no more ahead
-        self._head = FIRST_WINDOW  # read ahead in any case: of who began at the beginning
+        self._asked_from = self._asked_until = 0  # range of positions with enough read-ahead
+        self._head = FIRST_WINDOW  # minimum read-ahead, until the first jump
 
     @property
     def complete(self) -> bool:
-        """Whether all of it is there."""
+        """True if all bytes are available locally."""
         self._entry.shed()
         return self._entry.present.covers(0, self.size)
 
     @property
     def spoilt(self) -> bool:
-        """Whether it can read nothing more: the source had something else than this version."""
+        """True if reading is no longer possible, because the source has another version."""
         return isinstance(self._fetcher.dead, Changed)
 
     @property
     def kept(self) -> bool:
-        """Whether all of it is on the disk."""
+        """True if all bytes are on the disk."""
         return self._entry.complete
 
     def file(self) -> ContentFile | None:
-        """The file behind it, to be closed by the caller; None where there is none."""
+        """Return the underlying file, or None; the caller closes it."""
         return self._entry.copy_source()
 
     def available(self, offset: int, length: int) -> Buffer | None:
-        """What `read` would give, if it is there already; else None.  Never waits."""
+        """Return the result of `read` if it is available without waiting, else None."""
         end = min(offset + length, self.size)
         if offset >= end:
             return b""
@@ -143,7 +140,7 @@ class EntryReader:
         return data
 
     def _ask_ahead(self) -> None:
-        """Let more be fetched for a reader in sequence; then not again for a while."""
+        """Request read-ahead for a sequential reader, at most once for a while."""
         self._asked_from = self._asked_until = self._next
         if self._entry.complete:
             self._asked_until = self.size + 1
@@ -154,11 +151,10 @@ class EntryReader:
                 self._asked_until = self._next + STEP
 
     async def read(self, offset: int, length: int) -> Buffer:
-        """`length` bytes at `offset`; fewer at the end, none past it.
+        """Return `length` bytes at `offset`; fewer at the end of the file, none past it.
 
-        They are valid until the loop goes on.
-        Raises Changed where this version cannot be had any more, TimedOut where no bytes come,
-        and whatever the source raises.
+        The bytes are valid until the event loop continues.  Raises Changed if this version is no
+        longer available, TimedOut if no bytes arrive, and the errors of the source.
         """
         end = min(offset + length, self.size)
         if offset >= end:
@@ -173,7 +169,10 @@ class EntryReader:
         raise StoreError("the memory window is too small for all who read this file")
 
     async def fill(self, step: int = 8 << 20) -> None:
-        """Wait until everything was fetched.  Raises what `read` raises, not for a full disk."""
+        """Wait until all bytes are fetched.
+
+        Raises the errors of `read`, but no error for a full disk.
+        """
         position = 0
         while position < self.size:
             end = min(position + step, self.size)
@@ -184,13 +183,13 @@ class EntryReader:
         await self._fetcher.settle()
 
     def close(self) -> None:
-        """End the use; running downloads end with their last reader."""
+        """Close the reader; downloads stop when their last reader is closed."""
         closed, self._closed = self._closed, None
         if closed is not None:
             closed(self)
 
     def _seen(self, offset: int, end: int) -> None:
-        """Learn from a read whether its reader goes straight on."""
+        """Update the access pattern with a read."""
         if abs(offset - self._next) <= SLACK:
             self._run += max(end - max(self._next, offset), 0)
             self._next = max(self._next, end)
@@ -199,7 +198,7 @@ class EntryReader:
             self._next = end
 
     def _window(self) -> int:
-        """How far to read ahead: not at all after a jump, then ever further."""
+        """Return the read-ahead in bytes: 0 after a jump, then growing."""
         most = MAX_WINDOW
         if self._entry.streaming:
             most = min(MAX_STREAMING_WINDOW, self._entry.ahead)

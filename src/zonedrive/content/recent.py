@@ -1,11 +1,12 @@
-"""Plain bytes of one content in memory: those that downloads brought last.
+"""Most recently downloaded chunks of one content, in memory.
 
-Belongs to the loop.  A reader that follows a download is served from here, without a system call
-and without decryption.
+Used on the event loop.  A reader that follows a download is served from here, without a system call
+or decryption.
 
-INVARIANT: a chunk that the disk does not have yet stays here.
-INVARIANT: memory in `spent` is looked at no more, so that it can be used again: what `get` gave
-is used before the loop does anything else.
+INVARIANT: a chunk that is not stored yet stays here.
+
+INVARIANT: buffers in `spent` are not read any more, so they can be reused.  Bytes returned by `get`
+are consumed before the event loop continues.
 """
 
 from collections import deque
@@ -30,19 +31,19 @@ class _Chunk:
 
 
 class Recent:
-    """Bytes by offset."""
+    """Chunks of bytes by offset."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        """Hold at most `capacity` bytes, a chunk more or less."""
+        """Create an empty buffer for about `capacity` bytes."""
         self.spent: deque[Buffer] = deque(maxlen=_MOST)
-        """Memory of chunks that made room, for the download to use again."""
+        """Memory of dropped chunks, for reuse by the download."""
         self._capacity = capacity
         self._chunks: list[_Chunk] = []  # in the order in which they came
         self._held = 0
         self._resting = False
 
     def put(self, offset: int, data: Buffer) -> None:
-        """Keep `data`, which is about to be stored."""
+        """Add `data`, which is about to be stored."""
         self._resting = False
         self._chunks.append(_Chunk(offset, data))
         self._held += len(data)
@@ -50,7 +51,7 @@ class Recent:
             self._shrink()
 
     def stored(self, offset: int) -> None:
-        """Note that the chunk from `offset` on can be read elsewhere as well."""
+        """Record that the chunk at `offset` can also be read elsewhere."""
         for chunk in reversed(self._chunks):
             if chunk.start == offset and not chunk.is_stored:
                 chunk.is_stored = True
@@ -60,13 +61,13 @@ class Recent:
 
     @property
     def unstored(self) -> Iterator[tuple[int, int]]:
-        """Ranges that are nowhere else yet."""
+        """Ranges of bytes that are not stored elsewhere yet."""
         return ((chunk.start, chunk.end) for chunk in self._chunks if not chunk.is_stored)
 
     def get(self, offset: int, length: int) -> Buffer | None:
-        """Return exactly `length` bytes, or None where some are not here.
+        """Return exactly `length` bytes, or None if some are missing.
 
-        Bytes of one chunk are not copied: they are valid until the loop goes on.
+        Bytes of one chunk are not copied; they are valid until the event loop continues.
         """
         end = offset + length
         for chunk in reversed(self._chunks):
@@ -80,20 +81,20 @@ class Recent:
         return None
 
     def rest(self) -> None:
-        """Hold nothing that can be read elsewhere, until more comes."""
+        """Drop the chunks that can be read elsewhere, until new bytes are added."""
         self._resting = True
         self._chunks = [chunk for chunk in self._chunks if not chunk.is_stored]
         self._held = sum(len(chunk.data) for chunk in self._chunks)
         self.spent.clear()
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Drop all chunks."""
         self._chunks.clear()
         self._held = 0
         self.spent.clear()
 
     def _shrink(self) -> None:
-        """Drop the oldest chunks that can be read elsewhere, but not the newest of all."""
+        """Drop the oldest chunks that can be read elsewhere, but never the newest chunk."""
         kept: list[_Chunk] = []
         count = len(self._chunks)
         for index, chunk in enumerate(self._chunks):

@@ -1,9 +1,9 @@
-"""The slots of a sealed file on the disk, and the one write that a killed process left half done.
+"""Slots of an encrypted file on the disk, and repair of an incomplete write.
 
-Before a chunk inside the recorded size is overwritten, its new form is kept in the journal slot:
-chunk number 8 bytes, then a slot.  Must not know what a chunk holds.
+Before a chunk inside the recorded size is overwritten, its new form is written to the journal slot:
+chunk number in 8 bytes, then a slot.  Knows nothing of the content of a chunk.
 
-INVARIANT: `mend` touches only a chunk that has the nonce of the journal and fails its check.
+INVARIANT: `mend` changes only a chunk that has the nonce of the journal and fails its check.
 """
 
 import os
@@ -21,27 +21,27 @@ _CHUNKS = HEAD_BYTES + 68 * 1024  # where the slot of chunk 0 begins, on a page
 
 
 def place_of(number: int) -> int:
-    """Where in the file the slot of a chunk begins."""
+    """Return the file offset of a chunk's slot."""
     return _CHUNKS + number * SLOT
 
 
 def read(descriptor: int, first: int, count: int = 1) -> memoryview:
-    """What the disk has of some slots in a row."""
+    """Return the stored bytes of consecutive slots."""
     return memoryview(os.pread(descriptor, count * SLOT, place_of(first)))
 
 
 def read_into(descriptor: int, first: int, into: memoryview) -> memoryview:
-    """Read the slots from `first` on into `into`; return the part that the disk had."""
+    """Read the slots from `first` on into `into`; return the part that was read."""
     return into[: os.preadv(descriptor, [into], place_of(first))]
 
 
 def head_of(descriptor: int, number: int) -> bytes:
-    """The head of a slot."""
+    """Return the head of a slot."""
     return os.pread(descriptor, SLOT_HEAD, place_of(number))
 
 
 def write(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
-    """Put a slot on the disk.  Raises OSError; a part of it may be there then."""
+    """Write a slot.  Raises OSError; the slot may then be partly written."""
     place = place_of(number)
     written = os.pwritev(descriptor, (head, sealed), place)
     if written < len(head) + len(sealed):
@@ -49,26 +49,26 @@ def write(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
 
 
 def clear(descriptor: int, number: int) -> None:
-    """Mark a slot as empty; takes no room on a full disk."""
+    """Mark a slot as empty, which needs no disk space."""
     head = head_of(descriptor, number)
     if any(head):
         write_all(descriptor, bytes(len(head)), place_of(number))
 
 
 def trim(descriptor: int, count: int) -> None:
-    """Take the slots behind the first `count` off the disk."""
+    """Cut the file after its first `count` slots."""
     end = place_of(count)
     if os.fstat(descriptor).st_size > end:
         os.ftruncate(descriptor, end)
 
 
 def keep(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
-    """Note the slot that is about to be written.  Raises OSError."""
+    """Write the new form of a slot to the journal.  Raises OSError."""
     write_all(descriptor, b"".join((_NUMBER.pack(number), head, sealed)), _JOURNAL)
 
 
 def mend(descriptor: int, sealer: Sealer, size: int) -> None:
-    """Finish the write that a killed process may have left half done; `size` is the content's."""
+    """Repair a chunk that a killed process left incomplete; `size` is the content's size."""
     if is_empty(os.pread(descriptor, SLOT_HEAD, _JOURNAL + _NUMBER.size)):
         return
     journal = os.pread(descriptor, _NUMBER.size + SLOT, _JOURNAL)

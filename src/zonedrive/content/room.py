@@ -1,10 +1,12 @@
-"""The room that cached bytes may take: the limit, the disk's reserve, and who has to go.
+"""Disk space of the cache: its limit, the reserve of free space, and eviction.
 
-Must not know downloads or readers.  `allow` is called in threads, the rest on the loop.
+Knows nothing of downloads or readers.  `allow` is called in threads, all other methods on the event
+loop.
 
-INVARIANT: what is allowed never takes usage beyond `limit`, nor the disk's free space below
-RESERVE of its size; files that make room are removed before the new bytes are written.
-INVARIANT: an entry in use, and a pinned inode, is never evicted.
+INVARIANT: granted bytes never raise the usage above `limit`, nor reduce the free space of the disk
+below the RESERVE fraction.  Evicted files are removed before the new bytes are written.
+
+INVARIANT: an entry in use or a pinned inode is never evicted.
 """
 
 import contextlib
@@ -28,10 +30,10 @@ _BATCH = 64
 
 
 def most(directory: Path, limit: int, used: int, promised: int = 0) -> int:
-    """Up to how many bytes may be used there, as full as the disk is.
+    """Return the most bytes that may be used in a directory, given the free space of the disk.
 
-    Negative where others took so much that all of them have to go.  `promised` bytes are counted
-    as used and are not written yet.
+    Negative if other files take so much space that even the used bytes are too many.  `promised`
+    bytes are included in `used` but not written yet.
     """
     disk = None
     for folder in (directory, *directory.parents):  # it may not be made yet
@@ -45,10 +47,10 @@ def most(directory: Path, limit: int, used: int, promised: int = 0) -> int:
 
 
 class Room:
-    """Keeps count of the cache's bytes on the disk."""
+    """Accounting of the cache's bytes on the disk."""
 
     def __init__(self, directory: Path, limit: int, index: Index) -> None:
-        """Nothing is stored yet; `idle` is to be set to what the index lists."""
+        """Start with no usage; the caller sets `idle` to the sum of the index."""
         self.limit = limit
         self.pinned: Container[int] = ()
         self.idle = 0  # bytes of entries that nobody uses
@@ -56,19 +58,19 @@ class Room:
         self.entries: set[Entry] = set()  # in use
         self._directory = directory
         self._index = index
-        self._said_s = -SAID_S  # when it was last said that there is no room
+        self._said_s = -SAID_S  # time of the last warning about a full cache
 
     @property
     def ceiling(self) -> int:
-        """Bytes that may be taken as the disk is now: `limit`, or what the disk leaves of it."""
+        """Bytes that the cache may use now: `limit`, or less if the disk is nearly full."""
         return max(0, self._most())
 
     def usage(self) -> int:
-        """Bytes on the disk, and bytes allowed to be written there."""
+        """Return the bytes on the disk plus the bytes granted for writing."""
         return self.idle + self.leaving + sum(entry.held for entry in self.entries)
 
     def allow(self, entry: Entry, need: int, want: int) -> bool:
-        """In a thread: let `entry` write `need` bytes now, and up to `want` altogether."""
+        """Grant `entry` `need` bytes now and up to `want` in total; called in a thread."""
         granted, victims = trio.from_thread.run_sync(self._grant, entry, need, want)
         remove(victims)
         return granted
@@ -80,7 +82,7 @@ class Room:
         return granted > 0, victims
 
     def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
-        """Make room: how many bytes there is room for, and the files to be removed first."""
+        """Free space: return the granted bytes and the files to remove first."""
         victims: list[Path] = []
         free = self._free()
         if need <= self.limit and free < want:
@@ -96,13 +98,13 @@ class Room:
         return granted, victims
 
     def _say_full(self) -> None:
-        # Not again each time that a small file found room in between.
+        # Do not warn again each time that a small file found space in between.
         if time.monotonic() - self._said_s >= SAID_S:
             self._said_s = time.monotonic()
             log.warning("there is no room left to cache file content; reads go on uncached")
 
     def excess(self) -> list[Path]:
-        """Files to be removed because the limit is lower now, or the disk fuller."""
+        """Return files to remove because the limit is lower or the disk fuller than before."""
         victims: list[Path] = []
         free = self._free()
         if free < 0:
@@ -115,7 +117,7 @@ class Room:
         return victims
 
     def _free(self) -> int:
-        """Bytes that may still be allowed; negative where there are too many already."""
+        """Return the bytes that can still be granted; negative if too many are in use."""
         return self._most() - self.usage()
 
     def _most(self) -> int:
@@ -123,7 +125,7 @@ class Room:
         return most(self._directory, self.limit, self.usage(), promised)
 
     def _candidates(self) -> Iterable[Row]:
-        """Rows to evict, longest unused first; each one is out of the index when it comes."""
+        """Yield rows to evict, least recently used first; each is removed from the index before."""
         after = (-1, "")
         busy = {entry.path.name for entry in self.entries}
         epoch = self._index.epoch
@@ -139,14 +141,14 @@ class Room:
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove files that no index lists any more; takes milliseconds for big ones."""
+    """Remove files that are no longer in the index; takes milliseconds for large files."""
     failed: list[OSError] = []
     for path in paths:
         try:
             path.unlink(missing_ok=True)
         except OSError as wrong:
             if wrong.errno == errno.EROFS:
-                continue  # no longer ours to free; that nothing can be written is said elsewhere
+                continue  # a read-only disk is reported elsewhere
             failed.append(wrong)
     if failed:
         log.warning("%d cached files cannot be removed (%s)", len(failed), failed[0])

@@ -1,6 +1,6 @@
-"""Whole chunks in a row on the disk, written and read in one system call.
+"""Reads and writes of consecutive whole chunks in one system call.
 
-Must not know the rest of a file.
+Knows nothing of the rest of the file.
 """
 
 from zonedrive.content import redo
@@ -13,7 +13,7 @@ _memory = RunMemory(RUN)
 
 
 def write(descriptor: int, sealer: Sealer, number: int, plain: memoryview, nonce: int) -> None:
-    """Put the chunks from `number` on the disk, with nonces from `nonce` on.  Raises OSError."""
+    """Write the chunks from `number` on, with consecutive nonces from `nonce`.  Raises OSError."""
     with _memory.lend() as memory:
         sealed = sealer.seal_run(number, plain, memory, nonce)
         write_all(descriptor, sealed, redo.place_of(number))
@@ -30,7 +30,7 @@ def read(
 ) -> None:
     """Fill `into` with the chunks from `number` on; holes are zeros.
 
-    Raises Damaged, also for a hole where there are to be none.
+    Raises Damaged, also for a hole if `holes` is False.
     """
     count = len(into) // CHUNK
     with _memory.lend() as memory:

@@ -1,16 +1,18 @@
-"""The sealed codec: content in encrypted, authenticated chunks with a key of its own.
+"""Encrypted content files: authenticated chunks under a key of their own.
 
 Layout: the head (see `header`), the journal slot, then one slot for each chunk of 64 KiB (see
-`slot`).  A chunk may be stored shorter than that: what is missing is zeros.
+`slot`).  A chunk may be stored shorter; the missing bytes are zeros.
 
-INVARIANT: plain bytes past the logical size never come back: whoever extends the file stores
-the last chunk anew if it holds more than the size says.
-INVARIANT: a chunk inside the recorded size is overwritten only after its new form stands whole
-in the journal slot, because a process killed inside a write may leave half of it.  Chunk and
-journal have the same nonce then, by which `redo` knows them.
-An empty slot that is not listed as a hole is Damaged, never zeros: a power cut may lose a chunk
-and keep the head.
-So is a chunk of another write than the one that `chunks` accepts: somebody put former bytes back.
+INVARIANT: plain bytes past the logical size never reappear.  Code that extends the file first
+rewrites the last chunk if it holds more bytes than the size states.
+
+INVARIANT: a chunk inside the recorded size is overwritten only after its new form is complete in
+the journal slot, because a process killed during a write may leave half of it.  Chunk and journal
+slot then have the same nonce, by which `redo` identifies the chunk.
+
+An empty slot that is not listed as a hole is Damaged and never read as zeros, because a power cut
+may lose a chunk but not the head.  A chunk from another write than the one that `chunks` accepts is
+Damaged, too: an attacker may have restored old bytes.
 """
 
 import os
@@ -29,10 +31,10 @@ _MAX_KEPT = 4  # decrypted chunks in memory
 
 
 class SealedFile(ContentFile):
-    """Content encrypted at rest."""
+    """Content file that is encrypted on the disk."""
 
     def __init__(self, path: Path, descriptor: int, head: Head, key: bytes, chunks: Chunks) -> None:
-        """Take over `descriptor`; `head` is what is stored there."""
+        """Take ownership of `descriptor`; `head` is the head stored in the file."""
         super().__init__(path, descriptor)
         self._head = head
         self._account_key = key
@@ -46,7 +48,10 @@ class SealedFile(ContentFile):
 
     @classmethod
     def create(cls, path: Path, key: bytes) -> "SealedFile":
-        """Make an empty file whose key is sealed under `key`.  Leaves nothing where it fails."""
+        """Create an empty file whose key is encrypted under `key`.
+
+        If that fails, no file is left.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
         try:
@@ -59,10 +64,10 @@ class SealedFile(ContentFile):
 
     @classmethod
     def open(cls, path: Path, key: bytes, manifest: bytes = b"") -> "SealedFile":
-        """Open an existing file and mend what a killed process left.
+        """Open an existing file and repair a write that a killed process left incomplete.
 
-        `manifest`: the state that it has to be in; empty where none is known.  Raises Damaged
-        where it is another file.
+        `manifest` is the expected state of the file, empty if unknown.  Raises Damaged if the file
+        is not the recorded one.
         """
         descriptor, writable = open_descriptor(path)
         try:
@@ -77,23 +82,23 @@ class SealedFile(ContentFile):
 
     @property
     def size(self) -> int:
-        """The logical size in bytes."""
+        """Logical size in bytes."""
         return self._size
 
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
-        """See ContentFile."""
+        """Return the manifest; see `ContentFile.manifest`."""
         with self._lock:
             return self._chunks.manifest(self._size if size is None else size, final=final)
 
     @property
     def pending(self) -> int:
-        """At most how many bytes more the buffered writes take on the disk."""
+        """Upper limit of the additional bytes that buffered writes need on the disk."""
         return len(self._dirty) * (SLOT + 4096)
 
     def pread(self, offset: int, length: int) -> bytes:
-        """Read at most `length` bytes; fewer at the end, none past it.
+        """Read up to `length` bytes; return fewer at the end of the file, none past it.
 
-        Raises Damaged where a chunk fails its check.
+        Raises Damaged if a chunk fails its check.
         """
         with self._lock:
             self._open()
@@ -109,9 +114,9 @@ class SealedFile(ContentFile):
             return bytes(into)
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Fill `into` with the bytes from `offset` on; return how many there are until the end.
+        """Fill `into` from `offset` on; return the number of bytes read before the end of the file.
 
-        Raises Damaged where a chunk fails its check; `into` may be half filled then.
+        Raises Damaged if a chunk fails its check; `into` may then be partly filled.
         """
         with self._lock:
             self._open()
@@ -120,7 +125,7 @@ class SealedFile(ContentFile):
             return count
 
     def pwrite(self, offset: int, data: Buffer) -> int:
-        """Write all of `data` at `offset`; parts of chunks stay in memory until a flush."""
+        """Write all of `data` at `offset`; partial chunks are buffered until a flush."""
         view = memoryview(data)
         done, total = 0, len(view)
         while done < total:
@@ -130,7 +135,7 @@ class SealedFile(ContentFile):
                 done += run * CHUNK
                 continue
             step = min(CHUNK - start, total - done)
-            # The lock is given back after each chunk, so that readers do not wait for all.
+            # The lock is released after each chunk, so that readers wait only briefly.
             with self._lock:
                 self._open()
                 self._write(number, start, view[done : done + step])
@@ -138,7 +143,7 @@ class SealedFile(ContentFile):
         return total
 
     def truncate(self, size: int) -> None:
-        """Cut or extend to `size` bytes."""
+        """Cut or extend the file to `size` bytes."""
         with self._lock:
             self._open()
             self._changes += 1
@@ -148,11 +153,11 @@ class SealedFile(ContentFile):
             else:
                 self._cut(size)
             self._save_head()
-            # Only after the head says so may the slots go; a crash between leaves them unseen.
+            # Remove slots only after the head is saved; a crash in between leaves unused slots.
             self._trim()
 
     def punch(self, start: int, end: int) -> None:
-        """Forget all chunks that [start, end) touches."""
+        """Discard all chunks that overlap [start, end)."""
         with self._lock:
             self._open()
             self._changes += 1
@@ -168,7 +173,7 @@ class SealedFile(ContentFile):
     # -- sizes
 
     def _grow(self, size: int) -> None:
-        """Let the file be `size` long, with nothing but zeros behind its old end."""
+        """Extend the file to `size` with zeros."""
         if not self._trimmed:  # a killed process may have left slots behind the end
             self._trim()
         number, used = divmod(self._size, CHUNK)
@@ -192,14 +197,14 @@ class SealedFile(ContentFile):
         self._size = size
 
     def _trim(self) -> None:
-        """Take slots behind the end off the disk."""
+        """Remove slots after the end of the file from the disk."""
         self._trimmed = True
         redo.trim(self._open(), count_of(self._size))
 
     # -- chunks in memory
 
     def _fill(self, offset: int, into: memoryview) -> None:
-        """Fill `into`, which ends within the size; whole chunks are decrypted in place."""
+        """Fill `into`, which ends within the size; whole chunks are decrypted directly into it."""
         done, total = 0, len(into)
         while done < total:
             number, start = divmod(offset + done, CHUNK)
@@ -215,7 +220,7 @@ class SealedFile(ContentFile):
             done += step
 
     def _run_on_disk(self, number: int, count: int) -> int:
-        """How many of the `count` whole chunks from `number` on are on the disk alone."""
+        """Return how many of `count` complete chunks from `number` on are only on the disk."""
         count, held = min(count, runs.RUN), self._dirty.keys() | self._kept.keys()
         return next((run for run in range(count) if number + run in held), count)
 
@@ -223,9 +228,9 @@ class SealedFile(ContentFile):
         return memoryview(self._chunk(number, holes=not self._regenerable))
 
     def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
-        """The plain bytes of a chunk, without the zeros at its end and nothing past the size.
+        """Return the plain bytes of a chunk, without trailing zeros and cut to the size.
 
-        Raises Damaged, also for a hole where there should be none.
+        Raises Damaged, also for a hole if `holes` is False.
         """
         if (dirty := self._dirty.get(number)) is not None:
             return dirty
@@ -245,7 +250,7 @@ class SealedFile(ContentFile):
         base = number * CHUNK
         end = base + start + len(piece)
         if len(piece) < CHUNK and number not in self._dirty:
-            while len(self._dirty) >= _MAX_DIRTY:  # first, so that a full disk changes nothing
+            while len(self._dirty) >= _MAX_DIRTY:  # before the change, in case the disk is full
                 self._store_one(next(iter(self._dirty)))
         before = self._size
         if base + start > before:
@@ -267,9 +272,10 @@ class SealedFile(ContentFile):
             self._store_one(number)
 
     def _write_run(self, number: int, plain: memoryview) -> bool:
-        """Put whole chunks on the disk in one write; False where that must not be.
+        """Write complete chunks in one call; return False if that is not allowed.
 
-        Only where nobody can be reading them, so that no reader has to wait for the disk.
+        Allowed only for chunks that no reader can be reading, so that readers need not wait for the
+        disk.
         """
         count = len(plain) // CHUNK
         with self._lock:
@@ -279,7 +285,7 @@ class SealedFile(ContentFile):
             if not new and not (holes and holes.covers(number, number + count)):
                 return False
             self._changes += 1
-            self._users += 1  # nobody closes it under us
+            self._users += 1  # prevents a close during the write
             nonce = self._fresh(count)
         try:
             self._put_run(number, plain, nonce)
@@ -307,7 +313,7 @@ class SealedFile(ContentFile):
             self._size = max(self._size, numbers.stop * CHUNK)
 
     def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
-        """Put `piece` into the chunk in memory; `whole`: nothing of the old chunk remains."""
+        """Write `piece` to the buffered chunk; `whole` means that no old bytes remain."""
         if whole:
             chunk = bytearray(piece)
         else:
@@ -339,7 +345,7 @@ class SealedFile(ContentFile):
     # -- chunks on the disk
 
     def _opened(self, number: int, slot: memoryview, *, holes: bool) -> bytes:
-        """The plain bytes in what the disk has for a chunk.  Raises Damaged."""
+        """Return the plain bytes of a chunk's slot.  Raises Damaged."""
         if self._chunks.is_there(number, slot, self.path.name, holes=holes):
             return self._sealer.open(number, slot)
         return b""
@@ -351,7 +357,7 @@ class SealedFile(ContentFile):
         return self._chunks.fresh(count, self._size, self._nonce)
 
     def _store(self, number: int, plain: Buffer) -> None:
-        """Put a chunk on the disk.  Raises OSError; the chunk is as it was then."""
+        """Write a chunk to the disk.  Raises OSError; the chunk is then unchanged."""
         nonce = self._fresh(1)
         head, sealed = self._sealer.seal(number, plain, nonce)
         before: Buffer | None = None
@@ -367,19 +373,20 @@ class SealedFile(ContentFile):
         self._chunks.put(number, number + 1, nonce)
 
     def holes(self) -> list[tuple[int, int]]:
-        """Ranges of bytes that may never have been written."""
+        """Return ranges of bytes that may never have been written."""
         with self._lock:
             return self._chunks.holes_until(self._size)
 
     def without_journal(self) -> None:
-        """For content that can be fetched again, of which only what was written is ever read.
+        """Disable the journal, for content that can be fetched again.
 
-        Writes are faster, and a killed process may leave a torn chunk: Damaged.  So is a hole.
+        Only bytes that were written are read from such a file.  Writes are faster, but a killed
+        process may leave a torn chunk.  Torn chunks and holes raise Damaged.
         """
         self._regenerable = True
 
     def _undo(self, number: int, before: Buffer | None) -> None:
-        """After a failed write: the slot's old bytes, or none."""
+        """Restore the old bytes of a slot after a failed write, or clear the slot."""
         if before:
             write_all(self._descriptor, before, place_of(number))
         else:

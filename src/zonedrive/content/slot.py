@@ -1,14 +1,14 @@
-"""The slots of a sealed file: one chunk of content each, encrypted and authenticated.
+"""Slots of an encrypted file: one encrypted and authenticated chunk each.
 
 Layout of a slot:
 
     nonce 12, length of the plain bytes 4, ciphertext of that length, tag 16
 
-encrypted with AES-256-GCM under the file's key; file id, chunk number and length are
-authenticated with it.  Must not know where in a file its slots are, nor which nonces are fresh.
+The encryption is AES-256-GCM under the file's key.  File id, chunk number and length are
+authenticated, too.  Knows nothing of the position of slots in a file or of the choice of nonces.
 
-INVARIANT: a nonce is fresh at every write (see `manifest.Nonces`), so that a copied file (same
-id, same key) may be written on its own.
+INVARIANT: every write uses a new nonce (see `manifest.Nonces`), so that a copy of a file (same id,
+same key) may be written independently.
 """
 
 import struct
@@ -31,31 +31,31 @@ SLOT_HEAD = NONCE_BYTES + _LENGTH.size
 SLOT = SLOT_HEAD + CHUNK + TAG_BYTES
 _EMPTY = bytes(SLOT_HEAD)
 _INTO = hasattr(AESGCM, "encrypt_into")  # not in older versions
-_OUT_OF = hasattr(AESGCM, "decrypt_into")  # neither
+_OUT_OF = hasattr(AESGCM, "decrypt_into")  # not in older versions
 
 
 def is_empty(slot: Buffer) -> bool:
-    """Whether nothing was ever written there, or it was cleared."""
+    """Return True if the slot was never written or was cleared."""
     return len(slot) < SLOT_HEAD or slot[:SLOT_HEAD] == _EMPTY
 
 
 def length_of(head: bytes) -> int:
-    """Bytes of the plain chunk, as the slot's head has it, unchecked; 0 where there is none."""
+    """Return the plain length in a slot's head, unchecked; 0 for an incomplete head."""
     return int(_LENGTH.unpack_from(head, NONCE_BYTES)[0]) if len(head) == SLOT_HEAD else 0
 
 
 def nonce_of(head: Buffer) -> int:
-    """The nonce in a slot, as a number, unchecked."""
+    """Return the nonce of a slot as a number, unchecked."""
     return int.from_bytes(head[:NONCE_BYTES], "big")
 
 
 def used(plain: Buffer) -> int:
-    """Bytes that a chunk takes of its slot."""
+    """Return the bytes that a chunk takes of its slot."""
     return SLOT_HEAD + len(plain) + TAG_BYTES
 
 
 class RunMemory:
-    """Memory to seal runs of chunks in, used again by all files."""
+    """Buffers for encrypting runs of chunks, shared by all files."""
 
     def __init__(self, chunks: int) -> None:
         self._bytes = chunks * SLOT
@@ -63,7 +63,7 @@ class RunMemory:
 
     @contextmanager
     def lend(self) -> Iterator[memoryview]:
-        """Some of it, for as long as it is needed."""
+        """Lend a buffer until the end of the context."""
         try:
             lent = self._free.pop()
         except IndexError:
@@ -75,24 +75,24 @@ class RunMemory:
 
 
 class Sealer:
-    """Makes slots and opens them, for one file."""
+    """Encryption and decryption of the slots of one file."""
 
     def __init__(self, key: AESGCM, file_id: bytes, name: str) -> None:
-        """`name` is for what is said of damaged slots."""
+        """Create a sealer; `name` is used in messages about damaged slots."""
         self.name = name
         self._key = key
         self._file_id = file_id
 
     def seal(self, number: int, plain: Buffer, nonce: int) -> tuple[bytes, bytes]:
-        """The head and the rest of a chunk's slot."""
+        """Return the head and the remaining bytes of a chunk's slot."""
         fresh = nonce.to_bytes(NONCE_BYTES, "big")
         sealed = self._key.encrypt(fresh, plain, self._aad(number, len(plain)))
         return fresh + _LENGTH.pack(len(plain)), sealed
 
     def seal_run(self, number: int, plain: memoryview, into: memoryview, nonce: int) -> memoryview:
-        """Fill `into` with the slots of whole chunks from `number` on; what was filled.
+        """Fill `into` with the slots of whole chunks from `number` on; return the filled part.
 
-        Their nonces are those from `nonce` on.
+        The nonces are consecutive from `nonce` on.
         """
         count = len(plain) // CHUNK
         view = into[: count * SLOT]
@@ -111,10 +111,10 @@ class Sealer:
         return view
 
     def open_run(self, number: int, slots: memoryview, into: memoryview, nonce: int) -> int:
-        """Put the plain bytes of whole chunks from `number` on into `into`.
+        """Decrypt whole chunks from `number` on into `into`.
 
-        Their nonces are those from `nonce` on.  Stops before a slot that is not of such a chunk,
-        or fails its check; return how many chunks there were until then.
+        The expected nonces are consecutive from `nonce` on.  Stops at the first slot that does not
+        match or fails its check; returns the number of decrypted chunks.
         """
         count = len(into) // CHUNK if _OUT_OF else 0
         for index in range(count):
@@ -134,7 +134,7 @@ class Sealer:
         return count
 
     def open_into(self, number: int, slot: memoryview, into: memoryview) -> None:
-        """Put the plain bytes of a slot into `into`, zeros behind them.
+        """Decrypt a slot into `into`, followed by zeros.
 
         Plain bytes past the end of `into` are left out.  Raises Damaged.
         """
@@ -148,11 +148,11 @@ class Sealer:
             sealed = slot[SLOT_HEAD : SLOT_HEAD + length + TAG_BYTES]
             nonce, aad = slot[:NONCE_BYTES], self._aad(number, length)
             self._key.decrypt_into(nonce, sealed, aad, into)
-        except (InvalidTag, ValueError):  # of a slot that is cut short as well
+        except (InvalidTag, ValueError):  # ValueError: the slot is cut short
             raise self._damaged(number) from None
 
     def open(self, number: int, slot: Buffer) -> bytes:
-        """The plain bytes in a slot.  Raises Damaged."""
+        """Return the plain bytes of a slot.  Raises Damaged."""
         (length,) = _LENGTH.unpack_from(slot, NONCE_BYTES)
         if length <= CHUNK and len(slot) >= SLOT_HEAD + length + TAG_BYTES:
             nonce = bytes(slot[:NONCE_BYTES])

@@ -1,16 +1,17 @@
-"""Small contents of the cache: kept whole in the index, many of them in one transaction.
+"""Small cached contents: stored in the index, many of them in one transaction.
 
-Must not know readers, downloads or the service.
+Knows nothing of readers, downloads or the service.
 
-A content that was put in can be read at once. It is written a moment later, together with those
-that came meanwhile. A process that is killed in between loses them: they are fetched again.
+A content can be read as soon as it is added.  It is written a moment later, together with others. A
+process killed in between loses these contents; they are fetched again.
 
-Encryption: AES-256-GCM under a key derived from the account's. The row of a content holds the nonce
-of the content and is authenticated itself, see `index`. So former bytes in place of the present
-ones are noticed.
+Encryption: AES-256-GCM under a key derived from the account's key.  The row of a content holds the
+content's nonce and is authenticated itself (see `index`), so old bytes in place of the current ones
+are detected.
 
-INVARIANT: of one inode there is at most one content here, and none while a file has it.
-INVARIANT: no content is written that the room was not claimed for.
+INVARIANT: an inode has at most one content here, and none while it has a file.
+
+INVARIANT: content is written only after space was claimed for it.
 """
 
 import hashlib
@@ -35,12 +36,12 @@ TOUCH_NS = 60 * 10**9  # uses within this time count as one
 
 
 def cost(length: int) -> int:
-    """Return about how many bytes of the disk an encrypted content of that length takes."""
+    """Return about how many bytes an encrypted content of that length takes on the disk."""
     return length + length // 128 + 768
 
 
 class _Waiting(msgspec.Struct, eq=False):
-    """A content that is not written yet."""
+    """Content that is not written yet."""
 
     stamp: str
     data: bytes
@@ -58,32 +59,32 @@ class SmallContents:
             self._box = Sealed(derived.digest())
         self._nonce_bytes = 0 if key is None else NONCE_BYTES
         self._waiting: dict[int, _Waiting] = {}
-        self._bytes = 0  # of those
+        self._bytes = 0  # of the waiting contents
         self._logged = 0  # bytes written since the last checkpoint
 
     @property
     def is_urgent(self) -> bool:
-        """Return True where so much waits in memory that it should be written now."""
+        """True if enough contents wait in memory to be written immediately."""
         return self._bytes >= WAITING
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Return True where `checkpoint` should be called, in a thread."""
+        """True if `checkpoint` should be called in a thread."""
         return self._logged >= LOG
 
     def put(self, ino: int, stamp: str, data: bytes) -> None:
-        """Take a content of an inode of which the index has none."""
+        """Add a content of an inode that has none in the index."""
         self.drop(ino)
         self._waiting[ino] = _Waiting(stamp, data)
         self._bytes += len(data)
 
     def has(self, ino: int, stamp: str) -> bool:
-        """Return True for a content that waits to be written."""
+        """Return True if that content waits to be written."""
         waiting = self._waiting.get(ino)
         return waiting is not None and waiting.stamp == stamp
 
     def get(self, ino: int, stamp: str, size: int) -> bytes | None:
-        """Return a content, None where it is not here or not what it was."""
+        """Return a content, or None if it is missing, damaged or of another size."""
         waiting = self._waiting.get(ino)
         if waiting is not None and waiting.stamp == stamp:
             return waiting.data if len(waiting.data) == size else None
@@ -102,16 +103,16 @@ class SmallContents:
         return data
 
     def inos(self) -> list[int]:
-        """Return the inodes whose contents wait to be written."""
+        """Return the inodes with contents that wait to be written."""
         return list(self._waiting)
 
     def drop(self, ino: int) -> None:
-        """Forget a content that waits to be written."""
+        """Drop a content that waits to be written."""
         if (waiting := self._waiting.pop(ino, None)) is not None:
             self._bytes -= len(waiting.data)
 
     def write(self, in_use: Callable[[int], bool]) -> None:
-        """Write what waits, but for inodes `in_use`: those have a file."""
+        """Write the waiting contents, except those of inodes `in_use`, which have a file."""
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
         now, batch = time.time_ns(), list[tuple[Row, bytes]]()
         for ino, each in waiting.items():
@@ -119,7 +120,7 @@ class SmallContents:
                 batch.append(self._sealed(ino, each, now))
         victims = list[Path]()
         if not self._claim(need := sum(row.taken for row, _ in batch), victims):
-            # One by one, as far as there is room.
+            # Claim space one by one until the cache is full.
             batch = [each for each in batch if self._claim(each[0].taken, victims)]
             need = sum(row.taken for row, _ in batch)
         try:
@@ -132,12 +133,12 @@ class SmallContents:
             self._logged += need
 
     def checkpoint(self) -> None:
-        """Bring the index's file up to date. In a thread."""
+        """Checkpoint the index database; called in a thread."""
         self._logged = 0
         self._index.checkpoint()
 
     def _claim(self, need: int, victims: list[Path]) -> bool:
-        """Make room, which counts as taken from here on; `victims` grows by files to remove."""
+        """Claim space, which counts as used from now on; append files to remove to `victims`."""
         granted, more = self._room.claim(need, need) if need else (0, [])
         victims += more
         self._room.leaving += granted  # until the rows count
@@ -152,7 +153,7 @@ class SmallContents:
         ), content  # fmt: skip
 
     def _opened(self, row: Row) -> bytes | None:
-        """Return the content of a row, None where it is not the one that was stored."""
+        """Return the content of a row, or None if it is not the content that was stored."""
         content = self._index.content(row.ino)
         if content is None or content[: self._nonce_bytes] != row.manifest:
             return None

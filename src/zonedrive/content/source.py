@@ -1,6 +1,6 @@
-"""What the cache needs from whoever brings bytes: a source that can be opened at an offset.
+"""Interface of content sources: a source is opened at an offset and returns a stream.
 
-Everything here is called in worker threads and may block; nothing here knows the service.
+All methods are called in worker threads and may block.  Nothing here knows the service.
 """
 
 from collections.abc import Iterator
@@ -12,61 +12,65 @@ from zonedrive.errors import Changed as Changed  # what a source raises
 
 
 class Stream(Protocol):
-    """The bytes of one content from some offset on, in chunks, once.
+    """Bytes of one content from an offset on, in chunks, readable once.
 
-    Iterating raises what broke it.  A stream may also have `abort()` (see Abortable).
+    Iteration raises the error that ended the stream.  A stream may also have `abort()` (see
+    Abortable).
     """
 
     @property
     def offset(self) -> int:
-        """Where the bytes really start: before what was asked for where ranges are ignored."""
+        """Offset of the first byte; before the requested one if the source ignores ranges."""
 
     @property
     def total(self) -> int | None:
-        """Bytes of the whole content, None where the source does not say."""
+        """Size of the whole content in bytes, None if the source does not state it."""
 
     @property
     def validator(self) -> str | None:
-        """The same text as long as the content is the same, None where there is none."""
+        """Text that stays the same while the content does, None if the source has none."""
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The chunks, best 256 KiB to 1 MiB each."""
+        """Iterate over the chunks, preferably of 256 KiB to 1 MiB each."""
 
 
 class Source(Protocol):
-    """One version of one file, wherever it is."""
+    """One version of one file at any location."""
 
     def open(self, offset: int) -> AbstractContextManager[Stream]:
-        """Begin to read at `offset`.  Raises what hinders it."""
+        """Open a stream at `offset`.  Raises the source's error if that fails."""
 
 
 @runtime_checkable
 class RangeSource(Source, Protocol):
-    """A source that can be asked for a part, which leaves its connection usable."""
+    """Source that can return a range, so that its connection can be reused."""
 
     def open_range(self, offset: int, end: int) -> AbstractContextManager[Stream]:
-        """Begin to read at `offset`; bytes from `end` on are not wanted and may be left out."""
+        """Open a stream at `offset`; bytes from `end` on are not needed and may be left out."""
 
 
 @runtime_checkable
 class Abortable(Protocol):
-    """A stream that another thread can break off."""
+    """Stream that another thread can abort."""
 
     def abort(self) -> None:
-        """Let a blocked iteration end soon, with any exception.  Must not block."""
+        """Make a blocked iteration end soon, with any exception.  Must not block."""
 
 
 @runtime_checkable
 class Confirming(Source, Protocol):
-    """A source that can say whether its version is still the one it was made for."""
+    """Source that can check if its version is still the current one."""
 
     async def confirm(self) -> None:
-        """Raise Changed where it is another one by now.  On the loop; raises what hinders it."""
+        """Raise Changed if the source now has another version; called on the event loop.
+
+        Raises the source's error if the check fails.
+        """
 
 
 @runtime_checkable
 class Thrifty(Protocol):
-    """A stream that uses the memory of its chunks again."""
+    """Stream that reuses the memory of its chunks."""
 
     def give_back(self, chunks: list[Buffer]) -> None:
-        """Nobody looks at these chunks any more.  From the thread that iterates."""
+        """Return chunks that are no longer read; called in the iterating thread."""

@@ -1,20 +1,23 @@
-"""Readers that wait for a download, and how long they wait for how little.
+"""Readers that wait for a download, and their timeout.
 
-Must not know what they read.
+Knows nothing of the bytes that are read.
 """
 
 import trio
 
 from zonedrive.content.download import Download
 
-LEAST = 4096  # bytes that come in some time at least; the kernel asks twice for a page that failed
+LEAST = 4096  # least progress in bytes; the kernel requests a failed page twice
 
 
 class Waiter:
-    """A reader that waits for [start, end)."""
+    """Reader that waits for [start, end)."""
 
     def __init__(self, start: int, end: int, download: Download | None) -> None:
-        """`download` is the one that is to bring the first byte, None: all are taken."""
+        """Create a waiter for a range.
+
+        `download` is to fetch the first byte; None means that no download is free.
+        """
         self.start = start
         self.end = end
         self.download = download
@@ -24,7 +27,7 @@ class Waiter:
 
 
 class Pace:
-    """Whether enough comes for who waits: at least LEAST bytes in some time."""
+    """Check of a waiter's progress: at least LEAST bytes in each period."""
 
     def __init__(self, seconds: float, came: int) -> None:
         self.seconds = seconds
@@ -32,7 +35,7 @@ class Pace:
         self.until = trio.current_time() + seconds
 
     def is_too_slow(self, came: int) -> bool:
-        """Whether the time is over and too little came; else, if it is over, it begins anew."""
+        """Return True if the period is over and too few bytes came; else begin a new period."""
         if trio.current_time() < self.until:
             return False
         if came - self._came < LEAST:

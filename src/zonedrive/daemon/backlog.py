@@ -1,6 +1,6 @@
-"""What an account that is not mounted still has to upload, and whether its data key is needed.
+"""Pending changes of an unmounted account, and the need for its data key.
 
-Must not need a key (but to tell names), a logon or the service: a logon and a logoff ask it too.
+Works without a key (except for names), a logon or the service, because logon and logoff use it too.
 """
 
 import errno
@@ -23,22 +23,22 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM
 
 @contextmanager
 def reader(paths: AccountPaths) -> Iterator[StateReader]:
-    """Read the account's state; no daemon begins meanwhile.  Raises StoreError.
+    """Open the account's state for reading; no daemon can start meanwhile. Raises StoreError.
 
-    A daemon that runs goes on: its commits so far are read.
+    A running daemon continues, and its commits so far are visible.
     """
     with lock.reading(paths.lock), StateReader.open(paths.database) as state:
         yield state
 
 
 def at_rest(paths: AccountPaths) -> Backlog:
-    """Changes in the account's journal, and the bytes they hold.  Raises StoreError."""
+    """Return the number and bytes of the changes in the account's journal. Raises StoreError."""
     with reader(paths) as state:
         return Backlog(*state.waiting())
 
 
 def needs_key(paths: AccountPaths) -> bool:
-    """Whether something here may be encrypted: then no new key may take the place of the old."""
+    """Return True if local data may be encrypted; a new key must then not replace the old one."""
     try:
         with reader(paths) as state:
             sealed = state.is_sealed()
@@ -48,24 +48,24 @@ def needs_key(paths: AccountPaths) -> bool:
 
 
 def is_sealed(paths: AccountPaths) -> bool | None:
-    """Whether names here are encrypted; None where there are none to be read."""
+    """Return True if local names are encrypted; None if there are no readable names."""
     with suppress(StoreError), reader(paths) as state:
         return state.is_sealed()
     return None
 
 
 def is_opened_by(paths: AccountPaths, box: Box) -> bool:
-    """Whether that box fits; true where there is nothing to try it on."""
+    """Return True if `box` decrypts the local names, or if there are none to test."""
     with suppress(StoreError), reader(paths) as state:
         return state.is_opened_by(box)
     return True
 
 
 def lost(paths: AccountPaths) -> int:
-    """Files in lost+found: only this machine has them, and nothing sends them.
+    """Return the number of files in lost+found, which exist only locally and are not uploaded.
 
-    Where the database is gone, all outgoing bytes are what the next mount puts there.  Raises
-    StoreError.
+    Without a database, this is the number of spooled files, because the next mount moves them to
+    lost+found. Raises StoreError.
     """
     if not paths.database.exists():
         return files(paths.outgoing)
@@ -74,7 +74,7 @@ def lost(paths: AccountPaths) -> int:
 
 
 def local(paths: AccountPaths) -> int:
-    """Files with names of `local_only`, which only this machine has by the person's own wish.
+    """Return the number of `local_only` files, which the user wants to keep local.
 
     Raises StoreError.
     """
@@ -83,7 +83,7 @@ def local(paths: AccountPaths) -> int:
 
 
 def wanted(paths: AccountPaths) -> int:
-    """How many of these are a person's own, and nothing that programs keep beside a file.
+    """Return the number of `local_only` files of the user, without temporary files of programs.
 
     Raises StoreError.
     """
@@ -92,7 +92,7 @@ def wanted(paths: AccountPaths) -> int:
 
 
 def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
-    """Where one of those is, below the mount; "" where names cannot be read."""
+    """Return the path of one such file in the mount; "" if names cannot be decrypted."""
     with suppress(StoreError):
         key = kept_key(store) if needs_key(paths) else None
         with reader(paths) as state:
@@ -102,9 +102,9 @@ def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
 
 @contextmanager
 def held(paths: AccountPaths) -> Iterator[None]:
-    """No daemon of the account begins meanwhile.  Raises AlreadyRunning where there is one.
+    """Keep daemons of the account from starting. Raises AlreadyRunning if one runs.
 
-    Where there can be no lock (its disk is full, or knows none), no daemon begins either.
+    If the lock file cannot be locked (full disk, no lock support), no daemon can start anyway.
     """
     taken = lock.Lock(paths.lock, paths.account)
     try:
@@ -121,7 +121,7 @@ def held(paths: AccountPaths) -> Iterator[None]:
 
 
 def is_running(paths: AccountPaths) -> bool:
-    """Whether a daemon has the account."""
+    """Return True if a daemon serves the account."""
     return lock.is_held(paths.lock)
 
 

@@ -1,4 +1,4 @@
-"""What keeps an account from going on where its disk takes no writing: full, or read-only."""
+"""Detection of a disk that blocks an account's changes: full, or read-only."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ FULL = "its disk is full: make room there; what waits is kept"
 
 
 def hindrance(paths: AccountPaths) -> str:
-    """What keeps everything from going on here, with what to do; "" where nothing does."""
+    """Return the problem of the state folder's disk and its remedy, "" if there is none."""
     if said := read_only(paths.state):
         return said
     if not paths.state.exists():
@@ -27,7 +27,7 @@ def hindrance(paths: AccountPaths) -> str:
 
 
 def read_only(folder: Path) -> str:
-    """That the folder is on a disk which takes no writing, with what to do; "" where it does."""
+    """Return the problem and its remedy if the folder's disk is read-only, else ""."""
     if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
         return f"{folder}: {READ_ONLY}"
     return ""

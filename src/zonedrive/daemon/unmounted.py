@@ -1,7 +1,7 @@
-"""What can be said and done without a daemon: from an account's stores, or by asking the service.
+"""Operations without a daemon, on an account's stores or with requests to the service.
 
-Must not change anything here, nor start what runs in a daemon.  What `status` tells is computed
-by `vfs.status`, as in a daemon.
+Changes no local state, and starts no part of a daemon. `vfs.status` computes the status, as in a
+daemon.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,10 +34,10 @@ from zonedrive.vfs.status import Status, staying
 
 
 def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
-    """The contract's object: not mounted, hence offline; what waits in the outbox.
+    """Return the contract's status object of an unmounted account, which counts as offline.
 
-    With `most` it is for people, as a daemon's answer is.
-    Raises NotLoggedOn, StoreError, or AlreadyRunning while a daemon is starting or ending.
+    With `most` the object is for users, as the answer of a daemon with `most`. Raises NotLoggedOn,
+    StoreError, or AlreadyRunning while a daemon is starting or ending.
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
@@ -60,7 +60,10 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
 
 
 def _with_backlog(paths: AccountPaths, wrong: StoreError) -> StoreError:
-    """What waits can be counted, also where it cannot be named for want of a key."""
+    """Return the error `wrong`, extended by the number of pending changes.
+
+    They can be counted even if a missing key hides their names.
+    """
     left = Backlog()
     with suppress(StoreError):  # damaged as well
         left = at_rest(paths)
@@ -69,7 +72,7 @@ def _with_backlog(paths: AccountPaths, wrong: StoreError) -> StoreError:
 
 
 def _left(paths: AccountPaths, settings: Settings, most: int | None) -> dict[str, Any]:
-    """What a daemon would tell of its state.  Raises StoreError."""
+    """Return the state that a daemon would report. Raises StoreError."""
     box = _box(paths, settings)
     with reader(paths) as state:
         if not state.is_opened_by(box):
@@ -87,7 +90,7 @@ def _left(paths: AccountPaths, settings: Settings, most: int | None) -> dict[str
 
 
 def _box(paths: AccountPaths, settings: Settings) -> Box:
-    """What opens the names here.  Raises StoreError."""
+    """Return the box that decrypts the local names. Raises StoreError."""
     if not needs_key(paths):
         return Clear()
     secrets = open_store(paths)
@@ -95,7 +98,7 @@ def _box(paths: AccountPaths, settings: Settings) -> Box:
 
 
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
-    """The zones as the service lists them now, with the names they have (or would have) here."""
+    """Return the zones that the service lists now, with their current or future local names."""
     settings = config.load(config_file(), paths.account)
     found, names = trio.run(_asked, paths, Service.zones), dict[str, str]()
     with suppress(StoreError):  # the names cannot be read
@@ -106,17 +109,17 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
 
 
 def trash(paths: AccountPaths, zone: str | None) -> dict[str, Any]:
-    """What was deleted, in the zone of that name or all, as `daemon.trash` answers it."""
+    """Return the deleted entries of the named zone or all zones, as `daemon.trash` does."""
     return trio.run(_asked, paths, lambda service: Trash(service, zone).answer())
 
 
 def restore(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[dict[str, Any]]:
-    """Bring back deleted entries, each given by id or name; as `daemon.trash` answers it."""
+    """Restore deleted entries, each given by id or name; the result is that of `daemon.trash`."""
     return trio.run(_asked, paths, lambda service: Trash(service, zone).restore(entries))
 
 
 def purge(paths: AccountPaths, zone: str | None, entries: list[str]) -> list[str]:
-    """Remove deleted entries for good, each given by id or name; their paths."""
+    """Permanently delete trash entries, each given by id or name; return their paths."""
     return trio.run(_asked, paths, lambda service: Trash(service, zone).purge(entries))
 
 
@@ -127,7 +130,7 @@ def version(
     name: str,
     take: Callable[[bytes | bytearray | memoryview], object],
 ) -> None:
-    """Hand the bytes of a version of a file to `take`, piece by piece."""
+    """Pass the content of a file's version to `take`, chunk by chunk."""
 
     async def fetch(service: Service) -> None:
         def pieces() -> None:
@@ -144,7 +147,7 @@ ResultT = TypeVar("ResultT")
 
 
 async def _asked(paths: AccountPaths, work: Callable[[Service], Awaitable[ResultT]]) -> ResultT:
-    """What `work` makes of the account's service."""
+    """Return the result of `work` with the account's service."""
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
     secrets = open_store(paths)

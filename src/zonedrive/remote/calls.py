@@ -1,10 +1,10 @@
-"""One metadata request after another: deadline, retries, errors by type, and word to the link.
+"""Metadata requests: deadline, retries, typed errors, and reports to the link.
 
-Must not know endpoints or the wire's names.  Runs on trio's loop; content goes another way, see
+Knows nothing of endpoints or JSON members. Runs on the trio loop; content is transferred by
 `transfer`.
 
-INVARIANT: every call ends: with an answer's first byte within its deadline, and with the last
-one within `BODY_SECONDS` more.  A request with an effect is sent once.
+INVARIANT: every call ends: the first byte of an answer arrives within its deadline, and the last
+one within `BODY_SECONDS` more. A request with an effect is sent once.
 """
 
 import io
@@ -41,8 +41,8 @@ READ_SECONDS = 15.0  # for a harmless request with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have much to move
 BODY_SECONDS = 60.0  # for an answer that is flowing
 TIMEOUT = httpx.Timeout(connect=10.0, read=READ_SECONDS, write=15.0, pool=None)
-# A kept connection may be dead without knowing it.  So the first attempt at a harmless request
-# has less patience, and leaves time for another one on a new connection.
+# An idle connection may be dead undetected.  So the first attempt at a harmless request
+# has a shorter timeout, and leaves time for another attempt on a new connection.
 FIRST_TIMEOUT = httpx.Timeout(
     connect=10.0, read=READ_SECONDS / 3, write=READ_SECONDS / 3, pool=None
 )
@@ -53,9 +53,9 @@ OVERLOADED = (429, 503)  # statuses of a service that has too much to do
 
 
 class Calls:
-    """The metadata requests of one service.
+    """Metadata requests of one service.
 
-    At most `places` are underway; the others wait for their turn within their deadline.
+    At most `places` run at once; the others wait for their turn within their deadline.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class Calls:
 
     @property
     def places(self) -> int:
-        """How many requests may be underway at once."""
+        """Maximum number of concurrent requests."""
         return self._pace.allowed
 
     @property
     def underway(self) -> int:
-        """How many there are."""
+        """Number of requests in progress."""
         return self._turns.borrowed_tokens
 
     async def read(
@@ -108,10 +108,10 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         most: int = SMALL,
     ) -> bytes:
-        """The body of a successful answer to a request that may be repeated.
+        """Send a repeatable request; return the body of a successful answer.
 
-        `headers` are put in beside the usual ones.  `doing` begins every error's message.
-        Raises RemoteError's subclasses, BadAnswer for more than `most` bytes.
+        `headers` are added to the default ones. `doing` begins the message of every error. Raises
+        RemoteError's subclasses, BadAnswer for more than `most` bytes.
         """
         end = trio.current_time() + (self._read_seconds if seconds is None else seconds)
         failures = 0
@@ -131,7 +131,7 @@ class Calls:
                     wait = self._backoff.delay(failures, self._chance(), remaining, attempt.wish)
                 if wait is None:
                     raise
-            # When the link went offline meanwhile, the check above ends this.
+            # If the link goes offline meanwhile, the check above raises.
             await trio.sleep(wait)
 
     async def page(
@@ -144,7 +144,7 @@ class Calls:
         method: str = "GET",
         body: object = None,
     ) -> bytes:
-        """As `read`, for one page of a listing, of what `budget` has left."""
+        """Send a `read` for one page of a listing, limited to the rest of `budget`."""
         try:
             page = await self.read(
                 path, query, doing=doing, method=method, body=body, most=budget.size
@@ -166,10 +166,10 @@ class Calls:
         doing: str,
         password: bool = False,
     ) -> bytes:
-        """The body of a successful answer to a request with an effect, which is sent once.
+        """Send a request with an effect once; return the body of a successful answer.
 
-        `password`: the body holds one, and a 401 is about that: the logon is none the worse.
-        Raises ReplyLost where it may have taken effect, and RemoteError's other subclasses.
+        `password`: the body contains a password, and a 401 concerns it, not the logon. Raises
+        ReplyLost if the request may have had its effect, and RemoteError's other subclasses.
         """
         self._link.check()
         attempt = _Attempt(method, path, query, body, doing, CHANGE_TIMEOUT, effect=True)
@@ -180,9 +180,9 @@ class Calls:
     async def post(
         self, path: str, content: bytes, content_type: str, *, doing: str, seconds: float
     ) -> bytes:
-        """As `change`, for a file that is whole in memory, within `seconds`.
+        """Send `content` like `change`, as one body in memory, within `seconds`.
 
-        Takes no turn: how many are underway is the caller's matter.
+        Does not count as one of `places`: the caller limits the number of such requests.
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
@@ -192,14 +192,14 @@ class Calls:
         return await self._told(attempt, trio.current_time() + seconds)
 
     def drop_idle(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close idle connections."""
         if isinstance(self._client, LoopClient):
             self._client.transport.drop_idle()
 
     async def try_once(self, path: str, *, doing: str, bare: bool) -> None:
-        """Ask once, even while offline; what comes of it goes to the link and nowhere else.
+        """Send a request once, even while offline; only the link learns the result.
 
-        `bare`: without a bearer, for what needs no logon.
+        `bare`: without a bearer, for an endpoint that needs no logon.
         """
         attempt = _Attempt("GET", path, None, None, doing, TIMEOUT, bare=bare)
         attempt.limits = Limits(LISTING)
@@ -209,7 +209,10 @@ class Calls:
             return
 
     async def _once(self, attempt: "_Attempt", end: float) -> bytes:
-        """One request.  The link hears of its end, unless it never got a turn."""
+        """Send one request in its turn, and report its result to the link.
+
+        A request that gets no turn in time is not reported.
+        """
         try:
             self._turns.acquire_nowait()
         except trio.WouldBlock:
@@ -225,7 +228,7 @@ class Calls:
             self._turns.release()
 
     async def _told(self, attempt: "_Attempt", end: float) -> bytes:
-        """One request, of whose end the link hears."""
+        """Send one request and report its result to the link."""
         try:
             data = await self._asked(attempt, end)
         except ZonedriveError as error:
@@ -238,14 +241,14 @@ class Calls:
         return data
 
     async def _asked(self, attempt: "_Attempt", end: float) -> bytes:
-        """The body of a success, else the error that the answer, or the lack of one, means."""
+        """Return the body of a success, or raise the error for the answer or its absence."""
         answer = _Answer()
         began = trio.current_time()
         with trio.CancelScope(deadline=end) as scope:
             try:
                 await self._received(attempt, answer, scope)
             except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as wrong:
-                if answer.status < 300:  # else the status alone says that nothing was done
+                if answer.status < 300:  # else the status alone shows that nothing was done
                     raise answers.broken(
                         wrong, self._host, attempt.doing, sent=attempt.effect
                     ) from wrong
@@ -272,7 +275,7 @@ class Calls:
     async def _received(
         self, attempt: "_Attempt", answer: "_Answer", scope: trio.CancelScope
     ) -> None:
-        """Send, and fill `answer` as it comes; from the headers on its own deadline holds."""
+        """Send the request and fill `answer`; after the head, the body has its own deadline."""
         await trio.lowlevel.checkpoint_if_cancelled()
         request = self._request(attempt)
         response = await self._sent(request, None if attempt.bare else self._client.auth)
@@ -289,7 +292,7 @@ class Calls:
             await response.aclose()
 
     def _request(self, attempt: "_Attempt") -> httpx.Request:
-        """Build a request as the client does, only faster where its address needs no change."""
+        """Build a request like the client does, but faster if its path needs no escaping."""
         extensions = attempt.extensions() | {"timeout": attempt.timeout.as_dict()}
         ours = isinstance(self._client, LoopClient)
         if not ours or attempt.query or not _PLAIN.fullmatch(attempt.path):
@@ -315,10 +318,10 @@ class Calls:
         return request
 
     async def _sent(self, request: httpx.Request, auth: httpx.Auth | None) -> httpx.Response:
-        """The answer to a request with its logon, its body still to be read.
+        """Return the response to an authenticated request, before its body is read.
 
-        Without what a client does beside that (cookies, redirects, hooks), none of which is used
-        here: it took a fifth of the time of a small request.
+        Skips the client's other features (cookies, redirects, hooks), which are not used here: they
+        took a fifth of the time of a small request.
         """
         if not isinstance(self._client, LoopClient):
             return await self._client.send(request, auth=auth, stream=True)
@@ -343,7 +346,7 @@ class Calls:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """All that is accepted of an answer, in no more room than it needs, however small its parts."""
+    """Return the accepted body of a response, without overhead for many small chunks."""
     body = io.BytesIO()
     assert isinstance(response.stream, httpx.AsyncByteStream)
     async for part in response.stream:
@@ -352,7 +355,7 @@ async def _body(response: httpx.Response) -> bytes:
 
 
 class _Answer:
-    """What has come of an answer so far; status 0 is nothing."""
+    """Received part of an answer; status 0 means none."""
 
     headers = httpx.Headers()
 
@@ -363,7 +366,7 @@ class _Answer:
 
 
 class _Attempt:
-    """One request to be sent, and what became known while it was underway."""
+    """One request, and facts that become known during it."""
 
     def __init__(
         self,
@@ -389,12 +392,12 @@ class _Attempt:
         self.wish: float | None = None
 
     def extensions(self) -> dict[str, Any]:
-        """What transport and logon shall know of it."""
+        """Return the request extensions for transport and authentication."""
         if not self.effect:
             return {}
         more: dict[str, Any] = {"password": True} if self.password else {}
         return more | {EFFECT: True, SENT: self.handed_over}
 
     def handed_over(self) -> None:
-        """Note that some of it was sent."""
+        """Note that a part of the request was sent."""
         self.sent = True

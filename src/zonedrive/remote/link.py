@@ -1,15 +1,15 @@
-"""Whether the service can be reached: online, offline or in want of a logon, and who waits for it.
+"""Reachability of the service (online, offline or logon-required), and waiting for a change.
 
-Must not know requests; it is told about answers and failures, also from worker threads.
+Knows nothing of requests; answers and failures are reported to it, also from worker threads.
 
-How failures weigh, until any answer sets the scale back: one that never got a connection, or an
-untrusted certificate, is enough for `offline`; of timeouts it takes two in a row; of connections
-that broke underway and of 502, 503 and 504 (the service's front is there, the service is not) it
-takes five, because one busy moment makes several.  Every other answer, an error or not, shows a
-service that is there.  Only a request that was let in ends `logon-required`.
+Failures have a weight, and any answer resets the sum. A missing connection or an untrusted
+certificate alone is enough for `offline`. Timeouts need two in a row. Broken connections and
+statuses 502, 503 and 504 (the gateway answers, the service does not) need five, because one busy
+moment causes several. Every other answer, also an error, shows that the service is there. Only an
+accepted request ends `logon-required`.
 
-INVARIANT: requests are refused while offline only as long as `run` is probing, so that no
-program is locked out for ever.
+INVARIANT: requests are refused while offline only as long as `run` is probing, so that no program
+is blocked forever.
 """
 
 import logging
@@ -38,18 +38,18 @@ logger = logging.getLogger(__name__)
 State = Literal["online", "offline", "logon-required"]
 PROBING = Backoff(first=1.0, cap=10.0)
 OFFLINE = "look at the network, or run 'zonedrive doctor'; what you write waits here"
-ASKED_SECONDS = 2.0  # between two probes at least, when programs ask for what is not there
+ASKED_SECONDS = 2.0  # minimum interval of probes that refused requests trigger
 
 
 class Probe(Protocol):
-    """Somebody who can ask the service a harmless question."""
+    """Object that can send a harmless request to the service."""
 
     async def probe(self, state: State) -> None:
-        """Ask once.  Whatever comes of it goes to the link; nothing is raised."""
+        """Send one request. Its result goes to the link; no error is raised."""
 
 
 class Link:
-    """The state of the way to one service; starts hopeful, as `online`."""
+    """State of the connection to one service; initially `online`."""
 
     def __init__(
         self,
@@ -57,7 +57,10 @@ class Link:
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`chance` gives the random numbers (0 to 1) of the jitter, `clock` seconds."""
+        """Set the sources.
+
+        `chance` returns the random numbers (0 to 1) of the jitter, `clock` seconds.
+        """
         self._chance = chance
         self._clock = clock
         self._probed = float("-inf")
@@ -71,18 +74,18 @@ class Link:
 
     @property
     def state(self) -> State:
-        """What is known now."""
+        """Current state."""
         return self._state
 
     def note_answer(self) -> None:
-        """The service served us.  From any thread."""
+        """Note a successful answer. Thread-safe."""
         with self._lock:
             self.answers += 1
             self._strain = 0.0
             self._become("online")
 
     def note_failure(self, error: ZonedriveError) -> None:
-        """A request ended in `error`.  From any thread."""
+        """Note that a request ended in `error`. Thread-safe."""
         with self._lock:
             self.answers += isinstance(error, RemoteError) and not isinstance(error, Unreachable)
             if isinstance(error, NotLoggedOn):
@@ -93,7 +96,7 @@ class Link:
             weight = _weight(error)
             if weight == 0.0:
                 self._strain = 0.0
-                # A service that cannot serve now may not even have looked at the logon.
+                # An unavailable service may not have checked the logon.
                 if self._state == "offline" or not isinstance(error, Unavailable):
                     self._become("online")
                 return
@@ -103,9 +106,9 @@ class Link:
                 self._become("offline")
 
     def check(self) -> None:
-        """Raise Unreachable at once where the service is known to be away and is probed for.
+        """Raise Unreachable at once if the service is offline and `run` is probing it.
 
-        As somebody is asking, the next probe comes soon.
+        A refused request also triggers the next probe soon.
         """
         if self._probing and self._state == "offline":
             if self._clock() - self._probed >= ASKED_SECONDS:
@@ -113,13 +116,13 @@ class Link:
             raise Unreachable(self.offline(), remedy=OFFLINE)
 
     def offline(self) -> str:
-        """That it is, and why."""
+        """Return a message that the service is offline, with the reason."""
         wrong = self.last_error
         why = wrong.bare if isinstance(wrong, RemoteError) else wrong
         return f"the service is offline: {why}" if why else "the service is offline"
 
     async def wait_change(self) -> State:
-        """Wait for the next change of the state, or the next `recheck`, and give the state."""
+        """Wait for the next change of state, or the next `recheck`, and return the state."""
         event = trio.Event()
         with self._lock:
             self._waiting.append((trio.lowlevel.current_trio_token(), event))
@@ -131,7 +134,7 @@ class Link:
         return self._state
 
     async def wait_other(self, state: State) -> State:
-        """Return as soon as the state is another one than `state`, and give it."""
+        """Wait until the state differs from `state`, and return it."""
         while True:
             event = trio.Event()
             with self._lock:
@@ -148,20 +151,20 @@ class Link:
         return self._state
 
     async def wait_online(self) -> None:
-        """Return as soon as the state is `online`."""
+        """Wait until the state is `online`."""
         while self._state != "online":
             await self.wait_change()
         await trio.lowlevel.checkpoint()
 
     def recheck(self) -> None:
-        """Probe now rather than at the next turn: the network changed, a person logged on."""
+        """Probe now, because the network has changed or the user has logged on."""
         with self._lock:
             self._wake()
 
     async def run(self, service: Probe) -> None:
-        """Probe while not online, with waits growing from 1 s to 10 s (2 s while programs ask).
+        """Probe while not online, until cancelled.
 
-        Ends by cancellation.
+        The interval grows from 1 s to 10 s (2 s while requests are refused).
         """
         self._probing = True
         try:
@@ -205,7 +208,7 @@ class Link:
 
 
 def _weight(error: ZonedriveError) -> float:
-    """How much of an `offline` one failure is."""
+    """Return the weight of one failure; a sum of 1 means `offline`."""
     if isinstance(error, Interrupted | ReplyLost):
         return 0.2
     if isinstance(error, Unavailable):

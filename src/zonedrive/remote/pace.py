@@ -1,41 +1,41 @@
-"""How many requests are under way at once: as many as the service gets through without queueing.
+"""Limit on concurrent requests, adapted to what the service handles without queueing.
 
-Must not know requests; pure arithmetic on how long they took.
+Knows nothing of requests; pure arithmetic on their durations.
 
-A request that is answered in the shortest time seen never waited in a queue.  Where many are under
-way and each takes longer, the surplus is the part of them that waits: at the service, or for our
-own processor.  While that part is small, more requests at once bring more; a long way to the
-service so gets more of them, a short one does not.
+A request with the shortest duration seen did not wait in a queue. If many requests run at once and
+each takes longer, the difference gives the number of requests that wait: at the service, or for the
+local processor. While that number is small, more concurrent requests increase the throughput. A
+service with a long round trip therefore gets more of them than a near one.
 
-At first their number is doubled with each round of answers, until requests wait.  A quarter of the
-answers decides, the fastest: others may have waited for a new connection.
+At first the limit doubles with each round of answers, until requests wait. The fastest quarter of
+the answers decides, because the others may have waited for a new connection.
 
-A service that becomes slower gets fewer, down to START; one that says that it has too much to do
+A service that becomes slower gets fewer requests, down to START. A service that reports an overload
 gets half as many.
 
-INVARIANT: at least one, and no more than `most`.
+INVARIANT: the limit is at least one, and at most `most`.
 """
 
 START = 8
 SHORT_QUEUE = 3.0  # requests that may wait before no more are added
 LONG_QUEUE = 8.0  # from here on there are too many
-LEFT = 2  # places that may be free while as many are under way as are allowed
-FEW = 2  # requests under way that cannot be in each other's way
+LEFT = 2  # free places up to which the limit counts as used
+FEW = 2  # so few concurrent requests do not slow each other down
 SETTLING = 8  # of so many of these the shortest time follows a way that became longer
 
 
 class Pace:
-    """A number that follows the service."""
+    """Adaptive limit on concurrent requests."""
 
     def __init__(self, most: int) -> None:
-        """`most`: the setting `connections`."""
+        """Start with START requests, or fewer if `most` (the setting `connections`) is lower."""
         self.most = most
         self.allowed = min(START, most)
         self._least = float("inf")  # seconds
         self._round: list[float] = []
         self._busiest = 0  # most under way at the end of an answer of the round
         self._is_new = True  # requests never had to wait so far
-        self._spared = 0  # answers to come that say nothing more: they were asked for before
+        self._spared = 0  # answers to ignore, because their requests precede the last overload
 
     def refused(self) -> None:
         """Note that the service had too much to do for a request (429, 503)."""
@@ -47,7 +47,10 @@ class Pace:
             self._busiest = 0
 
     def answered(self, seconds: float, underway: int) -> None:
-        """A request was answered in that time, with so many under way, itself included."""
+        """Note that a request took `seconds`.
+
+        `underway` is the number of requests in progress at its end, itself included.
+        """
         self._spared = max(0, self._spared - 1)
         if seconds < self._least:
             self._least = seconds
@@ -61,7 +64,7 @@ class Pace:
         self._round.clear()
         self._busiest = 0
         if busiest + LEFT < self.allowed:
-            return  # nobody asks for more
+            return  # the limit was not used
         waiting = self.allowed * (1 - self._least / quick)
         self._is_new = self._is_new and waiting < SHORT_QUEUE
         if waiting < SHORT_QUEUE:

@@ -1,10 +1,10 @@
-"""Content to and from the service: streams, in worker threads, through connections of their own.
+"""Download and upload of content: streams in worker threads, on separate connections.
 
-Must not know caches, the outbox or where bytes are stored.  Everything here blocks.
+Knows nothing of caches, the outbox or the location of the bytes. All methods block.
 
-INVARIANT: a download that stops flowing ends.  Time that the consumer takes between chunks is
-not counted.
-INVARIANT: an upload that was handed over whole and got no answer ends in ReplyLost.
+INVARIANT: a download that stops flowing ends with an error. Time that the consumer takes between
+chunks is not counted.
+INVARIANT: an upload that was sent completely and got no answer ends with ReplyLost.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetition
 CONNECT_SECONDS = 10.0
 HEAD_SECONDS = 15.0  # for the head of one answer to a download
 WRITE_SECONDS = 30.0
-# The answer to an upload may take long: the service checks or copies the content first.
+# The answer to an upload may take long, because the service checks or copies the content.
 ANSWER_SECONDS = 30.0
 DIGESTED = 10e6  # bytes a second that the service gets through, at least
 BACKOFF = Backoff(attempts=3)
@@ -53,7 +53,7 @@ __all__ = ["Cancelled", "Download", "Transfer"]
 
 
 class Transfer:
-    """Downloads and uploads of one service.  Thread-safe; every method blocks."""
+    """Downloads and uploads of one service. Thread-safe; every method blocks."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class Transfer:
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Takes over `client`: close closes it.  Limits are bytes per second, 0 for none.
+        """Take ownership of `client`: close closes it. Limits are in bytes per second, 0 for none.
 
-        `head_seconds` are for the head of an answer to a download, `answer_seconds` for the whole
-        answer to an upload, to which DIGESTED adds some.
+        `head_seconds` limits the wait for the head of an answer to a download, `answer_seconds` for
+        the whole answer to an upload, which is extended according to DIGESTED.
         """
         restrict(client)
         self.link = link
@@ -95,23 +95,23 @@ class Transfer:
         self._ending = False
 
     def hang_up(self) -> None:
-        """End everything that is underway, and all that comes, in Interrupted; at once."""
+        """Abort all current and future transfers at once; they end with Interrupted."""
         self._ending = True
         if self._connections is not None:
             self._connections.hang_up()
 
     def reconnect(self, *, dead: bool) -> None:
-        """Let go of the connections that nobody uses; `dead`: and break off what is underway."""
+        """Close idle connections; `dead`: also abort transfers in progress."""
         if self._connections is not None:
             if dead:
                 self._connections.cut()
             self._connections.drop_idle()
 
     def prepare(self) -> None:
-        """Have a connection ready, since a download is likely to come.  What fails is no matter.
+        """Open a connection, because a download is likely to follow. Errors are ignored.
 
-        libcurl keeps a connection only after a request: the one that is sent asks for nothing, and
-        carries no logon.
+        libcurl keeps a connection only after a request, so a request without logon is sent that has
+        no effect.
         """
         if self._ending or self.link.state != "online" or self._connections is None:
             return
@@ -123,7 +123,7 @@ class Transfer:
                 )
 
     def close(self) -> None:
-        """Close all connections; what is underway ends in an error."""
+        """Close all connections; transfers in progress end with an error."""
         self.hang_up()
         self._client.close()
 
@@ -137,14 +137,14 @@ class Transfer:
         validator: str | None = None,
         version: str | None = None,
     ) -> Download:
-        """The content of a file from `offset` on, up to `end`; to be used in a `with`.
+        """Return the content of a file from `offset` up to `end`, as a context manager.
 
         A service that ignores ranges sends everything: see `Download.offset`.
 
-        With `validator` (of an earlier Download) a service that knows ranges sends everything
-        from 0 where the content is another one by now.  `version` names an old version, for
-        which the profile must have version_content (else NotSupported).  Opening is repeated a
-        little where that may help.
+        With `validator` (of an earlier Download), a service that supports ranges sends everything
+        from 0 if the content has changed. `version` names an old version, which needs
+        version_content in the profile (else NotSupported). Opening is retried a few times if that
+        may help.
         """
         doing = "reading a file"
         if version is None:
@@ -187,13 +187,13 @@ class Transfer:
         *,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Entry:
-        """Store `size` bytes of `body` under `name` in a folder, and give the entry they became.
+        """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
 
-        `body` should be an object that can be iterated again, so that a renewed logon can go on.
-        Sent once, never repeated.  Raises ReplyLost where all was handed over but the outcome is
-        unknown (an answer that cannot be read included), Interrupted or another Unreachable
-        where it certainly was not, Cancelled once `cancelled()` is true, StoreError where `body`
-        is not of its size, and what a refusal means.
+        `body` should be repeatable, so that the upload can continue after a renewal of the logon.
+        The request is sent once and never retried. Raises ReplyLost if everything was sent but the
+        result is unknown (also if the answer cannot be read), Interrupted or another Unreachable if
+        the upload certainly had no effect, Cancelled once `cancelled()` is true, StoreError if
+        `body` does not have `size` bytes, and the error of a rejection.
         """
         doing = "uploading"
         path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
@@ -215,7 +215,7 @@ class Transfer:
         return uploaded(response.content, zone_id, folder_id, name)
 
     def chunks(self, response: httpx.Response, download: Download) -> Iterator[Buffer]:
-        """The body of a download, stall-guarded and rate-limited."""
+        """Yield the body of a download, with stall detection and rate limit."""
         limit = min(CHUNK, self._down.piece)
         source = pieces(response, limit, download.offset, download.spare)
         while True:
@@ -234,7 +234,7 @@ class Transfer:
     def _download(
         self, response: httpx.Response, offset: int, wanted: int | None, doing: str
     ) -> Download:
-        """The Download that an opened response is, after a look at what it announces."""
+        """Return the Download for an opened response, after a check of its announced range."""
         try:
             start, end, total = extent(response, offset, doing)
         except BadAnswer as error:
@@ -246,7 +246,10 @@ class Transfer:
         return Download(response, start, total, end, self, doing, wanted)
 
     def _send(self, exchange: "_Exchange") -> httpx.Response:
-        """Send: an open response for a download, a read one for an upload, else an error."""
+        """Send a request: return an open response for a download, a complete one for an upload.
+
+        Raises RemoteError for any other answer.
+        """
         try:
             response = self._exchanged(exchange)
         except RemoteError as error:
@@ -295,7 +298,7 @@ class Transfer:
                     raise Interrupted(f"{exchange.doing}: {self._host} answered before it had all")
                 return response
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as wrong:
-            if status < 300:  # else the status alone says that nothing was done
+            if status < 300:  # else the status alone shows that the request had no effect
                 raise answers.broken(
                     wrong, self._host, exchange.doing, sent=exchange.handed_over
                 ) from wrong
@@ -308,7 +311,7 @@ class Transfer:
 
 
 def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
-    """The entry that an upload became.  Raises ReplyLost for an answer that cannot be read."""
+    """Return the entry in the answer to an upload. Raises ReplyLost if it cannot be read."""
     doing = "uploading"
     try:
         answer = wire.parse(body, doing)
@@ -325,7 +328,7 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
 
 
 class _Exchange:
-    """One request to be sent, and the wish of the service to be left alone for a while."""
+    """One request, and the retry delay that the service asks for."""
 
     def __init__(
         self,
@@ -343,15 +346,15 @@ class _Exchange:
 
     @property
     def handed_over(self) -> bool:
-        """Whether the service may have all of a request with an effect."""
+        """True if the service may have received the whole upload."""
         return self.form is not None and self.form.complete
 
     def is_early(self, response: httpx.Response) -> bool:
-        """Whether an answer to an upload began to come before all of the upload was sent."""
+        """Return True if the answer began before the upload was sent completely."""
         return self.form is not None and (
             not self.form.complete or response.extensions.get(EARLY, False)
         )
 
     def keeps(self, response: httpx.Response) -> bool:
-        """Whether this is an answer whose body the caller reads."""
+        """Return True if the caller reads the body of this answer."""
         return self.form is None and (response.is_success or response.status_code == 416)

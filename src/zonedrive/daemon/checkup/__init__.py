@@ -1,13 +1,13 @@
-"""What `zonedrive doctor` looks at: small checks, each of one thing, in the order of CHECKS.
+"""Checks of `zonedrive doctor`: small functions with one subject each, in the order of CHECKS.
 
-A check is a function from a Patient to a Finding, or None where there is nothing to look at.
-To add one: write the function where its subject is (machine, folders, account, service, mount),
-and put it in its place in CHECKS.
+A check is a function from a Patient to a Finding, or None if it does not apply. To add a check,
+write the function in the module of its subject (machine, folders, account, service, mount), and add
+it to CHECKS.
 
-INVARIANT: a finding holds no secret, and, but for `here`, no name of a person, a file, a zone or
-a host: people send it to others.
-INVARIANT: nothing is changed, and a check that fails in an unforeseen way, or never ends, holds up
-no other.
+INVARIANT: a finding contains no secret, and except in `here` no name of a person, a file, a zone or
+a host, because users send findings to others.
+INVARIANT: checks change nothing. A check that fails unexpectedly or hangs does not block the
+others.
 """
 
 import queue
@@ -29,7 +29,7 @@ from zonedrive.errors import ConfigError
 
 UNFORESEEN = "run 'zonedrive status', and look into daemon.log"
 SECONDS = 40.0
-"""How long one check may take; each wait within one is shorter, but a dead disk knows no limit."""
+"""Maximum duration of one check; its own timeouts are shorter, but a dead disk may block."""
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("fuse device", machine.fuse_device),
@@ -64,7 +64,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 
 def examine(patient: Patient) -> Iterator[dict[str, object]]:
-    """The contract's objects: name, ok, detail, remedy; and `here`, see `Finding`."""
+    """Yield the contract's objects: name, ok, detail, remedy; and `here`, see `Finding`."""
     for name, check in CHECKS:
         found = _in_time(check, patient)
         if found is not None:
@@ -72,7 +72,7 @@ def examine(patient: Patient) -> Iterator[dict[str, object]]:
 
 
 def examine_profile(patient: Patient, file: str) -> Iterator[dict[str, object]]:
-    """The same objects, for a deployment profile and each operation that there is."""
+    """Yield the same objects for a deployment profile and each of its operations."""
     for name, found in deployment.examine(patient, file):
         yield _object(name, found)
 
@@ -88,7 +88,7 @@ def _object(name: str, found: Finding) -> dict[str, object]:
 
 
 def _in_time(check: Check, patient: Patient) -> Finding | None:
-    """What it finds; a thread that a dead file system holds is left behind."""
+    """Return the finding of a check; a thread that hangs in a dead file system is abandoned."""
     results: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
     work = threading.Thread(target=lambda: results.put(_looked(check, patient)), daemon=True)
     work.start()
@@ -103,7 +103,7 @@ def _looked(check: Check, patient: Patient) -> Finding | None:
     try:
         return check(patient)
     except ConfigError:
-        return None  # `settings` and `logon` say so
+        return None  # `settings` and `logon` report this
     except OSError as wrong:
         reason = wrong.strerror or type(wrong).__name__
     except Exception as wrong:  # its message may hold names

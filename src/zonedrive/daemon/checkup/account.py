@@ -1,6 +1,6 @@
-"""The account itself: settings, logon, profile, and how what it keeps is protected.
+"""Checks of the account: settings, logon, profile, and protection of local data.
 
-Must not ask the service anything.
+Sends no request to the service.
 """
 
 import re
@@ -34,11 +34,11 @@ RUNNING = (
 
 
 def settings(patient: Patient) -> Finding | None:
-    """The settings file."""
+    """Check the settings file."""
     try:
         _ = patient.settings
     except Homeless:
-        return None  # `home folder` says so
+        return None  # `home folder` reports this
     except ConfigError as wrong:
         line = re.search(r"config\.toml(?::| line |, line )([0-9]+)", wrong.message)
         where = f" (line {line[1]})" if line else ""
@@ -50,7 +50,7 @@ def settings(patient: Patient) -> Finding | None:
 
 
 def logon(patient: Patient) -> Finding | None:
-    """Whether there was one, and what it left."""
+    """Check the stored logon."""
     try:
         if patient.account is None:
             return Finding(False, "there is no logon", "run 'zonedrive logon URL'",
@@ -86,7 +86,7 @@ def _again(patient: Patient, detail: str) -> Finding:
 
 
 def profile(patient: Patient) -> Finding | None:
-    """The deployment profile."""
+    """Check the deployment profile."""
     if patient.account is None:
         return None
     name = patient.settings.profile or patient.account.profile
@@ -103,7 +103,7 @@ def profile(patient: Patient) -> Finding | None:
 
 
 def encryption(patient: Patient) -> Finding | None:
-    """Whether content and names lie readable on the disk."""
+    """Check if content and names are encrypted on the disk."""
     if patient.account is None:
         return None
     vitals = patient.vitals
@@ -126,14 +126,14 @@ def encryption(patient: Patient) -> Finding | None:
 
 
 def key(patient: Patient) -> Finding | None:
-    """Where the data key and the token are."""
+    """Check the data key, and report where key and token are stored."""
     if patient.account is None:
         return None
     where, found = WHERE[patient.secrets.kind], patient.key
     if patient.secrets.kind == "file" and is_foreign():
         where += f": {FOREIGN}, as 'su' leaves it"
     if isinstance(found, Exposed):
-        return None  # `logon` says so
+        return None  # `logon` reports this
     if isinstance(found, StoreError):
         remedy = "unlock the keyring" if isinstance(found, Shut) else LOST
         return Finding(False, f"{where}, and cannot be read", remedy, here=found.line())

@@ -1,7 +1,7 @@
-"""Who keeps a mount from being made, or others from entering it: AppArmor, and /etc/fuse.conf.
+"""Checks of restrictions on mounts: AppArmor, and allow_other in /etc/fuse.conf.
 
-Must not ask the service anything.  Debian 13 and Ubuntu from 24.10 on confine fusermount3: it may
-mount below certain folders only, which its profile names.
+Sends no request to the service. Debian 13 and Ubuntu from 24.10 on confine fusermount3: it may
+mount only below certain folders, which its profile lists.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _SECONDS = 5.0
 
 
 def apparmor(patient: Patient) -> Finding | None:
-    """Whether fusermount3 may mount where this account is, was, or would be mounted."""
+    """Check that fusermount3 may mount at this account's past, present and planned folders."""
     if os.getuid() == 0 or not _is_on():
         return None  # root mounts without the helper
     denied = _denials()
@@ -74,7 +74,7 @@ def _is_on() -> bool:
 
 
 def _allowed(profile: Path) -> list[str] | None:
-    """The folders that a profile's mount rules name, as regular expressions; None: anywhere."""
+    """Return the folders in a profile's mount rules as regular expressions; None: anywhere."""
     text = ""
     for path in (profile, profile.parent / "local" / profile.name):
         with contextlib.suppress(OSError):
@@ -86,7 +86,7 @@ def _allowed(profile: Path) -> list[str] | None:
 
 
 def _expression(glob: str) -> str:
-    """AppArmor's pattern of a path as a regular expression, with what its variables usually are."""
+    """Return AppArmor's path pattern as a regular expression, with its variables expanded."""
     for name, value in (("HOME", "{/home/*,/root}"), ("run", "{/run,/var/run}"), ("uid", "*"),
                         ("HOMEDIRS", "/home/")):  # fmt: skip
         glob = glob.replace(f"@{{{name}}}", value)
@@ -101,7 +101,7 @@ def _expression(glob: str) -> str:
 
 
 def _folders(patient: Patient) -> Iterator[Path]:
-    """Where the account is to be mounted, or is, and where /etc/fstab wants it."""
+    """Yield the requested or current mount point, and those in /etc/fstab."""
     if patient.folder is not None:
         yield patient.folder
     elif patient.holder is not None:
@@ -112,7 +112,7 @@ def _folders(patient: Patient) -> Iterator[Path]:
 
 
 def _denials() -> bool:
-    """Whether the kernel's log tells of one.  Where it is closed to users, nothing is known."""
+    """Return True if the kernel's log has a denial; False if users cannot read the log."""
     try:
         descriptor = os.open(MESSAGES, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -143,7 +143,7 @@ def _in_journal() -> bool:
 
 
 def sharing(patient: Patient) -> Finding | None:
-    """Whether a mount with allow_other can be made, and whether one is wanted."""
+    """Check if a mount with allow_other is possible, and if one is configured."""
     if os.getuid() == 0:
         return None
     wanted = _wants_sharing(patient)
@@ -173,7 +173,7 @@ def sharing(patient: Patient) -> Finding | None:
 
 
 def _wants_sharing(patient: Patient) -> str | None:
-    """What asks for a mount that others may enter."""
+    """Return the configuration that asks for allow_other, or None."""
     account = patient.account
     if account is None:
         return None
@@ -199,7 +199,7 @@ def _fstab() -> Iterable[list[str]]:
 
 
 def _units(account: str) -> Iterator[str]:
-    """The texts of the account's unit and what was added to it."""
+    """Yield the texts of the account's systemd unit and its drop-ins."""
     own = config_file().parent.parent / "systemd/user"
     for folder in (*map(Path, UNITS), own):
         for name in (f"zonedrive@{account}.service", "zonedrive@.service"):

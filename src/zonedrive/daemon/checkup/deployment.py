@@ -1,7 +1,7 @@
-"""A deployment profile, tried on the service it was written for.
+"""Checks of a deployment profile on its service.
 
-Must not change anything there: what reads is read, of all else only the address is asked for, see
-`remote.trial`.
+Changes nothing there: reading operations are run, and for all others only the address is tested,
+see `remote.trial`.
 
 INVARIANT: a finding names tables and addresses of the profile, never a zone, a file or a host.
 """
@@ -50,13 +50,13 @@ WITHOUT = {
     "change_password": "passwords cannot be changed from here",
     "revoke_token": "a token stays valid after a logoff, until it expires",
 }
-"""What a person notices where the profile has no table."""
+"""Consequence of each missing table, for users."""
 
 Named = tuple[str, Finding]
 
 
 def examine(patient: Patient, file: str) -> Iterator[Named]:
-    """Every operation in the order of OPERATIONS, after the file itself."""
+    """Yield findings on the file, then on every operation in the order of OPERATIONS."""
     try:
         profile = load_profile(file)
     except ConfigError as wrong:
@@ -88,7 +88,7 @@ def examine(patient: Patient, file: str) -> Iterator[Named]:
 
 
 def _unnamed(wrong: ConfigError, file: str) -> str:
-    """The error's words without the name that a person gave the file."""
+    """Return the error's message without the file name that the user gave."""
     path = Path(os.path.expanduser(file))  # noqa: PTH111 - a `~` that means nobody raises nothing
     for named, shown in (
         (f"the profile {path}", "the file"),
@@ -101,7 +101,7 @@ def _unnamed(wrong: ConfigError, file: str) -> str:
 
 
 def _is_read(name: str, operation: Operation) -> bool:
-    """Whether it is asked for itself, with the account's logon."""
+    """Return True if the operation itself is run, with the account's logon."""
     reads = OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
     return reads and may_be_asked(operation)
 
@@ -128,7 +128,7 @@ def _judged(profile: Profile, table: str, verdict: Verdict) -> Finding:
 
 
 async def _read(patient: Patient, account: Account, profile: Profile) -> dict[str, Finding]:
-    """Each reading operation, tried on something that is there."""
+    """Run each reading operation on an existing object; return the findings by name."""
     found: dict[str, Finding] = {}
     wanted = {name: each for name, each in profile.operations.items() if _is_read(name, each)}
     if not wanted:
@@ -159,7 +159,7 @@ async def _read(patient: Patient, account: Account, profile: Profile) -> dict[st
 
 
 async def _some_file(service: Service) -> Entry | None:
-    """A file that the account can see, near the top; one that holds something, if there is one."""
+    """Return a visible file near the root, preferably one that is not empty."""
     empty = None
     ahead = [(zone.id, zone.root_id) for zone in await service.zones() if zone.accessible]
     for _ in range(FOLDERS):

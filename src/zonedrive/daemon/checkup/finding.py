@@ -1,8 +1,8 @@
-"""What a check says.
+"""Result of a check.
 
-Must not know any check.
+Knows nothing of the checks.
 
-INVARIANT: detail and remedy hold no name of a person, a file, a zone or a host; `here` may.
+INVARIANT: detail and remedy contain no name of a person, a file, a zone or a host; `here` may.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from zonedrive.daemon.checkup.patient import Patient
 
 @dataclass(frozen=True)
 class Finding:
-    """One result: a sentence on what is, and, where something is wrong, what to do.
+    """One result: a description of the state, and a remedy if something is wrong.
 
-    `here` is what to do in the words of this machine (a command with its address, a folder), for
-    the person in front of it; it goes nowhere else.
+    `here` is the remedy with the names of this machine (a command with its address, a folder), for
+    the local user only; it is never sent elsewhere.
     """
 
     ok: bool
@@ -30,7 +30,7 @@ Check = Callable[[Patient], Finding | None]
 
 
 def age(seconds: float) -> str:
-    """A time that has passed as a person reads it."""
+    """Return a duration in readable form."""
     for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
             return count(int(seconds // length), unit)

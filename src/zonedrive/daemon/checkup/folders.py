@@ -1,6 +1,6 @@
-"""The folders of an account: are they private, is there room, are they fast enough.
+"""Checks of an account's folders: privacy, free space, speed.
 
-Must not know what the files in them mean.
+Knows nothing of the content of the files.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LOCAL = "set XDG_STATE_HOME to a folder on a disk of this machine"
 
 
 def home(patient: Patient) -> Finding | None:
-    """Whether there is a place at all for what zonedrive keeps."""
+    """Check that zonedrive's folders can be determined."""
     try:
         config_file(), patient.paths.state, patient.paths.cache, runtime_dir()
     except Homeless as wrong:
@@ -43,7 +43,7 @@ def home(patient: Patient) -> Finding | None:
 
 
 def state(patient: Patient) -> Finding | None:
-    """Where what must not be lost is, or will be."""
+    """Check the state folder, which holds data that must not be lost."""
     folder = patient.paths.state
     if wrong := _blocked(patient.paths.outgoing, "XDG_STATE_HOME"):
         return wrong
@@ -85,7 +85,7 @@ def state(patient: Patient) -> Finding | None:
 
 
 def _blocked(folder: Path, variable: str) -> Finding | None:
-    """Whether something else is where the folder, or one above it, belongs."""
+    """Return a finding if a file is in the place of the folder or one of its parents."""
     if not (found := obstacle(folder)):
         return None
     return Finding(
@@ -97,20 +97,23 @@ def _blocked(folder: Path, variable: str) -> Finding | None:
 
 
 def _locks(folder: Path) -> Finding | None:
-    """Whether a file there can be locked: without, two daemons could serve one account."""
+    """Check that files in the folder can be locked.
+
+    Without locks, two daemons could serve one account.
+    """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as wrong:
         if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
-            return None  # is said otherwise
+            return None  # another check reports this
         return Finding(False, f"files there cannot be locked ({wrong.strerror})", LOCAL)
     return None
 
 
 def runtime(patient: Patient) -> Finding | None:
-    """Where the control socket is."""
+    """Check the folder of the control socket."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = runtime_dir()
     if wrong := _blocked(folder, "XDG_RUNTIME_DIR"):
@@ -130,7 +133,7 @@ def runtime(patient: Patient) -> Finding | None:
 
 
 def _sockets(folder: Path) -> Finding | None:
-    """Whether a socket can be made there."""
+    """Check that a socket can be created in the folder."""
     path = folder / f".probe-{secrets.token_hex(6)}"
     try:
         with socket.socket(socket.AF_UNIX) as probe, protocol.address(path) as name:
@@ -146,14 +149,14 @@ def _sockets(folder: Path) -> Finding | None:
 
 
 def _foreign(folder: Path, control: Path) -> Finding | None:
-    """Whether another user has the folder, or sits where our daemon is looked for."""
+    """Check that no other user owns the folder, or listens in place of the daemon."""
     theirs = [each for each in (folder, control) if _is_foreign(each)]
     try:
         protocol.connect(control, _ANSWER_SECONDS).close()
     except protocol.Stranger:
         theirs = [control]
     except OSError:
-        pass  # nobody is there; `daemon` says whether somebody should
+        pass  # no daemon listens; the check `daemon` decides if one should
     if not theirs:
         return None
     what = "the folder of the control socket" if theirs[0] == folder else "the control socket"
@@ -173,7 +176,7 @@ def _is_foreign(path: Path) -> bool:
 
 
 def cache(patient: Patient) -> Finding | None:
-    """Where content is kept that can be fetched again."""
+    """Check the cache folder, whose content can be fetched again."""
     folder = patient.paths.cache
     if wrong := _blocked(patient.paths.content, "XDG_CACHE_HOME"):
         return wrong
@@ -195,7 +198,7 @@ def cache(patient: Patient) -> Finding | None:
 
 
 def cache_speed(patient: Patient) -> Finding | None:
-    """Whether reading from the cache can be faster than the service."""
+    """Check that the cache's disk is faster than the service."""
     folder = patient.paths.cache
     if not folder.exists() or not os.access(folder, os.W_OK):
         return None
@@ -209,7 +212,7 @@ def cache_speed(patient: Patient) -> Finding | None:
             speed = PROBE / max(time.monotonic() - began, 1e-6)
     except OSError as wrong:
         if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
-            return None  # `cache` says so
+            return None  # `cache` reports this
         raise
     if speed < SLOW:
         return Finding(
@@ -221,7 +224,7 @@ def cache_speed(patient: Patient) -> Finding | None:
 
 
 def database(patient: Patient) -> Finding | None:
-    """Whether it can be read, and was damaged once."""
+    """Check that the database can be read, and report earlier damage."""
     path = patient.paths.database
     if not path.exists():
         return None
@@ -249,7 +252,7 @@ def _is_main(path: Path) -> bool:
 
 
 def _unfit(folder: Path) -> Finding | None:
-    """What is wrong with a folder that must be ours alone."""
+    """Return the problem of a folder that must be private and writable."""
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return Finding(
             False, "it cannot be written: its disk is read-only",
@@ -276,7 +279,7 @@ def _unfit(folder: Path) -> Finding | None:
         )
     if folder.stat().st_mode & 0o077:
         return _closing(folder, "others may enter it")
-    if open_ones:  # nobody else gets that far; but a copy of the folder would be readable
+    if open_ones:  # the folder itself is private, but a copy of it would be readable
         return _closing(folder, f"{open_ones} file(s) in it could be read by others")
     return None
 
@@ -293,7 +296,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:
-    """The status of each plain file and folder below."""
+    """Yield the status of each file and folder below `folder`; symbolic links are skipped."""
     pending = [folder]
     while pending:
         with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
@@ -306,7 +309,7 @@ def _files(folder: Path) -> Iterator[os.stat_result]:
 
 
 def _kind(folder: Path) -> str:
-    """The type of the file system that a folder is on, "" where nobody tells."""
+    """Return the type of the folder's file system, "" if unknown."""
     real = folder.resolve()
     around = [
         mount for mount in mountpoint.mounts() if mount.path == real or mount.path in real.parents

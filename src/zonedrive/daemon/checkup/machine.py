@@ -1,6 +1,6 @@
-"""What the machine must have for a mount: the device, the helper, a user that the helper knows.
+"""Checks of the machine: FUSE device, mount helper, and a user known to the helper.
 
-Must not know accounts.
+Knows nothing of accounts.
 """
 
 import errno
@@ -22,7 +22,7 @@ _LOAD = "run 'modprobe fuse' as root; a container needs --device /dev/fuse"
 
 
 def fuse_device(patient: Patient) -> Finding:
-    """The kernel's side of FUSE; opened as a mount would, which changes nothing."""
+    """Check the FUSE device by opening it as a mount does, which changes nothing."""
     try:
         descriptor = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -51,7 +51,7 @@ def fuse_device(patient: Patient) -> Finding:
 
 
 def fusermount(patient: Patient) -> Finding:
-    """The helper that mounts for people who are not root."""
+    """Check the helper that mounts for users other than root."""
     found = shutil.which("fusermount3")
     if found is None:
         return Finding(False, "is not installed",
@@ -88,13 +88,13 @@ def fusermount(patient: Patient) -> Finding:
 
 
 def _capabilities(which: str) -> int:
-    """A set of capabilities of this process; see capabilities(7)."""
+    """Return a capability set of this process; see capabilities(7)."""
     found = re.search(rf"^{which}:\s*([0-9a-f]+)$", STATUS.read_text(), re.M)
     return int(found[1], 16) if found else ~0
 
 
 def user(patient: Patient) -> Finding | None:
-    """Whether this user has a name; the helper mounts for nobody else."""
+    """Check that this user has a name, because the helper requires one."""
     number = os.getuid()
     try:
         pwd.getpwuid(number)

@@ -1,6 +1,6 @@
-"""The mount and its daemon, and what waits for the service.
+"""Checks of the mount, its daemon, and pending changes.
 
-Must not look into the stores of a running daemon; it is asked.
+Does not read the stores of a running daemon; it asks the daemon.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
 
 STUCK = 10  # attempts in vain, while the service answers: minutes at least
-LONG = 86_400.0  # seconds that something may wait before it is a problem
+LONG = 86_400.0  # seconds; a change that waits longer is a problem
 SHOWN = "findmnt -t fuse.zonedrive shows where"
 
 
 def point(patient: Patient) -> Finding | None:
-    """Whether the folder that was named can take a mount."""
+    """Check that the given folder can be mounted on."""
     if patient.folder is None or mountpoint.at(patient.folder) is not None:
-        return None  # `mounted` looks at mounts
+        return None  # `mounted` checks mounts
     try:
         mountpoint.check(os.fspath(patient.folder))
     except MountError as wrong:
@@ -39,7 +39,7 @@ def point(patient: Patient) -> Finding | None:
 
 
 def mounted(patient: Patient) -> Finding | None:
-    """Mounts of this account and user in the kernel's table."""
+    """Check the mounts of this account and user in the kernel's table."""
     account = patient.account
     if account is None:
         return None
@@ -81,7 +81,7 @@ def _is_at(folder: Path | None) -> bool:
 
 
 def _living(patient: Patient, found: list[Mount], last: Path | None) -> Finding:
-    """Mounts that answer; the account's daemon has one of them."""
+    """Return the finding for mounts that answer; the account's daemon has one of them."""
     own = [each for each in found if patient.running and each.path == last]
     others = len(found) - len(own)
     if not own:
@@ -97,7 +97,7 @@ def _living(patient: Patient, found: list[Mount], last: Path | None) -> Finding:
 
 
 def answering(patient: Patient) -> Finding | None:
-    """The process behind the mount."""
+    """Check the daemon of the mount."""
     if not patient.running:
         return None
     vitals = patient.vitals
@@ -124,7 +124,7 @@ def answering(patient: Patient) -> Finding | None:
 
 
 def background(patient: Patient) -> Finding | None:
-    """The background tasks of the daemon."""
+    """Check the background tasks of the daemon."""
     if patient.vitals is None:
         return None
     failing = [str(each) for each in patient.vitals.get("failing", ())]
@@ -141,7 +141,7 @@ def background(patient: Patient) -> Finding | None:
 
 
 def downloads(patient: Patient) -> Finding | None:
-    """The files that could not be fetched lately."""
+    """Check that no file failed to download recently."""
     if patient.vitals is None:
         return None
     if not (unfetched := int(patient.vitals.get("unfetched", 0))):
@@ -154,7 +154,7 @@ def downloads(patient: Patient) -> Finding | None:
 
 
 def last_end(patient: Patient) -> Finding | None:
-    """The end of the last daemon, where none runs."""
+    """Report the death of the last daemon, if none runs."""
     died = last_run.death(patient.paths)
     if patient.account is None or died is None:
         return None
@@ -169,7 +169,7 @@ def last_end(patient: Patient) -> Finding | None:
 
 
 def outbox(patient: Patient) -> Finding | None:
-    """What the service does not have yet."""
+    """Check the changes that the service does not have yet."""
     try:
         if patient.account is None:
             return _ownerless(patient)
@@ -209,7 +209,7 @@ def outbox(patient: Patient) -> Finding | None:
 
 
 def _why(vitals: Mapping[str, Any], failed: int) -> str:
-    """Why they are not on the service."""
+    """Return why the failed changes are not on the service."""
     counts = vitals.get("causes") or {}
     if counts.get("refused") == failed:
         return "were refused"
@@ -217,7 +217,7 @@ def _why(vitals: Mapping[str, Any], failed: int) -> str:
 
 
 def _ownerless(patient: Patient) -> Finding | None:
-    """What a logon left whose account file is gone."""
+    """Report pending changes of a logon whose account file is gone."""
     left = backlog.at_rest(patient.paths)
     if not left.files:
         return None
@@ -256,7 +256,7 @@ def _at_rest(patient: Patient) -> Finding:
 
 
 def _oldest(patient: Patient) -> float:
-    """Seconds since the oldest content was written that is still here to be sent."""
+    """Return the age in seconds of the oldest content that waits for upload."""
     times = []
     with contextlib.suppress(OSError), os.scandir(patient.paths.outgoing) as entries:
         times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
@@ -264,7 +264,7 @@ def _oldest(patient: Patient) -> float:
 
 
 def lost_found(patient: Patient) -> Finding | None:
-    """Files that a damaged database no longer named."""
+    """Check for files that lost their names in a damaged database."""
     if patient.vitals is None:
         return None
     if patient.vitals["lost"]:

@@ -1,6 +1,6 @@
-"""The account that is looked at: each fact is found out once, when the first check wants it.
+"""Facts about the checked account; each is determined once, on first use.
 
-Must not judge anything.
+Does not evaluate anything.
 """
 
 from collections.abc import Callable
@@ -24,21 +24,22 @@ from zonedrive.remote.glance import Glance
 
 
 class Patient:
-    """One account on this machine."""
+    """Facts about one account on this machine."""
 
     def __init__(
         self, paths: AccountPaths, ask: Callable[[], Message], folder: Path | None = None
     ) -> None:
-        """`ask` gives the daemon's vital signs, or raises where it does not answer.
+        """Set the sources.
 
-        `folder` (absolute) is where a person wants to mount, if that is said.
+        `ask` returns the daemon's health, or raises an error if it does not answer. `folder`
+        (absolute) is the mount point that the user asked about, if any.
         """
         self.paths, self.folder = paths, folder
         self._ask = ask
 
     @cached_property
     def account(self) -> Account | None:
-        """What the logon kept; None where there was none.  Raises ConfigError."""
+        """Stored account; None without a logon. Raises ConfigError."""
         try:
             return Account.load(self.paths)
         except NotLoggedOn:
@@ -46,17 +47,17 @@ class Patient:
 
     @cached_property
     def settings(self) -> Settings:
-        """Of the file.  Raises ConfigError."""
+        """Settings from the file. Raises ConfigError."""
         return config.load(config_file(), self.paths.account)
 
     @cached_property
     def secrets(self) -> SecretStore:
-        """Where token and key are."""
+        """Store of token and key."""
         return open_store(self.paths)
 
     @cached_property
     def shut(self) -> StoreError | None:
-        """What keeps us from the secrets; a keyring asks a person once."""
+        """Error that blocks access to the secrets, or None; a keyring prompts only once."""
         try:
             self.secrets.get(session.NAME)
         except StoreError as wrong:
@@ -65,7 +66,7 @@ class Patient:
 
     @cached_property
     def bearer(self) -> Bearer | StoreError | None:
-        """The logon's token or session, or what keeps us from it."""
+        """Token or session of the logon, or the error that blocks access to it."""
         if self.shut is not None:
             return self.shut
         try:
@@ -75,8 +76,8 @@ class Patient:
 
     @cached_property
     def key(self) -> Literal["there", "to come", "gone", "another"] | StoreError:
-        """The data key, as what is kept here needs it, or what keeps us from it."""
-        if self.shut is not None:  # a locked keyring is asked once
+        """State of the data key relative to the local data, or the error that hides it."""
+        if self.shut is not None:  # do not prompt again for a locked keyring
             return self.shut
         try:
             kept = keys.kept_key(self.secrets)
@@ -89,24 +90,24 @@ class Patient:
 
     @property
     def logon_command(self) -> str:
-        """What to type to log on again; "" where that is not known."""
+        """Command to log on again; "" if unknown."""
         bearer = self.bearer
         alone = isinstance(bearer, Bearer) and bearer.kind == "session"
         return self.account.logon_command(session_only=alone) if self.account else ""
 
     @cached_property
     def holder(self) -> Holder | None:
-        """The account's daemon, or the last one there was."""
+        """Current or last daemon of the account."""
         return lock.holder(self.paths.lock)
 
     @cached_property
     def running(self) -> bool:
-        """Whether there is a daemon."""
+        """True if a daemon runs."""
         return is_held(self.paths.lock)
 
     @cached_property
     def vitals(self) -> Message | None:
-        """What the daemon says of itself; None where there is none, or none that answers."""
+        """The daemon's report on its health; None if no daemon runs or it does not answer."""
         try:
             return self._ask() if self.running else None
         except (ZonedriveError, OSError):
@@ -114,7 +115,7 @@ class Patient:
 
     @cached_property
     def glance(self) -> Glance | ZonedriveError | None:
-        """The service, or what keeps us from it; None without a logon."""
+        """Result of a probe of the service, or its error; None without a logon."""
         if self.account is None:
             return None
         try:

@@ -1,9 +1,10 @@
-"""A report to be attached to a bug: what runs where, how it is set, what the checks found, the log.
+"""Report for a bug tracker: versions, machine, settings, findings and log.
 
-Must not judge anything.
+Does not evaluate anything.
 
-INVARIANT: no secret, and no name of a person, an account, a file, a zone or a host.  So nothing is
-taken over as it is found: each value is a number, one of a few words, a version, or words of ours.
+INVARIANT: no secret, and no name of a person, an account, a file, a zone or a host. Therefore no
+value is copied unchecked: each is a number, one of a few known words, a version, or text of
+zonedrive's own.
 """
 
 import importlib.metadata
@@ -39,7 +40,7 @@ _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:[-+~.][0-9]+)*")
 
 
 def text(patient: Patient, checks: Sequence[Mapping[str, object]]) -> str:
-    """The whole report."""
+    """Return the whole report."""
     told = ["zonedrive: a report without names or secrets", ""]
     for title, found in (
         ("Versions", _versions()),
@@ -59,7 +60,7 @@ def text(patient: Patient, checks: Sequence[Mapping[str, object]]) -> str:
 
 
 def _version(found: str) -> str:
-    """The number in a version, without what a builder added to it."""
+    """Return the number in a version, without additions of the distributor."""
     number = _VERSION.search(found)
     return number[0] if number else "unknown"
 
@@ -89,7 +90,7 @@ def _libcurl() -> str:
 
 
 def _origin() -> str:
-    """How it was installed, by where it is."""
+    """Return how zonedrive was installed, according to its path."""
     path = os.fspath(Path(zonedrive.__file__))
     for start, name in (
         ("/usr/lib/zonedrive/", "the package with its libraries"),
@@ -191,7 +192,7 @@ def _daemon(patient: Patient) -> Iterator[tuple[str, str]]:
 
 
 def _log(patient: Patient) -> Iterator[str]:
-    """The end of it.  In the foreground and under systemd there is none of ours."""
+    """Yield the end of the log. In the foreground and under systemd there is no log file."""
     path = patient.paths.log
     try:
         with path.open(encoding="utf-8", errors="replace") as file:

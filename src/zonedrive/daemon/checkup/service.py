@@ -1,6 +1,6 @@
-"""The service as this machine sees it: the way there, whom it shows itself to be, its clock.
+"""Checks of the service: reachability, certificate, clock, and validity of the logon.
 
-Must not change anything there.
+Changes nothing there.
 """
 
 import trio
@@ -25,7 +25,7 @@ ENDING = 7.0  # days
 
 
 def reachable(patient: Patient) -> Finding | None:
-    """Whether it answers."""
+    """Check that the service answers."""
     seen = patient.glance
     if seen is None:
         return None
@@ -45,7 +45,7 @@ def reachable(patient: Patient) -> Finding | None:
 
 
 def certificate(patient: Patient) -> Finding | None:
-    """Whether we trust it, and for how long."""
+    """Check that the certificate is trusted, and when it expires."""
     seen = patient.glance
     if isinstance(seen, Untrusted):
         return Finding(
@@ -65,7 +65,7 @@ def certificate(patient: Patient) -> Finding | None:
 
 
 def clock(patient: Patient) -> Finding | None:
-    """Whether both agree on the time."""
+    """Check that the local clock agrees with the service's."""
     seen = patient.glance
     if not isinstance(seen, Glance) or seen.ahead is None:
         return None
@@ -80,12 +80,12 @@ def clock(patient: Patient) -> Finding | None:
 
 
 def token(patient: Patient) -> Finding | None:
-    """Whether the service accepts the logon."""
+    """Check that the service accepts the logon."""
     if patient.account is None or not isinstance(patient.glance, Glance):
         return None
     bearer = patient.bearer
     if not isinstance(bearer, Bearer):
-        return None  # `logon` and `key` say so
+        return None  # `logon` and `key` report this
     try:
         trio.run(_tried, patient.account, Secret(bearer.secret))
     except NotLoggedOn:

@@ -1,11 +1,12 @@
-"""What a log says, without what it names: a line is told in the words of our own sources alone.
+"""Anonymized log: each line is reproduced only with texts from zonedrive's own sources.
 
-Must not know what is looked for in a log.  The sources of this program are read for the sentences
-that it can say; where a line is one of them, its fixed part is given back, and of what stood in
-between only what names nothing (numbers, kinds of errors, states, other sentences of ours).
+Knows nothing of the use of the log. The module reads zonedrive's sources for the sentences that the
+program can print. If a line matches one of them, its fixed parts are returned. Of the variable
+parts, only harmless ones are returned (numbers, error types, states, other sentences of the
+sources).
 
-INVARIANT: nothing comes out that is not in our sources, in `_plain`'s vocabulary, or a number that
-a sentence has a place for with %d.  What is not understood is left out, not cleaned.
+INVARIANT: the output contains only text from the sources, words of `_plain`'s vocabulary, and
+numbers where a sentence has %d. Text that is not recognized is left out, not cleaned.
 """
 
 import ast
@@ -38,11 +39,11 @@ _WORDS = frozenset({"online", "offline", "logon-required", "token", "session", "
 _FIELD = re.compile(r"%(?:\.[0-9]+)?([sdrfx])")
 
 Sentence = tuple[tuple[str, ...], tuple[str, ...]]
-"""The fixed parts, one more than there are fields; and the kind of each field, as in %d."""
+"""Fixed parts, one more than the number of fields; and the format of each field, as in %d."""
 
 
 def lines(log: Iterable[str]) -> Iterator[str]:
-    """Each line of a log in words of ours; those that are not are counted."""
+    """Yield each recognized line of a log in anonymized form; count the others."""
     skipped = 0
     for line in log:
         told = _told(line.rstrip("\n"))
@@ -76,7 +77,7 @@ def _told(line: str) -> str | None:
 
 
 def _place(file: Path, line: str) -> str | None:
-    """Where in a source, by a path that holds no folder of this machine."""
+    """Return a position in a source file, by a path without folders of this machine."""
     for root in (SOURCES.parent, Path(os.__file__).parent, Path(trio.__file__).parent.parent):
         if file.is_relative_to(root) and file.is_file():
             return f"    {file.relative_to(root)}:{line}"
@@ -84,7 +85,7 @@ def _place(file: Path, line: str) -> str | None:
 
 
 def plain(text: str, depth: int = 0) -> str:
-    """A text in words of ours."""
+    """Return the anonymized form of a text."""
     text = text.strip()
     if text in _WORDS or text in _kinds() or text in _refusals():
         return text
@@ -105,7 +106,7 @@ def _field(kind: str, value: str, depth: int) -> str:
 
 
 def _fields(text: str, parts: tuple[str, ...]) -> list[str] | None:
-    """What stands between the fixed parts; None where the text is not that sentence."""
+    """Return the variable parts of `text`, or None if it does not match the sentence."""
     if not text.startswith(parts[0]) or not text.endswith(parts[-1]):
         return None
     if len(parts) == 1:
@@ -126,7 +127,7 @@ def _fields(text: str, parts: tuple[str, ...]) -> list[str] | None:
 
 @cache
 def _kinds() -> frozenset[str]:
-    """Kinds of errors, signals and errno by name."""
+    """Return the names of error types, signals and errno values."""
     found = set(errno.errorcode.values()) | {each.name for each in signal.Signals}
     found |= {"DatabaseError", "OperationalError", "IntegrityError"}  # SQLite's
     for module in (builtins, errors, ssl, trio):
@@ -146,7 +147,7 @@ def _below(kind: type[ZonedriveError]) -> Iterator[type[ZonedriveError]]:
 
 @cache
 def _refusals() -> frozenset[str]:
-    """What the system says of an errno, with and without its number; and HTTP statuses."""
+    """Return the system's messages for errno values, with and without number; and HTTP statuses."""
     said = {os.strerror(number) for number in errno.errorcode}
     said |= {f"[Errno {number}] {os.strerror(number)}" for number in errno.errorcode}
     return frozenset(said | {f"HTTP {status}" for status in range(100, 600)})
@@ -163,7 +164,7 @@ def _modules() -> frozenset[str]:
 
 @cache
 def _sentences() -> tuple[Sentence, ...]:
-    """What our sources can say: format strings, and constants of several words."""
+    """Return the sentences in the sources: format strings, and constants of several words."""
     found: set[Sentence] = set()
     for path in SOURCES.rglob("*.py"):
         if "sandbox" in path.relative_to(SOURCES).parts:

@@ -1,6 +1,6 @@
-"""Where the command begins, also as `python -m zonedrive`.
+"""Entry point of the command, also for `python -m zonedrive`.
 
-Must not import at its top what takes time: Ctrl-C is quiet only from `main` on.
+Must not import slow modules at its top, because Ctrl-C is handled quietly only from `main` on.
 """
 
 from zonedrive.cli import interrupts

@@ -1,13 +1,13 @@
-"""How many and how much, in words: the same in commands, notifications, status lines and reports.
+"""Formatting of amounts, shared by commands, notifications, status lines and reports.
 
-Knows nothing of what is counted.
+Knows nothing of the counted things.
 """
 
 from collections.abc import Mapping
 
 
 def amount(size: float) -> str:
-    """Bytes as a person reads them: `5 bytes`, `3.4 MiB`, `12 GiB`."""
+    """Return a size in readable units: `5 bytes`, `3.4 MiB`, `12 GiB`."""
     if size < 1024:
         return count(round(size), "byte")
     for unit in ("KiB", "MiB", "GiB", "TiB"):
@@ -18,15 +18,15 @@ def amount(size: float) -> str:
 
 
 def count(number: int, thing: str, things: str = "") -> str:
-    """`1 file`, `2 files`; `things` where the plural is not made with an s."""
+    """Return `1 file` or `2 files`; `things` is the plural if it does not end in s."""
     return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
 
 
 def unsent(left: Mapping[str, int]) -> str:
-    """What waits to be sent: `2 files (5 bytes) and 1 change (new folders, renames, removals)`.
+    """Return `2 files (5 bytes) and 1 change (new folders, renames, removals)` or a part of it.
 
-    `left` has `files`, how many wait at all, `bytes`, and `changes`, how many of them are no bytes
-    that are only here.
+    `left` has `files`, the number of all pending changes, `bytes`, and `changes`, the number of
+    pending changes without content.
     """
     changes = left.get("changes", 0)
     said = []
@@ -38,10 +38,13 @@ def unsent(left: Mapping[str, int]) -> str:
 
 
 def saved(number: int) -> str:
-    """What a damaged database left behind without a name: only this machine has it."""
+    """Return the number of recovered files in lost+found as a sentence.
+
+    These files were in a damaged database, and exist only on this machine.
+    """
     return f"{count(number, 'file')} in lost+found {verb(number)} only on this machine"
 
 
 def verb(number: int) -> str:
-    """What comes after so many."""
+    """Return "is" or "are" for a number."""
     return "is" if number == 1 else "are"

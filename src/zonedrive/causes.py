@@ -1,6 +1,6 @@
-"""Why a change is not on the service yet: one classification for status, sync, logs and the rest.
+"""Causes of failed changes: one classification for status, sync, logs and all other output.
 
-An error is raised by its type; here, and nowhere else, it becomes a cause and one line of text.
+Only this module turns an exception type into a cause and one line of text.
 
 INVARIANT: only an answer of the service is called a refusal.
 """
@@ -19,19 +19,19 @@ REFUSAL_REMEDY = f"{KEPT}; another name or folder may help, or the administrator
 
 
 class Cause(IntEnum):
-    """Why the last attempt to send a change failed; the numbers are kept in the outbox."""
+    """Cause of the last failed attempt to send a change; the numbers are stored in the outbox."""
 
     NONE = 0  # it did not fail
-    UNCLEAR = 1  # the service cannot be understood; also every failure noted by 0.1.0
-    REFUSED = 2  # the service answered that it does not take it
+    UNCLEAR = 1  # an unclear reply of the service; also every failure recorded by 0.1.0
+    REFUSED = 2  # the service rejected the change
     LOCAL = 3  # this machine: a full or broken disk, damaged bytes
-    SERVICE = 4  # the service cannot be reached, fails for now, or asks for a logon
-    CHANGED = 5  # changed on the service, or here, meanwhile: it is being decided again
+    SERVICE = 4  # the service cannot be reached, fails temporarily, or requires a logon
+    CHANGED = 5  # the entry changed on the service or locally: it is decided again
     UNEXPECTED = 6  # an error in zonedrive itself
 
     @property
     def is_failure(self) -> bool:
-        """Return True if a person may have to act; the others pass by themselves."""
+        """Return True if the user may have to act; other causes end without action."""
         return self in PHRASES
 
 
@@ -41,7 +41,7 @@ PHRASES = {
     Cause.UNCLEAR: "held up by an unclear answer of the service",
     Cause.UNEXPECTED: "held up by an error in zonedrive",
 }
-"""What is said of changes that failed, by cause."""
+"""Phrases for failed changes, by cause."""
 
 _TYPES: dict[type[BaseException], Cause] = {
     errors.Changed: Cause.CHANGED,
@@ -69,17 +69,17 @@ _DISK = {
 
 
 def cause_of(error: BaseException) -> Cause:
-    """Return the cause of a failed attempt; the most special type that matches decides."""
+    """Return the cause of a failed attempt; the most specific matching type decides."""
     if isinstance(error, ExceptionGroup):
         error = errors.first_of(error)
     cause = next((_TYPES[kind] for kind in type(error).__mro__ if kind in _TYPES), Cause.UNEXPECTED)
     if cause is Cause.REFUSED and not getattr(error, "status", 0):
-        return Cause.LOCAL  # of such a kind, but the service was not even asked
+        return Cause.LOCAL  # raised without a request to the service
     return cause
 
 
 def line_of(error: BaseException) -> str:
-    """Return the one line that a person sees: what failed, why, what to do."""
+    """Return one line for the user: the failure, its reason and a remedy."""
     cause = cause_of(error)
     if isinstance(error, ExceptionGroup):
         error = errors.first_of(error)
@@ -96,20 +96,20 @@ def line_of(error: BaseException) -> str:
 
 
 def label(cause: Cause) -> str | None:
-    """Return the cause as `status --json` has it."""
+    """Return the cause in the form of `status --json`, or None."""
     return cause.name.lower() if cause else None
 
 
 def count(causes: Iterable[Cause]) -> dict[str, int]:
-    """Return how many changes failed, by the label of the cause."""
+    """Return the number of failed changes by the label of their cause."""
     found = Counter(cause for cause in causes if cause.is_failure)
     return {cause.name.lower(): number for cause, number in found.items()}
 
 
 def summary(counts: Mapping[str, int], failed: int, word: str = "") -> str:
-    """Return why `failed` changes failed, each number followed by `word`, "" for none.
+    """Return the reasons of `failed` changes, or "".
 
-    A daemon of a former version counts no causes.
+    Each number is followed by `word`.  A daemon of an earlier version does not count causes.
     """
     known = [(counts.get(cause.name.lower(), 0), phrase) for cause, phrase in PHRASES.items()]
     known.append((failed - sum(number for number, _ in known), "failed"))

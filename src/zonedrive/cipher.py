@@ -1,8 +1,7 @@
-"""Encryption at rest: small authenticated boxes for names, and keys for whole content files.
+"""Encryption of local data: authenticated encryption of names, and keys of content files.
 
-Knows nothing of files, tables or where the account's key comes from.
-Source of the construction: AES-256-GCM (NIST SP 800-38D) with random 96-bit nonces, as
-`cryptography` implements it.
+Knows nothing of files, tables or the origin of the account's key.  The encryption is AES-256-GCM
+(NIST SP 800-38D) with random 96-bit nonces, as implemented by `cryptography`.
 """
 
 import hashlib
@@ -21,58 +20,58 @@ MARK_BYTES = 8
 
 
 class Box(Protocol):
-    """Seals short texts such as names."""
+    """Encryption of short texts such as names."""
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
-        """Encrypt; `context` must be given again to open."""
+        """Encrypt bytes; `open` needs the same `context`."""
 
     def open(self, sealed: bytes, context: bytes = b"") -> bytes:
-        """Decrypt.  Raises Damaged where the bytes or the context are not the sealed ones."""
+        """Decrypt bytes.  Raises Damaged if the bytes or the context are not the sealed ones."""
 
     def mark(self, plain: bytes) -> int:
-        """A number (64 bits, signed, never 0) to find `plain` by, that tells nothing of it."""
+        """Return a number (64 bits, signed, never 0) to look up `plain` without revealing it."""
 
 
 class Clear:
-    """The box of an account with `encrypt = false`: bytes stay as they are."""
+    """Box of an account with `encrypt = false`: bytes are unchanged."""
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
-        """Give `plain` back."""
+        """Return `plain`."""
         return plain
 
     def open(self, sealed: bytes, context: bytes = b"") -> bytes:
-        """Give `sealed` back."""
+        """Return `sealed`."""
         return sealed
 
     def mark(self, plain: bytes) -> int:
-        """A hash without a key: nothing is hidden here."""
+        """Return a hash without a key, which is not secret."""
         return _number(hashlib.blake2b(plain, digest_size=MARK_BYTES).digest())
 
 
 class Sealed:
-    """AES-256-GCM under one key: nonce, ciphertext and tag in one byte string."""
+    """AES-256-GCM under one key; the result is nonce, ciphertext and tag."""
 
     def __init__(self, key: bytes) -> None:
-        """`key` is KEY_BYTES long."""
+        """Create a box; `key` has KEY_BYTES bytes."""
         self._aead = AESGCM(key)
-        # A key of its own, from which the other cannot be computed.
+        # A separate key, from which `key` cannot be computed.
         marking = hashlib.blake2b(b"zonedrive marks", key=key, digest_size=KEY_BYTES).digest()
         self._marker = hashlib.blake2b(key=marking, digest_size=MARK_BYTES)
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
-        """Encrypt under a fresh nonce."""
+        """Encrypt bytes under a new nonce."""
         nonce = os.urandom(NONCE_BYTES)
         return nonce + self._aead.encrypt(nonce, plain, context)
 
     def open(self, sealed: bytes, context: bytes = b"") -> bytes:
-        """Decrypt.  Raises Damaged where the bytes or the context are not the sealed ones."""
+        """Decrypt bytes.  Raises Damaged if the bytes or the context are not the sealed ones."""
         try:
             return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
         except (InvalidTag, ValueError) as wrong:
             raise Damaged("stored bytes fail their check") from wrong
 
     def mark(self, plain: bytes) -> int:
-        """A keyed hash (BLAKE2b)."""
+        """Return a keyed hash (BLAKE2b)."""
         marker = self._marker.copy()
         marker.update(plain)
         return _number(marker.digest())
@@ -83,5 +82,5 @@ def _number(digest: bytes) -> int:
 
 
 def new_key() -> bytes:
-    """A fresh random key."""
+    """Return a new random key."""
     return AESGCM.generate_key(KEY_BYTES * 8)

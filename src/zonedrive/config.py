@@ -1,7 +1,7 @@
-"""The settings: config.toml, overridden by `-o` options, checked once, read-only afterwards.
+"""Settings: config.toml, overridden by `-o` options, validated once and then read-only.
 
-A setting means the same and has the same name in both places.  Tables `[account.NAME]` in the
-file override the top level for one account.
+A setting has the same name and meaning in both places.  Tables `[account.NAME]` in the file
+override the top level for one account.
 """
 
 import difflib
@@ -21,7 +21,7 @@ from zonedrive.paths import expanded, no_folder, obstacle
 GIB = 1 << 30
 LONGEST = 1 << 20  # bytes of a settings file
 
-# What editors, office suites and desktops keep beside a file while they work on it.
+# Temporary files that editors, office suites and desktops create next to a file.
 LOCAL_ONLY = (
     ".~lock.*#",  # LibreOffice lock
     "lu*.tmp",  # LibreOffice save
@@ -44,11 +44,11 @@ LOCAL_ONLY = (
     ".nfs0*",
 )
 
-# Desktop programs that read every file they see, to draw or index it: names of programs, of
-# scripts, or of what kioslave5 and kioworker (which also copy for people) are to run; where a
-# program does it itself, beside other work, the thread's name follows after a slash.  GLib opens
-# with O_NOATIME what it looks into for its kind, as names do not tell it (*.png and *.json are two
-# kinds each in some systems), and nothing else; without that look it goes by the name.
+# Desktop programs that read every file to create thumbnails or an index.  An item is the name of a
+# program, of a script, or of a plug-in run by kioslave5 or kioworker (which also copy files for the
+# user).  If a program does this among other work, the thread's name follows after a slash.  GLib
+# uses O_NOATIME only for files that it opens to detect their type, because a name can be ambiguous
+# (*.png and *.json are two types each on some systems).  If that fails, it uses the name.
 GUARD = (
     "tumblerd",
     "gdk-pixbuf-thumbnailer",
@@ -87,7 +87,7 @@ GUARD = (
 )
 
 
-# From, to; a day and more would be a mistake.
+# Minimum and maximum; a time of more than a day is treated as a mistake.
 LIMITS = {
     "settle": (0, 86_400),
     "refresh": (0, 86_400),
@@ -104,11 +104,11 @@ KINDS: dict[object, str] = {
 }
 
 
-MOST_TRANSFERS = 8  # each has a thread and a connection; more would share the same network
+MOST_TRANSFERS = 8  # each needs a thread and a connection; more would not be faster
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every setting with its default."""
+    """All settings with their defaults."""
 
     settle: float = 1.0  # seconds after the last close before an upload starts
     close: Literal["background", "wait"] = "background"
@@ -126,7 +126,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def transfers(self) -> int:
-        """How many contents come, or go, at the same time, small ones aside."""
+        """Most concurrent uploads, and most concurrent downloads, without small files."""
         return min(self.connections, MOST_TRANSFERS)
 
 
@@ -134,10 +134,10 @@ NAMES = Settings.__struct_fields__
 
 
 def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings of `account`, with `-o` options as text on top.
+    """Read the settings of `account`, overridden by `-o` options.
 
-    A missing file means the defaults; a profile's path is relative to the file it stands in.
-    Raises ConfigError, naming file and setting.
+    A missing file means the defaults.  A relative path of a profile is relative to the directory of
+    the file that names it.  Raises ConfigError, which names the file and the setting.
     """
     values: dict[str, object] = {}
     if blocked := obstacle(path.parent):
@@ -168,7 +168,10 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
 
 
 def _text(path: Path) -> str:
-    """What a settings file holds.  Raises ConfigError, or OSError where it cannot be read."""
+    """Return the text of a settings file.
+
+    Raises ConfigError for an unusable file, and OSError if it cannot be read.
+    """
     if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
         raise ConfigError(f"{path} is not a file", remedy="move it away")
     with path.open("rb") as file:
@@ -183,7 +186,10 @@ def _text(path: Path) -> str:
 
 
 def profile_at(name_or_path: str, folder: Path) -> str:
-    """The profile's name, or its path, which may be relative to `folder`, as an absolute one."""
+    """Return the name of a profile, or its absolute path.
+
+    A relative path is relative to `folder`.
+    """
     if "/" not in name_or_path and not name_or_path.endswith(".toml"):
         return name_or_path
     return str(folder.absolute() / expanded(name_or_path))
@@ -194,7 +200,7 @@ def _placed(name: str, value: object, folder: Path) -> object:
 
 
 def _checked(name: str, value: object, where: str) -> object:
-    """The value in its type.  Raises ConfigError, which says what it may be."""
+    """Return the value in the setting's type.  Raises ConfigError with the allowed values."""
     kind = typing.get_type_hints(Settings)[name]
     try:
         found = msgspec.convert(value, kind, strict=True)
@@ -203,13 +209,13 @@ def _checked(name: str, value: object, where: str) -> object:
         names = " or ".join(choices) or KINDS.get(kind, "a text")
         raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"give {names}") from wrong
     low, high = LIMITS.get(name, (None, None))
-    if low is not None and not low <= found <= high:  # what is not a number is in no range
+    if low is not None and not low <= found <= high:  # also rejects nan
         raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"give {low} to {high}")
     return found
 
 
 def _line(path: Path, name: str) -> str:
-    """The line that sets `name`, as `:12`; nothing where it cannot be found."""
+    """Return the line that sets `name`, such as `:12`, or "" if it is not found."""
     for number, line in enumerate(_text(path).splitlines(), 1):
         if line.split("=", 1)[0].strip().strip("\"'") == name:
             return f":{number}"
@@ -224,7 +230,7 @@ def _known(name: str, where: str) -> None:
 
 
 def _from_text(name: str, text: str) -> object:
-    """The value that `name=text` means; lists are separated by colons, as in PATH."""
+    """Return the value of the option `name=text`; lists are separated by colons, as in PATH."""
     kind = typing.get_type_hints(Settings)[name]
     origin = typing.get_origin(kind)
     try:

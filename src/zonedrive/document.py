@@ -1,9 +1,9 @@
-"""TOML that somebody wrote by hand: parsed within bounds, and where in its text something stands.
+"""TOML written by hand: parsing with limits, and line numbers of keys.
 
-Must not know what a document is for.
+Knows nothing of the purpose of a document.
 
-INVARIANT: every text is either parsed or refused with WrongDocument, in about the time that parsing
-it a few times takes, and what was parsed can be walked through by recursion.
+INVARIANT: every text is either parsed or rejected with WrongDocument, in about the time that a few
+runs of the parser take.  Recursion through a parsed document is safe.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 Where = tuple[str, ...]
-"""A place in a document: the names of tables and keys that lead there."""
+"""Path of table names and keys in a document."""
 
 WIDEST: Final = 2000  # characters of a line: the parser's time grows with the square of it
 DEEPEST: Final = 32  # tables and arrays in each other
@@ -28,11 +28,14 @@ _LEXEME = re.compile(
     r"|(?P<opens>[\[{])|(?P<closes>[\]}])|(?P<ends>\n)",
     re.DOTALL,
 )
-"""All of TOML in which a bracket or the end of a line means what it means, or does not."""
+"""Strings and comments of TOML, in which brackets and line ends do not count, and those that do."""
 
 
 class WrongDocument(ValueError):
-    """A text that is no TOML, or too much of it; `line` counts from 1, 0 where the words say it."""
+    """Text that is not TOML or exceeds a limit.
+
+    `line` counts from 1; 0 means that the message names the line.
+    """
 
     def __init__(self, words: str, line: int = 0) -> None:
         super().__init__(brief(words))
@@ -40,7 +43,7 @@ class WrongDocument(ValueError):
 
 
 def parse(text: str) -> dict[str, Any]:
-    """What `text` holds.  Raises WrongDocument."""
+    """Return the parsed document.  Raises WrongDocument."""
     for number, each in enumerate(text.split("\n"), 1):
         if len(each) > WIDEST:
             raise WrongDocument(f"a line of more than {WIDEST} characters", number)
@@ -59,7 +62,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def brief(words: str) -> str:
-    """`words` at a length that can be read; the end, which may say the line, stays."""
+    """Return `words` in a readable length; the end, which may name the line, is kept."""
     if len(words) <= LONGEST_WORDS:
         return words
     half = LONGEST_WORDS // 2
@@ -67,12 +70,12 @@ def brief(words: str) -> str:
 
 
 def line_of(text: str, where: Where, needle: str = "") -> int:
-    """The line (from 1) where `where` is defined in a TOML text, else where its table is.
+    """Return the line (from 1) that defines `where` in a TOML text, else the line of its table.
 
-    With a `needle`: the first line from there on that has it.
+    With a `needle`: return the first line from there on that contains it.
 
-    The parser itself finds it, so that every way of writing TOML will do: it is the statement
-    after which a document that ends there has it.
+    The TOML parser finds the line, so that every TOML syntax works: the definition is the statement
+    after which a truncated document contains `where`.
     """
     document = tomllib.loads(text)
     while where and not _has(document, where):
@@ -85,7 +88,7 @@ def line_of(text: str, where: Where, needle: str = "") -> int:
 
 
 def _first(text: str, found: Callable[[str], bool]) -> int:
-    """How many lines are before the first statement with which `found` is true of the text."""
+    """Return the number of lines before the first statement for which `found` becomes true."""
     lines = text.split("\n")
     ends = _ends(text)
     # Nothing is before the first statement; the last one is where it is if nowhere else.
@@ -94,7 +97,7 @@ def _first(text: str, found: Callable[[str], bool]) -> int:
 
 
 def _ends(text: str) -> list[int]:
-    """For each statement the number of lines up to its end; so for each line without one, too."""
+    """Return the last line number of each statement and of each line without a statement."""
     ends, line, depth, at = [], 0, 0, 0
     for lexeme in _LEXEME.finditer(text):
         line += text.count("\n", at, lexeme.end())
@@ -117,7 +120,7 @@ def _beyond_the_parser(begin: str) -> bool:
 
 
 def _too_deep(document: dict[str, Any]) -> Where | None:
-    """Where it is nested too deeply: the names that lead there."""
+    """Return the path of a part that is nested too deeply, or None."""
     ahead: list[tuple[Where, int, object]] = [((), 0, document)]
     while ahead:
         where, depth, value = ahead.pop()

@@ -1,10 +1,11 @@
-"""Names are UTF-8 on the disk, at the service and in our files, whatever the locale is.
+"""UTF-8 for names on the disk, at the service and in zonedrive's files, in every locale.
 
-Must not know who runs.  In a locale of another encoding Python would read the bytes of a path in
-that one, and write texts of ours in it: a command and a daemon of different locales would mean
-different files by the same words.
+Knows nothing of the running program.  In a locale with another encoding Python would use that
+encoding for paths and text files.  A command and a daemon in different locales would then mean
+different files by the same name.
 
-INVARIANT: after `ensure`, a path's text is its bytes in UTF-8, odd bytes as lone surrogates.
+INVARIANT: after `ensure`, the text of a path is its bytes in UTF-8; invalid bytes are lone
+surrogates.
 """
 
 import codecs
@@ -16,20 +17,20 @@ import sys
 
 
 def ensure() -> None:
-    """Begin this process again in Python's UTF-8 mode, where that is another one.
+    """Restart this process in Python's UTF-8 mode if the file system encoding is not UTF-8.
 
-    To be called before anything else, and only by the main program.
+    Must be called before all other code, and only by the main program.
     """
     if codecs.lookup(sys.getfilesystemencoding()).name == "utf-8" or sys.flags.utf8_mode:
         return
-    with contextlib.suppress(OSError):  # then a name with an umlaut is not found, at worst
+    with contextlib.suppress(OSError):  # without it, names that are not ASCII may not be found
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
 
 
 def typed(word: str) -> str:
-    """A word of the command line, where it was typed in the encoding of the locale.
+    """Return a command line word, decoded from the locale's encoding.
 
-    What is UTF-8, or a file that is there under just these bytes, stays as it is.
+    A word in UTF-8, or the name of an existing file with exactly these bytes, is unchanged.
     """
     if word.isprintable() or "utf8" not in sys._xoptions or os.path.lexists(word):
         return word
@@ -37,9 +38,9 @@ def typed(word: str) -> str:
 
 
 def adapt_output() -> None:
-    """Show texts in the encoding of the locale, what it lacks as `?` or in ASCII.
+    """Write output in the locale's encoding, with `?` or ASCII escapes for missing characters.
 
-    Where Python itself took to UTF-8, as it does for most C locales, its choice stays.
+    If Python itself chose UTF-8, as it does in most C locales, that choice is kept.
     """
     known = codecs.lookup(locale.getencoding()).name
     if "utf8" not in sys._xoptions or known == "utf-8" or "PYTHONIOENCODING" in os.environ:

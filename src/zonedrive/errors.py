@@ -1,14 +1,13 @@
-"""Everything that can go wrong and has a name: one tree of exceptions, raised and caught by type.
+"""Exceptions of zonedrive: one class hierarchy, raised and caught by type.
 
-A message is one sentence that names the cause; `remedy` is what the person can do about it.
-Refusals that POSIX itself has a word for (a name that exists, a folder that is not empty) are
-plain `OSError`s.  Which errno an error becomes is decided in `fuse.errno_table` alone, which
-exit code in `cli`.
+A message is one sentence that names the cause; `remedy` tells the user what to do.  Errors with a
+POSIX name (a name that exists, a folder that is not empty) are plain `OSError`s.  Only
+`fuse.errno_table` maps errors to an errno, and only `cli` to an exit code.
 """
 
 
 class ZonedriveError(Exception):
-    """Anything zonedrive itself raises on purpose."""
+    """Base class of all errors that zonedrive raises on purpose."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
@@ -16,43 +15,43 @@ class ZonedriveError(Exception):
         self.remedy = remedy
 
     def line(self) -> str:
-        """The one line a person sees: cause, then remedy."""
+        """Return one line for the user: the cause, then the remedy."""
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
 class ConfigError(ZonedriveError):
-    """A setting, an option or an account file that cannot be used."""
+    """A setting, an option or an account file is not usable."""
 
 
 class Homeless(ConfigError):
-    """There is no folder of the user's for what zonedrive keeps."""
+    """The user has no home folder for zonedrive's files."""
 
 
 class ProfileError(ConfigError):
-    """A deployment profile that cannot be used; the message names file and line."""
+    """A deployment profile is not usable; the message names file and line."""
 
 
 class NotSupported(ZonedriveError):
-    """The profile knows no endpoint for this operation (POSIX: EPERM)."""
+    """The profile has no endpoint for this operation (POSIX: EPERM)."""
 
 
 class StoreError(ZonedriveError):
-    """Local data that is damaged or cannot be kept."""
+    """Local data is damaged or cannot be stored."""
 
 
 class Damaged(StoreError):
-    """Stored bytes that fail their check: read again from the service, never handed out."""
+    """Stored bytes failed their check; they are fetched again and never returned."""
 
 
 class Changed(ZonedriveError):
-    """Known of the service until now, and no longer true: to be decided again with fresh knowledge.
+    """The state on the service differs from the last known state.
 
-    A reader looks up the current version and opens that.
+    The operation is decided again with the new state.  A reader opens the current version.
     """
 
 
 class AmbiguousName(ZonedriveError):
-    """Several entries of the service have one name in a folder, and only the name is sent."""
+    """Several entries in a folder have one name on the service, and only names can be sent."""
 
 
 class AlreadyRunning(ZonedriveError):
@@ -60,18 +59,18 @@ class AlreadyRunning(ZonedriveError):
 
 
 class MountError(ZonedriveError):
-    """A mount point that cannot be used, or a kernel that refuses the mount."""
+    """A mount point is not usable, or the kernel refuses the mount."""
 
 
 class MountEnded(MountError):
-    """The mount went away while something was asked of its daemon."""
+    """The mount ended while its daemon handled a request."""
 
 
 class RemoteError(ZonedriveError):
-    """The service, or the way to it, failed.
+    """The service, or the connection to it, failed.
 
-    `status` is the HTTP status (0: no answer), `code` the APIError name ("" where none came),
-    `data` the error body's optional datum, `bare` the message without what was being done.
+    `status` is the HTTP status (0: no answer), `code` the APIError name ("" if none was sent),
+    `data` the optional data of the error body, `bare` the message without the attempted operation.
     """
 
     def __init__(
@@ -92,77 +91,77 @@ class RemoteError(ZonedriveError):
 
 
 class Unreachable(RemoteError):
-    """No answer: name not found, refused, timed out, reset.  Worth another try later."""
+    """The service did not answer: unknown name, refused, timed out, reset.  Try again later."""
 
 
 class TimedOut(Unreachable):
-    """The service took longer than the deadline."""
+    """The service took longer than the timeout."""
 
 
 class Interrupted(Unreachable):
-    """The connection broke underway, without effect on the service: the same may be asked again."""
+    """The connection broke without effect on the service; the request may be repeated."""
 
 
 class ReplyLost(Unreachable):
-    """The request was sent and the connection broke: whether it took effect is unknown."""
+    """The connection broke after the request was sent; its effect is unknown."""
 
 
 class Untrusted(Unreachable):
-    """The peer's certificate is not one we trust; trying again does not help by itself."""
+    """The server's certificate is not trusted; a retry alone does not help."""
 
 
 class Unavailable(RemoteError):
-    """The service answers but cannot serve now (408, 429, 500, 502, 503, …): try again later."""
+    """The service answers with a temporary error (408, 429, 500, 502, 503, …): try again later."""
 
 
 class BadAnswer(RemoteError):
-    """An answer that breaks the interface: malformed JSON, a missing field, a short body."""
+    """An answer violates the API: malformed JSON, a missing field, a short body."""
 
 
 class NotLoggedOn(RemoteError):
-    """401: no session, or one that has ended."""
+    """401: there is no session, or the session has ended."""
 
 
 class CredentialsRefused(NotLoggedOn):
-    """A logon that the service refused.  INVARIANT: never repeated without a person."""
+    """The service rejected a logon.  INVARIANT: never repeated without the user."""
 
 
 class PasswordChangeRequired(CredentialsRefused):
-    """The logon holds, but the service lets nothing through before the password is changed."""
+    """The logon succeeded, but the service requires a password change first."""
 
 
 class Forbidden(RemoteError):
-    """403: logged on, but without the right to do this."""
+    """403: the user is logged on but lacks the permission."""
 
 
 class NotFound(RemoteError):
-    """404: no such zone, entry, version or endpoint."""
+    """404: the zone, entry, version or endpoint does not exist."""
 
 
 class AlreadyExists(RemoteError):
-    """409: the name is taken."""
+    """409: the name exists."""
 
 
 class Locked(RemoteError):
-    """Somebody holds a lock on the entry (APIError LOCKED)."""
+    """Another user has locked the entry (APIError LOCKED)."""
 
 
 class TooLarge(RemoteError):
-    """413: more bytes than the service takes."""
+    """413: the content is larger than the service accepts."""
 
 
 class Rejected(RemoteError):
-    """400 and its kin: the service finds the request wrong, for instance an illegal name."""
+    """400 and similar: the service rejects the request, for example an illegal name."""
 
 
 def first_of(wrong: Exception) -> Exception:
-    """The first exception of a group, at any depth."""
+    """Return the first exception of a group, at any depth."""
     while isinstance(wrong, ExceptionGroup):
         wrong = wrong.exceptions[0]
     return wrong
 
 
 def described(wrong: BaseException) -> str:
-    """An exception in one line: its type, and what it says."""
+    """Return one line about an exception: its type and its message."""
     said = " ".join(str(wrong).split())
     return f"{type(wrong).__name__}: {said}" if said else type(wrong).__name__

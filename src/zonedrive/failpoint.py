@@ -1,9 +1,9 @@
-"""The named places of the crash protocol, and the death of a daemon at one of them.
+"""Named places of the crash protocol, at which tests kill the daemon.
 
-Must not know what happens at a place.  A daemon that is started with ZONEDRIVE_KILL_AT=NAME in
-its environment (NAME:3 for the third time) ends there by SIGKILL, as in a power cut that spares
-the disk's cache; so tests can show that nothing is lost at any of them.  In every other process
-`reached` is one comparison and does nothing.
+Knows nothing of the work at a place.  A daemon that is started with ZONEDRIVE_KILL_AT=NAME in its
+environment (NAME:3 for the third time) kills itself there with SIGKILL.  The effect is that of a
+power cut without loss of the disk's cache.  Tests use this to show that no data is lost at any
+place.  In all other processes `reached` is one comparison without effect.
 
 INVARIANT: every place is passed in exactly one line of the sources.
 """
@@ -22,7 +22,7 @@ VARIABLE = "ZONEDRIVE_KILL_AT"
 
 
 class Place(StrEnum):
-    """Where a daemon may die; each line says what is durable at that moment."""
+    """Place at which a daemon may be killed; each comment states the durable data there."""
 
     # Names
     FILE_NAMED = "file-named"  # nothing: before its first close a new file is in memory alone
@@ -47,46 +47,46 @@ class Place(StrEnum):
     RECORD_SYNCED = "record-synced"  # fsync: bytes and record, also against a power cut
     FILE_CLOSED = "file-closed"  # the new content; its intent is still held
     INTENT_FREED = "intent-freed"  # the new content, to be sent once it is due
-    # Content on its way
+    # Uploads of content
     UPLOAD_TAKEN = "upload-taken"  # intent and bytes; the service was not asked anything
-    UPLOAD_JUDGED = "upload-judged"  # the same; it was looked at what the service has
-    DOUBT_NOTED = "doubt-noted"  # intent, bytes, and the note that they may have arrived
+    UPLOAD_JUDGED = "upload-judged"  # the same; the service's current version was checked
+    DOUBT_NOTED = "doubt-noted"  # intent, bytes, and the pending request
     BODY_BEGUN = "body-begun"  # the same; a part of the bytes may be with the service
     REPLY_CAME = "reply-came"  # the same; the service has the version
-    DOUBT_FOUND = "doubt-found"  # the same, at a later start: it was found by looking
-    ARRIVAL_INSIDE = "arrival-inside"  # the same; the answer is written, not committed
-    ARRIVED = "arrived"  # the answer; intent and doubt are over; the bytes are unnamed
+    DOUBT_FOUND = "doubt-found"  # the same, at a later start: the version was found on the service
+    ARRIVAL_INSIDE = "arrival-inside"  # the same; the reply is written, not committed
+    ARRIVED = "arrived"  # the reply; intent and pending request are deleted; bytes unnamed
     CACHED = "cached"  # the same; the bytes are in the cache, small ones in its memory
-    # Names on their way
+    # Changes of names on the service
     IDENTITY_INSIDE = "identity-inside"  # the removed file and the new one, each with its intent
     IDENTITY_ADOPTED = "identity-adopted"  # the new file is the old one's next version
-    FOLDER_ASKED = "folder-asked"  # the intent, and the note that the folder may be there
+    FOLDER_ASKED = "folder-asked"  # the intent and the pending request
     FOLDER_MADE = "folder-made"  # the same; the service has the folder
     MOVE_ASKED = "move-asked"  # the intent
     MOVE_DONE = "move-done"  # the same; the service has the move
-    MOVE_NOTED = "move-noted"  # the answer; the intent is over
+    MOVE_NOTED = "move-noted"  # the reply; the intent is deleted
     ASIDE_ASKED = "aside-asked"  # the intents of all in the circle
-    ASIDE_DONE = "aside-done"  # the same; one has a name on the service that nobody uses
-    ASIDE_NOTED = "aside-noted"  # the same, and here it is known
+    ASIDE_DONE = "aside-done"  # the same; one has a temporary name on the service
+    ASIDE_NOTED = "aside-noted"  # the same; the temporary name is recorded locally
     DELETE_ASKED = "delete-asked"  # the intent
     DELETE_DONE = "delete-done"  # the same; the service has deleted it
-    FOLDER_EMPTIED = "folder-emptied"  # of what went with its folder some rows are gone
-    DELETE_NOTED = "delete-noted"  # the intent is over; the bytes are unnamed
+    FOLDER_EMPTIED = "folder-emptied"  # some rows below a deleted folder are deleted
+    DELETE_NOTED = "delete-noted"  # the intent is deleted; the bytes are unnamed
     # Two versions of one file
     COPY_LINKED = "copy-linked"  # the state before; the bytes have a second name in the spool
     COPY_RECORDED = "copy-recorded"  # copy and original; the first name of the bytes is unnamed
     COPY_ALONE = "copy-alone"  # copy and original, each with its own bytes
-    WAY_GIVEN = "way-given"  # ours under the name of a copy, theirs under its own
-    MADE_ANEW = "made-anew"  # ours is a new file, since the service has deleted it
+    WAY_GIVEN = "way-given"  # the local file has the name of a copy, the other one its own
+    MADE_ANEW = "made-anew"  # the local file is a new file, because it was deleted on the service
     # The next start, and the end
-    RECOVERY_NOTED = "recovery-noted"  # what was found is in the tables; unnamed bytes are there
+    RECOVERY_NOTED = "recovery-noted"  # the recovered state is in the tables; unnamed bytes remain
     RECOVERY_SWEPT = "recovery-swept"  # unnamed bytes are deleted
-    RECOVERED = "recovered"  # files that were never closed are forgotten
-    CLOSING = "closing"  # the mount is gone; what is open for writing is not recorded
+    RECOVERED = "recovered"  # files that were never closed are deleted
+    CLOSING = "closing"  # the mount has ended; files open for writing are not recorded
     CLOSED = "closed"  # everything; the stores are not closed in order
     # A damaged database; see `salvage`
-    SALVAGE_FILLED = "salvage-filled"  # the damaged file in its place, what was read beside it
-    SALVAGE_ASIDE = "salvage-aside"  # the damaged file under its new name, none in its place
+    SALVAGE_FILLED = "salvage-filled"  # the damaged file in its place, and a new file with its rows
+    SALVAGE_ASIDE = "salvage-aside"  # the damaged file under its new name, no file in its place
     SALVAGE_PLACED = "salvage-placed"  # the new database; unnamed bytes are not yet found
     LOST_LINKED = "lost-linked"  # found bytes have a second name in the spool
     LOST_FOUND = "lost-found"  # found bytes are in the tree; their first name is still there
@@ -97,7 +97,10 @@ _times = 1
 
 
 def arm(environment: Mapping[str, str]) -> None:
-    """Take over what the environment asks for.  Raises ConfigError for a place there is not."""
+    """Read the place to die at from the environment.
+
+    Raises ConfigError for an unknown place.
+    """
     global _deadly, _times
     name, _, times = environment.get(VARIABLE, "").partition(":")
     try:
@@ -108,7 +111,7 @@ def arm(environment: Mapping[str, str]) -> None:
 
 
 def reached(place: Place) -> None:
-    """The daemon is at this place.  Does not return where it is to die here."""
+    """Kill the process if it is to die at this place."""
     if place is _deadly:
         _die(place)
 
@@ -119,4 +122,4 @@ def _die(place: Place) -> None:
     if _times == 0:
         log.info("killed at %s, as the environment asks", place)
         os.kill(os.getpid(), signal.SIGKILL)
-        signal.pause()  # in a thread: until the signal has come
+        signal.pause()  # in a thread: wait for the signal

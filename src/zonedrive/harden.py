@@ -1,6 +1,6 @@
-"""Keeping the keys in this process out of core dumps and debuggers.
+"""Protection of the keys in this process from core dumps and debuggers.
 
-Must not know what the secrets are.  fusermount3 is a program of its own and not concerned.
+Knows nothing of the secrets.  fusermount3 is a separate program and not affected.
 """
 
 import ctypes
@@ -10,9 +10,10 @@ _PR_SET_DUMPABLE = 4  # prctl(2)
 
 
 def no_dumps() -> None:
-    """From now on no core file, no crash handler and no debugger of this user sees the memory.
+    """Prevent core files, crash handlers and debuggers of this user from reading the memory.
 
-    The limit alone is not enough: where the kernel pipes cores to a program, it is not obeyed.
+    The resource limit alone is not enough, because a kernel that pipes core dumps to a program
+    ignores it.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,6 +1,6 @@
-"""Memory for content: in large pages, and given back where the C library would keep it.
+"""Memory for content: allocated in large pages, and returned to the system when free.
 
-Knows glibc and Linux; elsewhere nothing is given back.
+Requires glibc and Linux; on other systems no memory is returned.
 """
 
 import ctypes
@@ -23,14 +23,18 @@ _trim = _found()
 
 
 def give_back() -> None:
-    """Takes some milliseconds, without the interpreter's lock: call it in a thread."""
+    """Return free memory to the system.
+
+    Takes some milliseconds without the interpreter lock: call it in a thread.
+    """
     _trim(0)
 
 
 def large(count: int) -> memoryview:
-    """Return zeros, at least `count`, in large pages where the kernel has them.
+    """Return at least `count` zero bytes, in large pages if the kernel has them.
 
-    The kernel looks up each page that goes from or to /dev/fuse: in large ones that is quicker.
+    The kernel looks up every page that is copied from or to /dev/fuse, which is faster for large
+    pages.
     """
     size = -(-count // LARGE) * LARGE
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

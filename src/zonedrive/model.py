@@ -1,7 +1,7 @@
-"""What the service keeps, as values: zones, entries, versions, groups and tokens, free of any wire.
+"""Values of the service: zones, entries, versions, groups and tokens, in no wire format.
 
-Knows nothing of HTTP, SQL, inodes or the kernel; every other package may import it.
-Times are nanoseconds since the epoch, sizes are bytes.
+Knows nothing of HTTP, SQL, inodes or the kernel; every other package may import it.  Times are
+nanoseconds since the epoch, sizes are bytes.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from typing import Any, Literal, NewType
 import msgspec
 
 Revision = NewType("Revision", str)
-"""Tells one state of a file on the service from another.
+"""Identifier of one state of a file on the service.
 
-The published interface names no version in an entry, so the stamp is made of what changes
-whenever a version is added (time, size and author).  Equal stamps mean the same version;
-nothing else may be read out of one.
+An entry of the published API names no version, so the identifier is made of the fields that change
+with every new version (time, size and author).  Equal identifiers mean the same version; they have
+no other meaning.
 """
 
 
 class Attributes(msgspec.Struct, frozen=True):
-    """The five flags the service keeps on an entry."""
+    """Flags that the service stores for an entry."""
 
     executable: bool = False
     hidden: bool = False
@@ -29,12 +29,12 @@ class Attributes(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A file or folder as the service describes it."""
+    """File or folder as described by the service."""
 
     id: str
     zone_id: str
     parent_id: str
-    name: str  # as the service has it: any text, see tree.names for what the mount shows
+    name: str  # the service's name: any text; see tree.names for the name in the mount
     folder: bool
     size: int = 0
     modified_ns: int = 0
@@ -44,11 +44,11 @@ class Entry(msgspec.Struct, frozen=True):
     attributes: Attributes = Attributes()
     deleted: bool = False
     revision: Revision = Revision("")
-    unsure: bool = False  # the service does not really say what it is: only its name is of use
+    unsure: bool = False  # the reply does not identify the entry: only the name is usable
 
 
 class Zone(msgspec.Struct, frozen=True):
-    """A compartment of the organization; `root_id` is its root folder."""
+    """Zone of the organization; `root_id` is its root folder."""
 
     id: str
     name: str
@@ -61,22 +61,22 @@ class Zone(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """One immutable version of a file; `id` is what the service calls it by."""
+    """One immutable version of a file; `id` is the service's id of the version."""
 
     version: str
     id: str
     size: int
     modified_ns: int
     modified_by: str
-    revision: Revision = Revision("")  # that of the entry while this was its present version
+    revision: Revision = Revision("")  # revision of the entry while this was the current version
 
 
 Level = Literal["Manage", "Access", "None"]
-"""What a member may do in a group; "None" takes a member out."""
+"""Rights of a member in a group; "None" removes the member."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One member of a group: a user, or another group."""
+    """Member of a group: a user or another group."""
 
     id: str
     type: str  # User or Group
@@ -86,7 +86,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Some users of the organization; `id` has the form `group.<uuid>@<domain>`."""
+    """Group of users of the organization; `id` has the form `group.<uuid>@<domain>`."""
 
     id: str
     name: str
@@ -100,7 +100,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What limits a token beyond the rights of its user."""
+    """Limits of a token beyond the rights of its user."""
 
     name: str = ""  # SCIM: users and groups alone
     description: str = ""
@@ -111,21 +111,21 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """One token of the list, as much as is known of it; never its secret."""
+    """Token in a list of tokens, without its secret."""
 
     id: str  # "" where the service does not say, as in the other fields
     name: str
     expires_ns: int  # 0: the service does not say
-    record: Mapping[str, Any]  # everything that the service says of it
+    record: Mapping[str, Any]  # all fields of the service's reply
 
 
 class NewToken(msgspec.Struct, frozen=True):
-    """A token as it was made.  This is the only time that anybody sees the secret."""
+    """Newly created token; its secret is only available here."""
 
     id: str
     secret: str
     expires_ns: int  # 0: the service does not say
 
     def __repr__(self) -> str:
-        """Without the secret."""
+        """Return the fields without the secret."""
         return f"NewToken(id={self.id!r}, expires_ns={self.expires_ns})"

@@ -1,4 +1,4 @@
-"""Functions that are called whenever something happens to an object."""
+"""Observers: functions that are called at each event of an object."""
 
 from collections.abc import Callable
 from typing import Generic, ParamSpec
@@ -7,7 +7,7 @@ P = ParamSpec("P")
 
 
 class Observers(Generic[P]):
-    """The functions that want to know of one kind of event."""
+    """Functions to call at each event of one kind."""
 
     def __init__(self) -> None:
         self._functions: list[Callable[P, None]] = []
@@ -17,6 +17,6 @@ class Observers(Generic[P]):
         self._functions.append(function)
 
     def notify(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call all of them, in the order in which they were added."""
+        """Call all functions in the order in which they were added."""
         for function in self._functions:
             function(*args, **kwargs)

@@ -1,8 +1,8 @@
-"""Where things live on this machine: the XDG folders, and below them one set for each account.
+"""Paths on this machine: the XDG directories, and the files of each account below them.
 
-Knows nothing of what is in the files.  The XDG variables are read at every call, so that two
-complete instances can live side by side.  One that is no absolute path counts for nothing, as
-the XDG specification wants it: it would be another folder for each program that reads it.
+Knows nothing of the content of the files.  The XDG variables are read at every call, so that two
+complete instances can run side by side.  A variable with a relative path is ignored, as the XDG
+specification requires, because it would name a different folder for each program.
 """
 
 import contextlib
@@ -26,33 +26,33 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def config_file() -> Path:
-    """The settings file."""
+    """Return the path of the settings file."""
     return _base("XDG_CONFIG_HOME", ".config") / "config.toml"
 
 
 def state_dir() -> Path:
-    """One folder for each account, with what must not be lost."""
+    """Return the folder for durable data, with one folder for each account."""
     return _base("XDG_STATE_HOME", ".local/state")
 
 
 def cache_dir() -> Path:
-    """One folder for each account, with what can be fetched again."""
+    """Return the folder for data that can be fetched again, with one folder for each account."""
     return _base("XDG_CACHE_HOME", ".cache")
 
 
 def runtime_dir() -> Path:
-    """Sockets and ready files.
+    """Return the folder for sockets and ready files.
 
-    Where the system sets no XDG_RUNTIME_DIR (a bare container, cron), or `su` left another
-    user's, or others could write to it, a private folder in the state directory stands in: a
-    socket in a shared /tmp could be another user's.
+    A private folder in the state directory is used if XDG_RUNTIME_DIR is not set (in a bare
+    container or cron), belongs to another user (after `su`), or is writable for others.  A socket
+    in a shared /tmp could be another user's.
     """
     base = given_runtime_dir()
     return base / "zonedrive" if base is not None else state_dir() / ".run"  # no account's name
 
 
 def given_runtime_dir() -> Path | None:
-    """The folder that XDG_RUNTIME_DIR names, without links; None where it is not this user's."""
+    """Return the folder of XDG_RUNTIME_DIR with links resolved, or None if it is not private."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     with contextlib.suppress(OSError, RuntimeError):  # links in a circle
         base = Path(given).resolve()
@@ -62,15 +62,15 @@ def given_runtime_dir() -> Path | None:
 
 
 def is_any_account() -> bool:
-    """Whether somebody has logged on here."""
+    """Return True if any account is logged on."""
     return any(state_dir().glob("*/account.json"))
 
 
 def is_private(path: Path) -> bool:
-    """Return True if only this user, or root, can change `path` or put something in its place.
+    """Return True if only this user or root can change `path` or replace it.
 
-    `path` has no links in it.  One that is not there yet is as private as the folder that it would
-    be made in.
+    `path` contains no links.  A path that does not exist is as private as the folder that it would
+    be created in.
     """
     try:
         found = path.stat()
@@ -83,15 +83,15 @@ def is_private(path: Path) -> bool:
 
 
 def is_irreplaceable(path: Path) -> bool:
-    """Return True if only this user, or root, can put something else in the place of `path`.
+    """Return True if only this user or root can put another file in the place of `path`.
 
-    What is at `path` is this user's or root's, and the name has no links in it.
+    The caller knows that `path` belongs to this user or root and contains no links.
     """
     return all(_keeps_names(each) for each in path.parents)
 
 
 def _keeps_names(folder: Path) -> bool:
-    """Return True if other users cannot rename or remove what this user has in a folder."""
+    """Return True if other users cannot rename or remove this user's files in a folder."""
     with contextlib.suppress(OSError):
         found = folder.stat()
         trusted = found.st_uid in (0, os.geteuid())
@@ -100,13 +100,13 @@ def _keeps_names(folder: Path) -> bool:
 
 
 def _base(variable: str, default: str) -> Path:
-    """Our folder below the one that an XDG variable names, or below its default at home."""
+    """Return zonedrive's folder below an XDG directory, or below the default in the home folder."""
     given = os.environ.get(variable, "")
     return (Path(given) if given.startswith("/") else home() / default) / "zonedrive"
 
 
 def home() -> Path:
-    """The home folder.  Raises Homeless where the system knows of none."""
+    """Return the home folder.  Raises Homeless if the system knows none."""
     with contextlib.suppress(RuntimeError):
         found = Path.home()
         if found.is_absolute():
@@ -118,12 +118,12 @@ def home() -> Path:
 
 
 def quoted(path: Path) -> str:
-    """The path as it is typed into a shell: with quotes where it has spaces or the like."""
+    """Return the path for use in a shell, quoted if necessary."""
     return shlex.quote(os.fspath(path))
 
 
 def expanded(path: str) -> Path:
-    """The path, with a `~` at its beginning replaced.  Raises ConfigError where it means nobody."""
+    """Return the path with a leading `~` expanded.  Raises ConfigError for an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError as wrong:
@@ -132,7 +132,7 @@ def expanded(path: str) -> Path:
 
 @dataclass(frozen=True)
 class AccountPaths:
-    """The files and folders of one account."""
+    """Files and folders of one account."""
 
     account: str
 
@@ -145,99 +145,105 @@ class AccountPaths:
 
     @property
     def option(self) -> str:
-        """What a command line needs to mean this account, with a space before it."""
+        """Command line option for this account, with a leading space.
+
+        Empty for the default account.
+        """
         return "" if self.account == DEFAULT_ACCOUNT else f" --account {self.account}"
 
     @property
     def state(self) -> Path:
-        """What must not be lost."""
+        """Folder of data that must not be lost."""
         return state_dir() / self.account
 
     @property
     def cache(self) -> Path:
-        """What can be fetched again; may be emptied at any time."""
+        """Folder of data that can be fetched again; it may be emptied at any time."""
         return cache_dir() / self.account
 
     @property
     def account_file(self) -> Path:
-        """What `logon` found out: service, user, certificate authority, profile."""
+        """Result of `logon`: service, user, certificate authority and profile."""
         return self.state / "account.json"
 
     @property
     def account_copy(self) -> Path:
-        """The same once more, for where that one is damaged."""
+        """Second copy of the account file, used if the first one is damaged."""
         return self.state / "account.copy.json"
 
     @property
     def secrets_file(self) -> Path:
-        """The fallback where there is no keyring."""
+        """Secrets of an account without a keyring."""
         return self.state / "secrets.json"
 
     @property
     def keyring_mark(self) -> Path:
-        """Exists where the secrets are in a keyring, so that none is made anew beside it."""
+        """Marker that the secrets are in a keyring, so that no second set is created."""
         return self.state / "in-keyring"
 
     @property
     def renewal_lock(self) -> Path:
-        """Held by whoever renews the logon with the kept password."""
+        """Lock held while the logon is renewed with the stored password."""
         return self.state / "renewal.lock"
 
     @property
     def database(self) -> Path:
-        """Tree and journal: one file, because a change and its intent are one transaction."""
+        """Database of tree and journal.
+
+        Both are in one file, because a change and its intent are one transaction.
+        """
         return self.state / "tree.db"
 
     @property
     def outgoing(self) -> Path:
-        """Bytes that the service does not have yet."""
+        """Folder of bytes that the service does not have yet."""
         return self.state / "outgoing"
 
     @property
     def content(self) -> Path:
-        """Cached bytes of files on the service."""
+        """Folder of the cached bytes of files on the service."""
         return self.cache / "content"
 
     @property
     def log(self) -> Path:
-        """Where a daemon without a terminal or journal writes."""
+        """Log file of a daemon without a terminal or journal."""
         return self.state / "daemon.log"
 
     @property
     def run_record(self) -> Path:
-        """There from the moment a daemon serves until it has ended in order."""
+        """File that exists from the start of a daemon until its orderly end."""
         return self.state / "daemon.run"
 
     @property
     def lock(self) -> Path:
-        """Held by the account's daemon as long as it lives."""
+        """Lock held by the account's running daemon."""
         return self.state / "daemon.lock"
 
     @property
     def control(self) -> Path:
-        """The daemon's control socket."""
+        """Control socket of the daemon."""
         return runtime_dir() / f"{self.account}.sock"
 
 
 def obstacle(folder: Path) -> Path | None:
-    """What is no folder where this one, or one above it, belongs; None where nothing is.
+    """Return the path that is not a folder at `folder` or above, or None.
 
-    A link that leads nowhere is one: no folder can be made in its place.
+    A broken link counts, because no folder can be created in its place.
     """
     for each in (*reversed(folder.parents), folder):
         try:
             if not stat.S_ISDIR(each.stat().st_mode):
                 return each
-        except OSError as wrong:  # one that may not be looked at is another matter
+        except OSError as wrong:  # a folder without access permission is not an obstacle
             nowhere = wrong.errno in (errno.ENOENT, errno.ELOOP) and each.is_symlink()
             return each if nowhere else None
     return None
 
 
 def another_users(folder: Path) -> Path | None:
-    """The nearest existing folder, this or one above it, if it is neither this user's nor root's.
+    """Return the nearest existing folder at or above `folder` if it is another user's, else None.
 
-    Its owner could put anything in the place of what this user keeps there.
+    A folder of root is accepted.  Another owner could replace the files that this user keeps there.
     """
     with contextlib.suppress(OSError):
         above = next(each for each in (folder, *folder.parents) if each.exists())
@@ -246,13 +252,13 @@ def another_users(folder: Path) -> Path | None:
 
 
 def no_folder(found: Path) -> ConfigError:
-    """What to say of an `obstacle`."""
+    """Return the error for an `obstacle`."""
     kind = "a file" if found.is_file() else "no folder" if found.exists() else "a link to nothing"
     return ConfigError(f"{found} is {kind}, where a folder is needed", remedy=way_around(found))
 
 
 def way_around(found: Path) -> str:
-    """What to do about an `obstacle`."""
+    """Return the remedy for an `obstacle`."""
     with contextlib.suppress(Homeless):
         if home().is_relative_to(found):
             return "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders of yours"
@@ -270,7 +276,7 @@ def way_around(found: Path) -> str:
 
 
 def require_folders(paths: AccountPaths) -> None:
-    """Raise ConfigError where a folder that zonedrive needs is a file, or another user's."""
+    """Raise ConfigError if a folder that zonedrive needs is a file or another user's."""
     with contextlib.suppress(Homeless):  # where it matters, whoever needs one says so
         for folder in (config_file().parent, paths.outgoing, paths.content, runtime_dir()):
             if found := obstacle(folder):
@@ -284,9 +290,10 @@ def require_folders(paths: AccountPaths) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Raise ConfigError where a pipe or a device is: it may never end, and is read only once.
+    """Raise ConfigError if `path` is a pipe or a device.
 
-    What is not there, or a folder, is left to whoever opens it.
+    A pipe or a device may never end, and can be read only once.  A missing file or a folder is
+    reported by the code that opens it.
     """
     with contextlib.suppress(OSError):
         mode = path.stat().st_mode
@@ -297,9 +304,9 @@ def require_file(path: Path) -> None:
 
 
 def private_dir(path: Path) -> Path:
-    """Make `path` a folder that only its owner can enter, and give it back.
+    """Create the folder `path` with access for its owner only, and return it.
 
-    So are the folders above it that have to be made, as the XDG specification wants it.
+    Missing parent folders are created in the same way, as the XDG specification requires.
     """
     if not path.parent.exists():
         private_dir(path.parent)
@@ -310,9 +317,9 @@ def private_dir(path: Path) -> Path:
 
 
 def require_room(folder: Path, size: int = 65_536) -> None:
-    """Raise OSError, with `folder` in it, where `size` bytes cannot be kept there.
+    """Raise OSError with `folder` as its file name if `size` bytes cannot be stored there.
 
-    A folder that is not there yet is not made: it is tried in the one that it would be made in.
+    A missing folder is not created; its nearest existing parent is tested.
     """
     above = next(each for each in (folder, *folder.parents) if each.exists())
     try:
@@ -324,7 +331,7 @@ def require_room(folder: Path, size: int = 65_536) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace `path` by a 0600 file with `data`, whole or not at all, also in a power cut."""
+    """Replace `path` atomically by a file with `data` and mode 0600, safe against a power cut."""
     private_dir(path.parent)
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,7 +1,7 @@
-"""Text from elsewhere made plain: one line that steers no terminal, log, bus or service manager.
+"""Sanitizing of foreign text to one line without control characters.
 
-Must not know where a text comes from or goes to.  Names of files are not its matter: they are
-data, and `tree.names` says how a folder shows them.
+Such a line cannot control a terminal, a log, a bus or a service manager.  Knows nothing of the
+origin or the use of a text.  File names are not changed here; `tree.names` defines their display.
 """
 
 _BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
@@ -13,5 +13,5 @@ _PLAIN |= {ord(char): " " for char in _BREAKS}
 
 
 def plain(text: str) -> str:
-    """Return `text` on one line, without control characters and overrides of the direction."""
+    """Return `text` on one line, without control characters and text direction overrides."""
     return text if text.isprintable() else text.translate(_PLAIN)

@@ -1,13 +1,14 @@
-"""A damaged database: set aside, and every row that can still be read taken into a new one.
+"""Repair of a damaged database: the file is set aside and its readable rows are copied.
 
-Must not know what the rows mean: who owns the tables makes them consistent again afterwards, as
-long as `pending` says so.
+Knows nothing of the meaning of the rows.  The owner of the tables makes them consistent again
+afterwards, while `pending` returns True.
 
-The damaged file is never changed and never deleted.  The steps, each of which may be the last of
-a killed process: the new database is filled beside the old one; the mark is written, which names
-the file that is kept; the old one gets that name; the new one takes its place; the mark goes once
+The damaged file is never changed or deleted.  A process may be killed after each of these steps:
+the new database is filled next to the old one; the mark is written, which names the file to keep;
+the old database is renamed to that name; the new database takes its place; the mark is deleted when
 the tables are consistent.
-INVARIANT: while the mark is there, nothing that only lost rows may have named is deleted.
+
+INVARIANT: while the mark exists, data that only lost rows may have named is not deleted.
 """
 
 import contextlib
@@ -26,20 +27,20 @@ from zonedrive.paths import write_private
 
 log = logging.getLogger(__name__)
 
-PROBES = 20_000  # ranges of row numbers that are tried in vain before a table is given up
+PROBES = 20_000  # failed reads of row ranges after which the rest of a table is skipped
 _SUFFIXES = ("", "-wal", "-shm")
 
-SMALL = 24 << 20  # bytes of a database that is looked at in full: some tenths of a second
+SMALL = 24 << 20  # bytes of a database that is checked completely, in some tenths of a second
 
 Sparing = Mapping[str, Sequence[str]]
-"""By table, of which some rows are only copies: conditions for those that are not."""
+"""SQL conditions for rows that the service cannot restore, by table."""
 
 Accept = Callable[[str, Mapping[str, object]], bool]
-"""Whether a row of a table, by column, is whole."""
+"""Function that returns True if a row of a table, given by column, is valid."""
 
 
 class WrongKey(StoreError):
-    """Nothing that is encrypted can be read: a matter of the key, not of the disk."""
+    """No encrypted row can be read: the key is wrong, the disk is not damaged."""
 
 
 def open_sound(
@@ -49,10 +50,11 @@ def open_sound(
     used: int = 0,
     sparing: Sparing | None = None,
 ) -> Database:
-    """Open the database, salvaged first where it is damaged.
+    """Open the database, and repair it first if it is damaged.
 
-    No number up to `used` is given to a row again.  Raises StoreError where it cannot be opened
-    for another reason, was written by a newer zonedrive, or has no row that `accept` takes.
+    Row numbers up to `used` are never given to new rows.  Raises StoreError if the database cannot
+    be opened for another reason, was written by a newer zonedrive, or has no row that `accept`
+    accepts.
     """
     if used and not path.exists() and not pending(path):
         log.error("%s is missing, though there are outgoing bytes", path)
@@ -83,27 +85,27 @@ def open_sound(
 
 
 def pending(path: Path) -> bool:
-    """Whether rows of the database were lost, and what they named is still to be found."""
+    """Return True if rows were lost, and the data that they named is still to be found."""
     return _mark(path).exists()
 
 
 def kept(path: Path) -> str:
-    """The name of the damaged file that was set aside."""
+    """Return the name of the damaged file that was set aside."""
     return _mark(path).read_text("utf-8").strip()
 
 
 def done(path: Path) -> None:
-    """The tables are consistent, and on the disk."""
+    """Delete the mark; the tables are consistent and on the disk."""
     _mark(path).unlink()
 
 
 def inspect(path: Path) -> str:
-    """What is wrong with the structure of a large database in use, "" for nothing.
+    """Check the structure of a large open database; return the fault, or "".
 
-    The next start mends it.  Takes seconds: call it in a thread.
+    The next start repairs a fault.  The check takes seconds: call it in a thread.
     """
     if path.stat().st_size <= SMALL:
-        return ""  # it was looked at before it was used
+        return ""  # it was checked before it was opened
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             why = _structure(connection.execute)
@@ -116,7 +118,7 @@ def inspect(path: Path) -> str:
 
 
 def doubted(path: Path) -> bool:
-    """Whether the database in use is damaged, see `inspect`."""
+    """Return True if `inspect` found a fault in the open database."""
     return _doubt(path).exists()
 
 
@@ -138,7 +140,7 @@ def _new(path: Path) -> Path:
 
 
 def _fault(database: Database, accept: Accept, sparing: Sparing | None) -> str:
-    """What is wrong with the file, "" for nothing.  Raises StoreError, WrongKey among it."""
+    """Return the fault of the database, or "".  Raises StoreError, including WrongKey."""
     if sparing is None and (said := _structure(database.execute)):
         return said
     bad = opened = 0
@@ -197,7 +199,7 @@ def _salvage(
 
 
 def _finish(path: Path) -> None:
-    """Go on where a salvage may have ended: the old file is away, the new one not yet there."""
+    """Complete a repair that ended after the old file was renamed."""
     if not pending(path) or path.exists():
         return
     for suffix in _SUFFIXES[1:]:  # they belong to the old one
@@ -220,7 +222,7 @@ def _sync(path: Path) -> None:
 
 
 def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
-    """Take over rows; how many."""
+    """Copy the readable rows to the new database; return their number."""
     copy = path.with_name(path.name + ".reading")
     for suffix in _SUFFIXES[:2]:  # a copy, because reading may write
         source = path.with_name(path.name + suffix)
@@ -261,7 +263,7 @@ def _take(new: Database, table: str, columns: list[str], row: Mapping[str, objec
 
 
 def _use_up(new: Database, old: Connection, highest: int) -> None:
-    """Let no inode number be given again."""
+    """Prevent the reuse of inode numbers up to `highest`."""
     with contextlib.suppress(sqlite3.DatabaseError):
         for (seq,) in old.execute("SELECT seq FROM sqlite_sequence"):
             highest = max(highest, int(seq))
@@ -270,7 +272,7 @@ def _use_up(new: Database, old: Connection, highest: int) -> None:
 
 
 def _rows(old: Connection, table: str) -> Iterator[dict[str, object]]:
-    """The rows of a table that can be read, by halving the ranges that cannot."""
+    """Yield the readable rows of a table; ranges that cannot be read are halved."""
     seen: set[int] = set()
     ranges = [(-1, _last(old, table))]
     vain = 0
@@ -294,7 +296,7 @@ def _rows(old: Connection, table: str) -> Iterator[dict[str, object]]:
 
 
 def _last(old: Connection, table: str) -> int:
-    """A row number that none in the table exceeds, if that can be known."""
+    """Return an upper limit of the row numbers in a table, as far as it can be read."""
     for question in (
         f"SELECT max(rowid) FROM {table}",  # noqa: S608 - of the schema
         "SELECT max(seq) FROM sqlite_sequence",

@@ -1,12 +1,13 @@
-"""The background tasks of a daemon: what happens when one of them raises an exception.
+"""Supervision of a daemon's background tasks: handling of their exceptions.
 
-Must not know what a task does.
+Knows nothing of the work of a task.
 
-A task is kept (`keep`: started again after a pause until it returns), is a job (`job`: done once;
-whoever asked for it tries again) or a callback of the loop (`call`: the same). In each case the
-exception is logged with its traceback, and the task is named by `failing` until it works again.
+A task is kept (`keep`: restarted after a pause until it returns), is a job (`job`: run once; its
+caller tries again) or a callback of the event loop (`call`: run once).  In each case the exception
+is logged with its traceback, and `failing` lists the task until it works again.
 
-INVARIANT: no exception of a task leaves this module, only a cancellation does: the mount goes on.
+INVARIANT: no exception of a task leaves this module except a cancellation, so the mount continues.
+
 INVARIANT: every member of `Task` is started in exactly one line of the sources.
 """
 
@@ -27,16 +28,16 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 10.0
-"""How long a task must have run since its last failure to count as working again."""
+"""Seconds without a failure after which a task counts as working again."""
 
 REMEMBERED_S = 600.0
-"""How long a failed job is named, where no later job of its kind succeeds."""
+"""Seconds for which a failed job is reported, unless a later job of its kind succeeds."""
 
 Arguments = TypeVarTuple("Arguments")
 
 
 class Task(StrEnum):
-    """Every background task, by the name that people read."""
+    """Background tasks, with the names shown to users."""
 
     # Kept by the daemon
     SIGNALS = "signals"
@@ -80,17 +81,17 @@ class Task(StrEnum):
 
 
 class Failure(msgspec.Struct, eq=False):
-    """A task that fails."""
+    """Failure of a task."""
 
     task: Task
     since_ns: int  # of the first failure in a row, wall clock
     times: int
     error: str  # the last one, in one line
     kind: str  # its type
-    until: float  # (trio's clock) when it counts as working again; infinite: it waits for a restart
+    until: float  # end of the failure (trio's clock); infinite: waiting for a restart
 
     def json(self) -> dict[str, object]:
-        """The object that `status` gives to programs."""
+        """Return the JSON object for `status`."""
         return {
             "task": str(self.task),
             "since": datetime.fromtimestamp(self.since_ns / 1e9, UTC).isoformat(timespec="seconds"),
@@ -100,18 +101,18 @@ class Failure(msgspec.Struct, eq=False):
 
 
 class Supervisor:
-    """Runs background tasks and knows which of them fail."""
+    """Runner of background tasks that records their failures."""
 
     def __init__(self) -> None:
         self._failures: dict[Task, Failure] = {}
 
     def failing(self) -> list[Failure]:
-        """The tasks that fail now."""
+        """Return the failures that have not ended."""
         now = trio.current_time()
         return [each for each in self._failures.values() if each.until > now]
 
     async def keep(self, task: Task, work: Callable[[], Awaitable[object]]) -> None:
-        """Run `work` until it returns; start it again after each exception, later every time."""
+        """Run `work` until it returns; restart it after each exception, with growing pauses."""
         pause = FIRST_PAUSE_S
         while True:
             begun = trio.current_time()
@@ -132,7 +133,7 @@ class Supervisor:
         work: Callable[[*Arguments], Awaitable[object]],
         *args: *Arguments,
     ) -> None:
-        """Run `work` once."""
+        """Run `work` once, and record an exception as a failure."""
         wrong = await self._run(task, lambda: work(*args))
         if wrong is None:
             self._failures.pop(task, None)
@@ -142,7 +143,10 @@ class Supervisor:
     def call(
         self, task: Task, work: Callable[[*Arguments], object], *args: *Arguments
     ) -> Exception | None:
-        """Run `work` in a callback of the loop, which an exception would end; what it raised."""
+        """Run `work` in a callback of the event loop; return its exception, or None.
+
+        An exception would otherwise end the event loop.
+        """
         try:
             work(*args)
         except Exception as wrong:
@@ -152,7 +156,7 @@ class Supervisor:
         return None
 
     async def _run(self, task: Task, work: Callable[[], Awaitable[object]]) -> Exception | None:
-        """The exception that `work` ended with.  A cancellation is raised."""
+        """Return the exception that ended `work`, or None.  Raises a cancellation."""
         try:
             await work()
         except Exception as wrong:
@@ -171,7 +175,7 @@ class Supervisor:
         before = self._failures.get(task)
         if before is None or before.until <= trio.current_time():
             before = Failure(task, time.time_ns(), 0, "", "", until)
-        # The same failure again is told in one line, or it would fill the log.
+        # A repeated failure is logged without its traceback, to keep the log short.
         log.error(
             "the task %r failed and %s: %s",
             str(task),

@@ -1,9 +1,10 @@
-"""Turns of the threads that transfer bytes fast: one works at a time, the others wait.
+"""Turns of fast transfer threads: one of them works at a time, the others wait.
 
-Each of them takes the interpreter's lock some thousand times a second.  The loop, which answers the
-kernel, would wait for that lock behind all of them.  Slow transfers do not take turns.
+A fast transfer takes the interpreter lock some thousand times a second.  With several of them the
+event loop, which answers the kernel, would wait too long for that lock.  Slow transfers need no
+turn.
 
-INVARIANT: nobody waits longer than PATIENCE_S for a turn, whatever the one that has it is doing.
+INVARIANT: a transfer waits at most PATIENCE_S for a turn, even if the current one does not end.
 """
 
 import threading
@@ -18,7 +19,7 @@ PATIENCE_S: Final = 0.05  # seconds that a transfer waits for its turn
 
 
 class Turns:
-    """One turn, and the queue of those who wait for it.  Thread-safe."""
+    """One turn and its waiting queue.  Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,7 +27,7 @@ class Turns:
         self.is_taken = False
 
     def take(self) -> bool:
-        """Wait for a turn; return False where it did not come in time."""
+        """Wait for a turn; return False after a timeout of PATIENCE_S."""
         with self._lock:
             if not self.is_taken:
                 self.is_taken = True
@@ -42,7 +43,7 @@ class Turns:
             return False
 
     def pass_on(self) -> None:
-        """End a turn that was taken."""
+        """End the turn, and give it to the next waiter."""
         with self._lock:
             if self.waiting:
                 self.waiting.popleft().set()
@@ -54,7 +55,7 @@ TURNS: Final = Turns()
 
 
 class Turn:
-    """The turns of one transfer.  For one thread."""
+    """Turns of one transfer, used by one thread."""
 
     def __init__(self, turns: Turns = TURNS, clock: Callable[[], float] = time.monotonic) -> None:
         self._turns, self._clock = turns, clock
@@ -63,7 +64,7 @@ class Turn:
         self._since = clock()
 
     def went(self, count: int) -> None:
-        """Note that so many bytes went through; wait for the others where it is their turn."""
+        """Count transferred bytes; at the end of a turn wait for the next one."""
         self._bytes += count
         if self._bytes < QUANTUM:
             return
@@ -75,7 +76,7 @@ class Turn:
         self._since = self._clock()
 
     def end(self) -> None:
-        """Let others work."""
+        """End the turn, if the transfer has it."""
         if self._has_turn:
             self._has_turn = False
             self._turns.pass_on()

@@ -77,7 +77,7 @@ class Writes:
         return self.get(start)
 
     def set(self, start: int, end: int, first: int) -> None:
-        """Give the chunks from `start` to `end` the nonces from `first` on, or none for 0."""
+        """Set consecutive nonces from `first` on for chunks `start` to `end`; 0 removes them."""
         if start >= end:
             return
         low, high = bisect_left(self._starts, start), bisect_left(self._starts, end)

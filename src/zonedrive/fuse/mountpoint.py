@@ -47,7 +47,7 @@ class Mount:
 
     @property
     def ours(self) -> bool:
-        """True if zonedrive (of any user) made the mount."""
+        """Return True if zonedrive (of any user) made the mount."""
         return self.kind == KIND
 
 

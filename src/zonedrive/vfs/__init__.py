@@ -29,6 +29,8 @@ Combines tree, content and outbox, which do not know each other:
     schema       the database of tree and outbox, and its upgrades
     upkeep       maintenance of the database
     report       the data for `status`, `sync` and `conflicts`
+    status       the answer of `status`, with a daemon or without one
+    state_reader the database, opened without changing anything
 
 docs/SEMANTICS.md lists what each operation promises to programs.
 

@@ -22,7 +22,7 @@ DELETED = " (deleted)"  # suffix from the kernel if the program was upgraded
 
 
 class Callers:
-    """Identifies guarded programs."""
+    """Check for guarded programs."""
 
     def __init__(self, guard: Iterable[str], proc: Path = Path("/proc")) -> None:
         """Create the list of program names without folders; PROGRAM/THREAD names one thread.

@@ -64,7 +64,7 @@ class FileSystem:
     """File system of one mounted account."""
 
     def __init__(self, core: Core, service: Service) -> None:
-        """Nothing runs yet; `core` has been recovered."""
+        """Create the parts of the mount; no task runs yet, and `core` has been recovered."""
         self._core = core
         self._service = service
         callers = Callers(core.settings.guard)

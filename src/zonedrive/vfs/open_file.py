@@ -94,17 +94,17 @@ class OpenFile:
 
     @property
     def is_settled(self) -> bool:
-        """True if no program writes or is about to write."""
+        """Return True if no program writes or is about to write."""
         return self.session is None and not self.preparing.locked()
 
     @property
     def may_be_read(self) -> bool:
-        """True if a handle may have read the content; the kernel does not report each read."""
+        """Return True if a handle may have read the content; the kernel does not report each read."""
         return self.pages and any(handle.readable for handle in self.by_handle)
 
     @property
     def is_spoilt(self) -> bool:
-        """True if reads fail because the service no longer has this version."""
+        """Return True if reads fail because the service no longer has this version."""
         return self.reader is not None and self.reader[1].spoilt
 
     def replaced(self, content: Content, by: Content) -> None:

@@ -30,7 +30,7 @@ class Place(msgspec.Struct, frozen=True):
     inode: Inode | None = None  # None for a virtual entry
     file: Inode | None = None  # the file whose versions are meant
     what: str = ""  # description of a virtual entry
-    stays: str = ""  # why it is never uploaded, and what to do; "" if it is
+    stays: str = ""  # why it is never uploaded, and what to do; "" for an uploaded file
 
     @property
     def unknown(self) -> str:
@@ -41,7 +41,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Places:
-    """Finds the entries at paths."""
+    """Lookup of the entries at paths."""
 
     def __init__(self, core: Core, folders: Folders, virtual: Virtual) -> None:
         self._core = core
@@ -91,7 +91,7 @@ class Places:
             stays=standing.words if standing.here_only else "",
         )
 
-    # ---- what never leaves ----
+    # ---- local-only files ----
 
     def stays(self, inode: Inode) -> str:
         """Return why the inode is never uploaded, or "" if it is on the service or will be."""

@@ -158,11 +158,11 @@ class Report:
         return self._status.copies()
 
     def untold(self) -> set[int]:
-        """Return the conflict copies that no person has been told about."""
+        """Return the conflict copies that were not reported to the user yet."""
         return self._core.journal.conflicts.untold()
 
     def tell(self, copies: Iterable[int]) -> None:
-        """Store that a person has been told of these copies.  Raises OSError, StoreError."""
+        """Store that these copies were reported to the user.  Raises OSError, StoreError."""
         with self._core.transaction():
             self._core.journal.conflicts.tell(copies)
 

@@ -81,7 +81,7 @@ class Tally(msgspec.Struct, eq=False):
 
 
 class Keeping:
-    """Keeps the pinned files of an account complete."""
+    """Background fetcher of an account's pinned files."""
 
     def __init__(self, core: Core, service: Service, folders: Folders, pins: Pins) -> None:
         self._core = core

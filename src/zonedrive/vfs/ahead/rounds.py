@@ -53,7 +53,7 @@ class Pinned(Protocol):
 
 
 class Rounds:
-    """Lists pinned folders in rounds."""
+    """Periodic listing of pinned folders."""
 
     def __init__(
         self,

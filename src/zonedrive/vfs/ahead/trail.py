@@ -51,7 +51,7 @@ class Trail:
 
     @property
     def is_at_end(self) -> bool:
-        """True if the program has opened the last files of its order."""
+        """Return True if the program has opened the last files of its order."""
         return bool(self.order) and self.next + GAP >= len(self.order) and len(self.ahead) <= GAP
 
     def follow(self, order: list[int], *, by_name: bool) -> bool:

@@ -26,7 +26,7 @@ MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
 
 
 class Delivery:
-    """Implements `outbox.dispatch.Carrier`."""
+    """Implementation of `outbox.dispatch.Carrier`."""
 
     def __init__(self, core: Core, service: Service, folders: Folders) -> None:
         conflicts = self._conflicts = Conflicts(core, folders)

@@ -15,7 +15,7 @@ from zonedrive.vfs.core import Core
 
 
 class Comparison:
-    """Compares versions on the service with bytes of the spool."""
+    """Comparison of versions on the service with bytes of the spool."""
 
     def __init__(self, core: Core, service: Service) -> None:
         self._core = core

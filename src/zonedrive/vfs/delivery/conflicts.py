@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Conflicts:
-    """Handles the results of the conflict check that are not a simple upload."""
+    """Handler of conflict-check results that are not a simple upload."""
 
     def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core

@@ -26,7 +26,7 @@ LOOK_BACK = 6  # maximum number of versions on top of one with a lost answer
 
 
 class Elsewhere:
-    """Finds such versions; those in another file are listed as conflict copies."""
+    """Finder of such versions; those in another file are listed as conflict copies."""
 
     def __init__(
         self, core: Core, service: Service, folders: Folders, comparison: Comparison

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Placement:
-    """Applies local name changes to the service."""
+    """Sender of local name changes to the service."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Resolution:
-    """Resolves pending requests, by an answer or by looking at the service."""
+    """Resolution of pending requests, by an answer or by looking at the service."""
 
     def __init__(self, core: Core, service: Service, folders: Folders) -> None:
         self._core = core
@@ -291,9 +291,10 @@ class Resolution:
     def _note_version(
         self, inode: Inode, doubt: Doubt, entry: Entry, intent: Intent | None
     ) -> None:
-        """Mark the sent content as done; base what is left to do on the new version.
+        """Mark the sent content as done, and base the remaining changes on the new version.
 
-        This includes a removal: the file that takes its place is based on this version, too.
+        The remaining change may be a removal: the file that takes its place is based on this
+        version, too.
         """
         journal = self._core.journal
         if intent is None:

@@ -41,7 +41,7 @@ def is_aside(name: str | None) -> bool:
 
 
 class Reversal:
-    """Rolls local name changes back."""
+    """Rollback of local name changes."""
 
     def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core

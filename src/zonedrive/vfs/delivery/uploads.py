@@ -74,7 +74,7 @@ class Body:
 
 
 class Uploads:
-    """Sends local generations to the service as new versions."""
+    """Upload of local generations as new versions."""
 
     def __init__(
         self,

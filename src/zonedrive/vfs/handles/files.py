@@ -127,7 +127,7 @@ class Files:
                 self._detach(opened)
 
     async def flush(self, handle: int) -> None:
-        """Store what was written, on close(2).
+        """Store written bytes, on close(2).
 
         With `close = wait`, also wait for the upload, and raise its error.
         """
@@ -148,7 +148,7 @@ class Files:
             await self._sessions.delivered(opened)
 
     async def fsync(self, handle: int) -> None:
-        """Make what was written survive a power cut; with `fsync = service` wait for its upload."""
+        """Make written bytes survive a power cut; with `fsync = service`, wait for their upload."""
         opened = self._handles[handle].file
         session = opened.session
         if session is not None:
@@ -323,7 +323,7 @@ class Files:
         return session
 
     def _end(self, opened: OpenFile) -> None:
-        """Store what was written after the last writer closed, or restore the former content."""
+        """Store written bytes after the last writer closed, or restore the former content."""
         if opened.session is None:
             return
         try:

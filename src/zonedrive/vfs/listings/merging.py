@@ -39,7 +39,7 @@ class _Arrived:
 
 
 class Merging:
-    """Merges listings of folders."""
+    """Merger of folder listings."""
 
     def __init__(self, core: Core, service: Service, tell: Callable[[int, Merged], None]) -> None:
         """Create the merger; it passes each folder's ino and listing changes to `tell`."""
@@ -82,7 +82,8 @@ class Merging:
         self._waiting.append(arrived)
         try:
             if urgent:
-                await trio.lowlevel.checkpoint()  # until the loop has heard of what else arrived
+                # Lets the loop process other listings that arrived.
+                await trio.lowlevel.checkpoint()
             elif arrived is self._waiting[0]:
                 with trio.move_on_after(GATHER_S):
                     await arrived.done.wait()

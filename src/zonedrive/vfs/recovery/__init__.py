@@ -1,1 +1,1 @@
-"""What a daemon that ended left behind, and what a damaged database did."""
+"""Recovery after the end of a daemon and after damage to a database."""

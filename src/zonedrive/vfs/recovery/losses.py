@@ -1,17 +1,17 @@
-"""After a damaged database: tree, journal and spool are made consistent from what is left.
+"""Recovery after a damaged database: makes tree, journal and spool consistent.
 
-| found in the salvaged tables               | what is done                                        |
+| found in the salvaged tables               | action                                              |
 |--------------------------------------------|-----------------------------------------------------|
-| an inode whose folder is lost              | forgotten; its bytes, if any, are found as below    |
-| an intent or a doubt without an inode      | the same                                            |
+| an inode whose folder is lost              | deleted; for its bytes, see below                   |
+| an intent or pending request without inode | deleted; for its bytes, see below                   |
 | listings                                   | not trusted: fetched again                          |
-| an inode with bytes, without an intent     | the intent is made again, from what the inode knows |
-| a new folder, or a move, without an intent | the same                                            |
+| an inode with bytes, without an intent     | the intent is created again from the inode          |
+| a new folder or a move without an intent   | the intent is created again from the inode          |
 | a removal without an intent                | forgotten: the file appears again                   |
-| bytes in the spool that no row names       | shown in the local folder `lost+found`              |
-| bytes in the spool without a manifest      | taken as they are                                   |
+| bytes in the spool without a row           | shown in the local folder `lost+found`              |
+| bytes in the spool without a manifest      | accepted without verification                       |
 
-INVARIANT: bytes are never deleted here, except a second name of bytes that have another.
+INVARIANT: no bytes are deleted, except a second hard link of bytes that have another name.
 """
 
 import logging

@@ -1,19 +1,19 @@
-"""What a daemon that ended, in whatever way, left behind.
+"""Recovery of the state that a former daemon left, however it ended.
 
-| state found                             | what it means                | what is done           |
+| state found                             | meaning                      | action                 |
 |-----------------------------------------|------------------------------|------------------------|
 | an intent, its bytes in the spool       | closed, not on the service   | sent again, when due   |
-| an intent that is held                  | open for writing at the end  | no longer held, sent   |
-| bytes that no inode and no intent names | never closed, or sent before | deleted                |
-| an intent whose bytes are missing       | the spool was tampered with  | the loss is named      |
-| a row about an inode that has none      | a fault of ours, or damage   | dropped; bytes that    |
-|                                         |                              | only it names go to    |
-|                                         |                              | `lost+found`           |
+| an intent that is held                  | open for writing at the end  | released and sent      |
+| bytes without an inode or intent        | never closed, or sent before | deleted                |
+| an intent whose bytes are missing       | the spool was tampered with  | the loss is logged     |
+| a row about an inode that has no row    | a bug, or damage             | deleted; bytes that    |
+|                                         |                              | only it refers to go   |
+|                                         |                              | to `lost+found`        |
 | an unlinked inode without an intent     | was only kept open           | deleted                |
 | bytes from before a restart of the      | perhaps never on the disk    | checked before they    |
 | machine                                 |                              | are sent               |
 
-Where rows were lost with a damaged database, `losses` comes first.
+If a damaged database has lost rows, `losses` runs first.
 """
 
 import logging

@@ -44,7 +44,7 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class Trashing:
-    """Deletes entries into the trash and restores them."""
+    """Deletion of entries into the service's trash, and their restore."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ DEEPEST = 64  # maximum number of nested folders to look up
 
 
 class Following:
-    """Finds the new places of edited files and moves them there."""
+    """Tracker of edited files that coworkers move: moves them to their new places."""
 
     def __init__(self, core: Core, service: Service) -> None:
         self._core = core

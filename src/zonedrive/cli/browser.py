@@ -105,7 +105,7 @@ class Seat:
         self.asked = True
         if self._wanted_here:
             click.echo("There is no browser to open on this machine.", err=True)
-        # First the terminal is made ready, for a paste may come as soon as it is asked for.
+        # Prepare the terminal first, because the user may paste right after the prompt.
         descriptor = sys.stdin.fileno()
         with _unseen(descriptor):
             for text in (
@@ -195,7 +195,7 @@ def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) 
     try:
         return process.wait(LOOK_SECONDS) == 0
     except subprocess.TimeoutExpired:
-        process.returncode = 0  # it goes on without us
+        process.returncode = 0  # the browser keeps running
         return True
 
 

@@ -136,7 +136,7 @@ def _connected(paths: AccountPaths) -> socket.socket:
             if time.monotonic() > end:
                 stopped = process.is_stopped(_pid(paths) or 0)
                 raise (Silent(paths) if stopped else Deaf(paths)) from wrong
-        # It is starting; or the end of a session has removed the folder that its socket was in.
+        # The daemon is starting, or the end of a session has removed its socket's folder.
         asked = asked or process.ask_to_listen(paths.lock)
         time.sleep(0.05)
 
@@ -148,7 +148,7 @@ def _reached(paths: AccountPaths) -> socket.socket:
     XDG_STATE_HOME. Raises OSError, and TimeoutError if the daemon does not accept the connection.
     """
     who = lock.holder(paths.lock)
-    if who is None or not running(paths):  # nobody said yet, or any more, that he listens
+    if who is None or not running(paths):  # no daemon has announced its socket
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
     connection = connect(who.control or paths.control, who.pid)
     other = protocol.process_of(connection)
@@ -199,7 +199,7 @@ def accounts() -> list[AccountPaths]:
         try:
             paths = AccountPaths(name)
         except ConfigError:
-            continue  # not a folder of ours
+            continue  # not a folder of zonedrive
         if paths.account_file.exists() or paths.lock.exists():
             found.append(paths)
     return found

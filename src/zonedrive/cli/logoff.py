@@ -49,7 +49,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     except StoreError:
         if not discard:
             raise
-        left, remedy = local.Backlog(), ""  # it cannot be counted, and shall not be kept
+        left, remedy = local.Backlog(), ""  # it cannot be counted, and the user wants to discard it
     store = open_store(paths)
     if left.files and not discard:
         mounted = control.running(paths)

@@ -287,7 +287,7 @@ def _prompt(text: str, *, hidden: bool = False) -> str:
     try:
         return str(click.prompt(show.clean(text), hide_input=hidden, err=True))
     except click.Abort as given_up:
-        if not hidden:  # there click has ended the line
+        if not hidden:  # for hidden input click has ended the line
             click.echo(err=True)
         if not isinstance(given_up.__context__, EOFError):
             raise

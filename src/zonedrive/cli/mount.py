@@ -94,7 +94,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
         Account.load(paths)
         serve.run(serve.Start(paths, folder, texts, foreground=True), ready.Pipe(None))
     except (ZonedriveError, OSError) as wrong:
-        Notifier().status(refusals.line(wrong))  # what a service manager shows, as its journal
+        Notifier().status(refusals.line(wrong))  # a service manager shows this line
         raise
 
 
@@ -163,9 +163,9 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     this machine and goes on at the next mount.
     """
     path = mountpoint.absolute(folder)
-    os.chdir("/")  # or this process were one that uses the mount, where it was started in there
+    os.chdir("/")  # otherwise this process could keep the mount busy
     found = mountpoint.at(path)
-    paths = control.serving(path)  # also where it has been taken out of the table, and used on
+    paths = control.serving(path)  # also for a detached mount that is still in use
     if not found.ours if found else paths is None:
         control.require_logon(None)
         raise MountError(f"{path} is not a mount of zonedrive")

@@ -97,12 +97,12 @@ def connect(path: Path, pid: int | None) -> socket.socket:
     def is_taken() -> bool:
         try:
             made.append(protocol.connect(path, SIGN_SECONDS))
-        except BlockingIOError:  # too many wait to be taken already
+        except BlockingIOError:  # the listen queue is full
             time.sleep(SLICE_SECONDS)
         return bool(made)
 
     wait(is_taken, pid)
-    made[0].settimeout(WORKING_SECONDS)  # that a long request may take to be written
+    made[0].settimeout(WORKING_SECONDS)  # time limit for writing a long request
     return made[0]
 
 

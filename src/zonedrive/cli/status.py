@@ -110,7 +110,7 @@ class Look:
         self._request: dict[str, Any] = {"command": "status", "paths": below}
         if most is not None:
             self._request["most"] = most
-        self._known = ""  # when the daemon last said how it is
+        self._known = ""  # time of the daemon's last status
 
     def first(self) -> dict[str, Any]:
         """Return the contract's object, from the daemon or else from its stored state."""

@@ -231,7 +231,7 @@ class Commands:
             reason = next((one["error"] for one in waiting if one["error"]), "")
             silent = (timeout or 0) >= SILENT_SECONDS and before == self._heard(roots)
             silent = silent and any(one["state"] == "uploading" for one in waiting)
-            if silent and link.state == "online":  # it takes longer to be sure of that
+            if silent and link.state == "online":  # the link needs longer to detect this
                 code, reason, remedy = 4, "the service gave no answer in that time", AWAY
             if waiting and link.state != "online":
                 code, remedy = 4, AWAY

@@ -43,7 +43,7 @@ class Server:
         self._supervisor = supervisor or Supervisor()
         self._handlers = handlers
         self._socket: socket.socket | None = None
-        self._name: tuple[int, ...] | None = None  # of the file that `path` names while we listen
+        self._name: tuple[int, ...] | None = None  # identity of the socket file while it exists
         self._accepting = trio.CancelScope()
         self._running: dict[trio.CancelScope, str] = {}  # requests under way, with their command
         self._one_done = trio.Event()
@@ -84,7 +84,7 @@ class Server:
         try:
             with protocol.address(path) as name:
                 listening.bind(name)
-        except OSError as wrong:  # bind(2) is not told the real name
+        except OSError as wrong:  # the error of bind(2) lacks the real name
             listening.close()
             raise OSError(wrong.errno, wrong.strerror, str(path)) from wrong
         finally:

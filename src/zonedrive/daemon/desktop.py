@@ -14,7 +14,7 @@ from zonedrive.logon.session_bus import session_bus
 
 log = logging.getLogger(__name__)
 
-SECONDS = 5.0  # that a desktop may take to answer
+SECONDS = 5.0  # timeout of a call to the desktop
 NORMAL, URGENT = 1, 2
 FOR_EVER = 0  # the notification stays until the user closes it
 ADDRESS = DBusAddress(
@@ -30,7 +30,7 @@ class Desktop:
     def __init__(self, icon: str = "dialog-password", urgency: int = URGENT) -> None:
         self._icon = icon
         self._hints = {"urgency": ("y", urgency), "desktop-entry": ("s", "zonedrive")}
-        self._number = 0  # of the one that is shown, 0: none
+        self._number = 0  # id of the visible notification, 0: none
 
     async def show(self, title: str, text: str) -> bool:
         """Show or replace the notification; return True if a desktop accepted it."""

@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 
 Mode = Literal["delay", "block"]
 
-SECONDS = 3.0  # that logind may take to answer
+SECONDS = 3.0  # timeout of a call to logind
 CALM_SECONDS = 2.0  # what waits for less needs no lock
-REWORD_SECONDS = 10.0  # between two wordings of one lock
-RETRY_SECONDS = 600.0  # between two looks for a bus
+REWORD_SECONDS = 10.0  # minimum interval between changes of a lock's reason
+RETRY_SECONDS = 600.0  # interval between searches for a bus
 SHUTDOWN_SECONDS = 5.0  # that logind gives, where it does not say how many
-SPARE = 0.8  # the part of them that is used
+SPARE = 0.8  # fraction of this time that is used
 DEAD_SECONDS = 30.0  # after a sleep of this length no connection lives any more
 
 NAME = "org.freedesktop.login1"
@@ -51,7 +51,7 @@ MANAGER = DBusAddress(
     "/org/freedesktop/login1", bus_name=NAME, interface="org.freedesktop.login1.Manager"
 )
 
-FROM_LOGIND = MatchRule(  # the bus knows whose name that is, the message does not say it
+FROM_LOGIND = MatchRule(  # the bus resolves the sender's name, a message has only its id
     type="signal", sender=NAME, interface=MANAGER.interface, path=MANAGER.object_path
 )
 
@@ -223,7 +223,7 @@ class Inhibitor:
         if not _is_granted(reply):
             self._refused.add(mode)  # by the administrator's rules
             return
-        former = self._locks.pop(mode, None)  # none, if all were given back meanwhile
+        former = self._locks.pop(mode, None)  # None if all locks were released meanwhile
         lock = Held(reply.body[0].to_raw_fd(), why)
         if self._is_over:
             lock.release()

@@ -50,7 +50,7 @@ class Death:
     pid: int
     mountpoint: Path
     at: str  # ISO 8601: of the end, or of the last sign of life
-    exact: bool  # whether it is that of the end
+    exact: bool  # True if `at` is the time of the end
     why: str  # in a line
     public: str  # the same without any name
 

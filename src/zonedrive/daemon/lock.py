@@ -32,7 +32,7 @@ class Holder:
 
     pid: int
     mountpoint: Path
-    control: Path | None = None  # its socket; None as long as it has none (or an older version)
+    control: Path | None = None  # its socket; None before it has one (or an older version)
     begun: int | None = None  # when its process began, see `_begun`; None: an older version
 
     def is_process(self, pid: int) -> bool:
@@ -168,7 +168,7 @@ def reading(path: Path) -> Iterator[bool]:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # there was no daemon yet
+    except OSError:  # no daemon has run yet
         yield True
         return
     try:

@@ -18,7 +18,7 @@ from zonedrive.logon.session_bus import session_bus
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
-ANSWER_SECONDS = 5.0  # that a bus may take
+ANSWER_SECONDS = 5.0  # timeout of a call on the bus
 NAME = "org.freedesktop.secrets"
 SERVICE = DBusAddress("/org/freedesktop/secrets", NAME, "org.freedesktop.Secret.Service")
 

@@ -66,7 +66,7 @@ class Trash:
         self._service = service
         self._zone = zone
         self._mount = mount
-        self._deleted: list[tuple[Zone, Entry]] = []  # when it was looked last
+        self._deleted: list[tuple[Zone, Entry]] = []  # as of the last listing
         self._times: dict[str, int] = {}  # by id, when it was deleted; 0: the service does not say
         self._unseen: list[str] = []  # zones that do not show theirs
         self._origins = Origins(service) if mount is None else Origins(service, mount.folder)

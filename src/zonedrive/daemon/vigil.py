@@ -38,7 +38,7 @@ class Vigil:
         self._parts, self._desktop = parts, desktop
         self._woken = trio.Event()
         self._told_at = float("-inf")
-        self._reminded_of = ""  # kind and end of the bearer that a person was told of
+        self._reminded_of = ""  # kind and expiry of the bearer in the last reminder
 
     def logged_on(self) -> None:
         """Reset all state, because the user has logged on."""
@@ -61,7 +61,7 @@ class Vigil:
         while True:
             state = await link.wait_other(state)
             if state == "logon-required":
-                with trio.move_on_after(CALM_SECONDS):  # one that was renewed shows for a moment
+                with trio.move_on_after(CALM_SECONDS):  # a renewal takes less time
                     state = await link.wait_other(state)
                     continue
                 await self._tell_ended()

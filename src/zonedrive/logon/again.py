@@ -104,7 +104,7 @@ class Again:
 
     def __init__(self, paths: AccountPaths, store: SecretStore, opened: Open = open_access) -> None:
         self._paths, self._store, self._open = paths, store, opened
-        self._sent: Literal["", "logon", "token"] = ""  # what the password has been sent for
+        self._sent: Literal["", "logon", "token"] = ""  # purpose for which the password was sent
 
     async def run(self, order: Order) -> Outcome:
         """Renew the logon, unless that has been done meanwhile or is not allowed now.

@@ -20,7 +20,7 @@ class Clock:
     def __init__(self, here: Callable[[], int] = time.time_ns) -> None:
         """Set the local clock; `here` returns nanoseconds since the epoch."""
         self._here = here
-        self._ahead_ns = 0  # of ours
+        self._ahead_ns = 0  # offset of the local clock
 
     def heard(self, date: str | None) -> None:
         """Update the correction from a Date header; a missing or malformed one changes nothing."""

@@ -70,7 +70,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a logon as the user requested them."""
 
     url: str
-    username: str  # "": asked for, or told by the service after a sign-on in a browser
+    username: str  # "": prompt, or take the name from the browser sign-on
     ca_file: str | None = None  # None: as at the last logon to the same service, else the system's
     profile: str | None = None  # None: as at the last logon to the same service, else published
     token_days: int | None = 90  # None: keep the session alone
@@ -103,7 +103,7 @@ class Enrolment:
         self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
         self._premises, self._open_store = premises, store
         self._open_access = access
-        self.kept = ""  # afterwards: what was kept, in words
+        self.kept = ""  # set at the end: description of the stored bearer
 
     async def run(self) -> Account:
         """Log on and store the account. Raises ZonedriveError's subclasses."""
@@ -293,7 +293,7 @@ class Enrolment:
                 store.get(session.NAME)
             except StoreError:
                 if self._paths.database.exists():
-                    raise  # the key to what is kept here is in there
+                    raise  # the keyring contains the key of the local data
                 store = FileStore(self._paths.secrets_file)
         return store
 

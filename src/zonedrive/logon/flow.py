@@ -41,7 +41,7 @@ from zonedrive.remote.profiles.operations import Profile
 
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"
-BROWSER: Final = "browser"  # our own word
+BROWSER: Final = "browser"  # not a state of the service
 MAILED: Final = "ServiceMail"
 GOODBYE_SECONDS = 10.0
 
@@ -179,7 +179,7 @@ class Flow:
                 "logging on: the service asks again for the "
                 + ("password" if wanted == PASSWORD else "one-time code")
             )
-        # The service's own name for the user from here on, where it tells one.
+        # From here on use the service's own name for the user, if known.
         self._username = outcome.user_id or self._username
         flow = Secret(outcome.session)
         if wanted == PASSWORD:

@@ -24,14 +24,14 @@ from zonedrive.logon.secrets import PASSWORD, SecretStore
 from zonedrive.logon.session import Bearer, load_bearer
 from zonedrive.paths import AccountPaths
 
-SECONDS = 25.0  # that a renewal may take
+SECONDS = 25.0  # maximum duration of a renewal
 LATER_SECONDS = 15.0  # before the next attempt if the service did not answer
 
 
 class Order(msgspec.Struct, frozen=True):
     """Task for the renewal process."""
 
-    instead_of: str  # the digest of the bearer that is known here, "" for none
+    instead_of: str  # digest of the current bearer, "" for none
     ended: bool  # whether the service has refused that one
 
 

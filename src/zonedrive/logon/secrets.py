@@ -375,7 +375,7 @@ def desktop_keyring() -> Keyring | None:
     bus = session_bus()
     if bus is None:
         return None
-    os.environ[VARIABLE] = bus  # where the library looks
+    os.environ[VARIABLE] = bus  # the library reads this variable
     with contextlib.suppress(StoreError):
         return Call(_secret_service).result(KEYRING_SECONDS)
     return None

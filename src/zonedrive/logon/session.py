@@ -32,7 +32,7 @@ AGAIN_SECONDS = 5.0
 LONGEST_SECONDS = 900.0
 THREADS = 16  # that may wait for another bearer
 TURN_SECONDS = 30.0  # longer than a renewal takes
-LOOK_SECONDS = 1.0  # between two looks into the store at least, while there is nothing better
+LOOK_SECONDS = 1.0  # minimum interval between reads of the store after a rejection
 _YEAR_9999 = 253_370_764_800 * 10**9
 
 
@@ -254,7 +254,7 @@ class BearerAuth(httpx.Auth):
             found = self.find()
         except NotLoggedOn as none:
             if isinstance(none, _Ended) and not none.says_more:
-                return None  # the service's own words say as much
+                return None  # the service's own message is sufficient
             raise
         return None if self._is_refused(found) else found
 

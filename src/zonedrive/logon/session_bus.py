@@ -99,7 +99,7 @@ def _own_socket(path: str) -> Path | None:
 def _owner(name: str) -> int | None:
     """Return the user id of the process that listens on the socket, or None."""
     with socket.socket(socket.AF_UNIX) as bus:
-        bus.setblocking(False)  # a bus that takes no connections is none
+        bus.setblocking(False)  # do not wait for a bus that accepts no connections
         try:
             bus.connect(name)
             answer = bus.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)

@@ -49,7 +49,7 @@ class Outcome(msgspec.Struct, frozen=True):
     logged_on: bool
     pending: str = ""  # PASSWORDPENDING, VERIFICATIONCODEPENDING, or something unknown
     session: str = ""  # session id, also of a flow that goes on
-    life_ns: int = 0  # of the session, 0: not told
+    life_ns: int = 0  # life of the session, 0: unknown
     user_id: str = ""
     change_password: bool = False
     elsewhere: str = ""  # where in a browser the service wants a sign-on

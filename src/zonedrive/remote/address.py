@@ -53,7 +53,7 @@ def base_url(text: str) -> str:
     if parts.scheme.lower() != "https":
         raise ConfigError(f"{_shown(text)} is not an https:// address")
     if parts.username is not None or parts.password is not None:
-        # The text itself stays unsaid: it holds a password.
+        # The message leaves out the text, because it may contain a password.
         raise ConfigError("a base URL holds no user name or password", remedy="use --username")
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise ConfigError(

@@ -39,7 +39,7 @@ from zonedrive.remote.wire.listing import Budget
 
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have much to move
-BODY_SECONDS = 60.0  # for an answer that is flowing
+BODY_SECONDS = 60.0  # for the body of an answer
 TIMEOUT = httpx.Timeout(connect=10.0, read=READ_SECONDS, write=15.0, pool=None)
 # An idle connection may be dead undetected.  So the first attempt at a harmless request
 # has a shorter timeout, and leaves time for another attempt on a new connection.
@@ -388,7 +388,7 @@ class _Attempt:
         self.limits = Limits()
         self.password = False  # whether the body holds one
         self.sent = False
-        self.paced = True  # how long it takes says something about other requests
+        self.paced = True  # its duration is used to adapt the pace
         self.wish: float | None = None
 
     def extensions(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The service for people's own programs: zones, folders and files by path, whole files at once.
+"""Client for Python programs: zones, folders and files by path, whole files in one call.
 
-Must not know mounts, caches or where a logon is kept.  What the daemon uses is `service`; this is
-a thinner and more comfortable way to the same verbs, for a program that runs once.
+Knows nothing of mounts, caches or the storage of a logon. The daemon uses `service`; this module is
+a thin, more convenient layer over it, for a program that runs once.
 
 Stable: the names that `zonedrive.remote` exports, as docs/PYTHON_CLIENT.md describes them.
 """

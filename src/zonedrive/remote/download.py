@@ -57,7 +57,7 @@ class Download:
         self.aborted = False
         self._response = response
         self._end = end
-        self._wanted = wanted  # where the range that was asked for ends, None: with the content
+        self._wanted = wanted  # end of the requested range; None: end of the content
         self._owner = owner
         self.doing = doing
         self.spare: list[bytearray] = []  # memory for chunks to come

@@ -21,7 +21,7 @@ SHORT_QUEUE = 3.0  # requests that may wait before no more are added
 LONG_QUEUE = 8.0  # from here on there are too many
 LEFT = 2  # free places up to which the limit counts as used
 FEW = 2  # so few concurrent requests do not slow each other down
-SETTLING = 8  # of so many of these the shortest time follows a way that became longer
+SETTLING = 8  # so many such requests adapt the shortest time to a longer round trip
 
 
 class Pace:
@@ -38,7 +38,7 @@ class Pace:
         self._spared = 0  # answers to ignore, because their requests precede the last overload
 
     def refused(self) -> None:
-        """Note that the service had too much to do for a request (429, 503)."""
+        """Note that the service rejected a request because of overload (429, 503)."""
         self._is_new = False
         if not self._spared:
             self._spared = self.allowed

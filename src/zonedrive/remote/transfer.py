@@ -46,7 +46,7 @@ HEAD_SECONDS = 15.0  # for the head of one answer to a download
 WRITE_SECONDS = 30.0
 # The answer to an upload may take long, because the service checks or copies the content.
 ANSWER_SECONDS = 30.0
-DIGESTED = 10e6  # bytes a second that the service gets through, at least
+DIGESTED = 10e6  # bytes per second that the service processes, at least
 BACKOFF = Backoff(attempts=3)
 
 __all__ = ["Cancelled", "Download", "Transfer"]
@@ -318,9 +318,9 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
         entry = wire.one_entry(
             answer, doing, zone_id=zone_id, parent_id=folder_id, name=name, is_file=True
         )
-        if not (entry.modified_ns and entry.modified_by):  # listings would tell another version
+        if not (entry.modified_ns and entry.modified_by):  # listings would differ
             raise BadAnswer(f"{doing}: the answer does not say when or by whom")
-        if (entry.zone_id, entry.parent_id) != (zone_id, folder_id):  # its id is not ours
+        if (entry.zone_id, entry.parent_id) != (zone_id, folder_id):  # a wrong id
             raise BadAnswer(f"{doing}: the answer is about something in another folder")
         return entry
     except BadAnswer as wrong:

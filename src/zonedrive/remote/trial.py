@@ -117,7 +117,7 @@ class Trial:
         try:
             address = self._base + path
             with self._client.stream(method, address, extensions={WHOLE: True}) as answer:
-                return answer  # its body tells nothing
+                return answer  # the body is not needed
         except httpx.HTTPError as wrong:
             doing = "asking for an address"
             raise answers.broken(wrong, host_of(self._base), doing, sent=False) from wrong

@@ -232,7 +232,7 @@ async def _tried(
     except NotLoggedOn:
         return Finding(False, "the logon is not accepted", "run 'zonedrive logon URL' again")
     except BadAnswer as wrong:
-        if wrong.status:  # it is the answer itself, not what is in it
+        if wrong.status:  # the status is wrong, not the content
             return Finding(False, f"{what}: it leads elsewhere, which is never followed", ASK)
         return Finding(False, f"{what}: the answer is not what this operation gives",
                        "check 'answer': it leads to the array")  # fmt: skip

@@ -28,7 +28,7 @@ from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_di
 FIT = 256 << 20  # bytes that should be free for what is saved
 PROBE = 4 << 20
 SLOW = 5e6  # bytes a second
-_ANSWER_SECONDS = 5.0  # that a socket may take
+_ANSWER_SECONDS = 5.0  # timeout of a connection to the socket
 REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone", "fuse.zonedrive")
 LOCAL = "set XDG_STATE_HOME to a folder on a disk of this machine"
 
@@ -79,7 +79,7 @@ def state(patient: Patient) -> Finding | None:
             " one",
         )
     if folder != patient.paths.state:
-        return None  # there is nothing yet, and room for it
+        return None  # the folder does not exist yet and can be created
     where = f", on {kind}" if kind else ""  # a chroot's table of mounts may not have it
     return Finding(True, f"private{where}; there is room for {amount(free)} of what you save")
 

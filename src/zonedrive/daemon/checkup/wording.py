@@ -67,7 +67,7 @@ def _told(line: str) -> str | None:
         return "Traceback"
     if place := _PLACE.fullmatch(line):
         return _place(Path(place["file"]), place["line"])
-    if line.startswith(("fuse: ", "fusermount3: ")):  # the words of C code, which are not ours
+    if line.startswith(("fuse: ", "fusermount3: ")):  # messages of C code
         return f"    {line.partition(':')[0]}: {HIDDEN} {plain(line.rpartition(': ')[2])}"
     kind = _KIND.fullmatch(line)
     if kind is not None and kind["kind"] in _kinds() and not line.startswith("    "):

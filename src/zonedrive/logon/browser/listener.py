@@ -125,7 +125,7 @@ class Listener:
         except ValueError:
             return False
         fields = dict(pairs)
-        if not any(fields.values()) or len(fields) != len(pairs):  # a name that is there twice
+        if not any(fields.values()) or len(fields) != len(pairs):  # duplicate names
             return False
         self._answer = fields
         self._answered.set()

@@ -34,7 +34,7 @@ from zonedrive.remote.profiles.sign_on import SignOn
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 LONGEST: Final = 65_536  # bytes; a profile is a page of text
-LARGEST: Final = 1 << 63  # of whole numbers: those from there on are not sent as JSON
+LARGEST: Final = 1 << 63  # integers from here on are not sent as JSON
 _KEYS: Final = ("method", "path", "query", "body", "answer")
 _PATH = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]+", re.ASCII)
 

@@ -21,7 +21,7 @@ FORMS: Final = ("form", "fragment")
 ANSWER: Final = "answer."
 ORGANIZATION: Final = "organization"
 KEYS: Final = ("body", "error", "response", "redirect")
-# What a logon request says on our own account, and what is no text.
+# Members of a logon request that zonedrive sets itself, or that are not text.
 _OURS: Final = frozenset({"acceptSessions", "logonSessionId", "password", "scope"})
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
@@ -48,11 +48,11 @@ class SignOn:
     """Rules for reading a provider's answer."""
 
     body: Mapping[str, str | bool]  # fields of the logon request, as templates
-    error: str = ""  # the answer's field that says why nobody is signed on
-    # The form that is asked for, where it may be chosen: a form post, which leaves nothing of the
-    # answer in a browser's history and sessions; else the fragment, kept there in the address.
+    error: str = ""  # the answer's field with the reason of a failed sign-on
+    # The requested form, if there is a choice: a form post, which leaves no trace of the
+    # answer in the browser's history and sessions; or the fragment, which stays in the history.
     fragment: bool = False
-    redirect: str = ""  # the parameter in which the idpURI of a logon takes the way back
+    redirect: str = ""  # the parameter of a logon's idpURI for the return address
 
     def logon(self, answer: Mapping[str, str], organization: str) -> dict[str, str | bool]:
         """Return the fields of a logon request. Raises MissingFields."""

@@ -49,7 +49,7 @@ class _Wire(NamedTuple):
 
     state: int = 0
     received: int = -1
-    queued: int = 0  # of what was received: still to be taken
+    queued: int = 0  # received but not read
     acknowledged: int = 0  # of what was sent
 
 
@@ -197,7 +197,7 @@ class Connection(Engine):
         """Return the kernel's counters of the connection."""
         for descriptor, inode in self._sockets.items():
             with contextlib.suppress(OSError):
-                if os.fstat(descriptor).st_ino == inode:  # none of another attempt, or file
+                if os.fstat(descriptor).st_ino == inode:  # it was not reused
                     answer = fcntl.ioctl(descriptor, termios.FIONREAD, b"0000")
                     info = socket_option(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO)
                     acknowledged, received = struct.unpack_from("QQ", info, 120)
@@ -218,7 +218,7 @@ class Connection(Engine):
                 return
             self._is_closed = True
         if self._exchange is not None and not (self._exchange.is_over or self._sockets):
-            # libcurl would wait for the name to be looked up.
+            # libcurl would wait for the end of the DNS lookup.
             threading.Thread(target=self._dispose, daemon=True).start()
         else:
             self._dispose()

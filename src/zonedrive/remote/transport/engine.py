@@ -36,7 +36,7 @@ _EVENTS: Final = {
     pycurl.POLL_OUT: select.EPOLLOUT,
     pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
 }
-_FOREVER: Final = 100_000  # seconds; our own timeouts are shorter
+_FOREVER: Final = 100_000  # seconds; zonedrive's timeouts are shorter
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # pycurl has no name for it
 _GNUTLS: Final = "GnuTLS" in pycurl.version
 _FIXED: Final = (
@@ -157,7 +157,7 @@ def socket_option(descriptor: int, level: int, option: int, value: int | None = 
 def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
     """Yield the libcurl options for all CA locations, so that no default of libcurl remains."""
     file, folder = trust.file, trust.folder
-    if file and folder and trust.is_same:  # one will do, the one that is sooner read
+    if file and folder and trust.is_same:  # one is enough: use the one that loads faster
         file, folder = (file, None) if _GNUTLS else (None, folder)
     yield from ((pycurl.CAINFO, file), (pycurl.CAPATH, folder))
     yield from ((pycurl.PROXY_CAINFO, file), (pycurl.PROXY_CAPATH, folder))

@@ -46,14 +46,14 @@ class Exchange:
         """
         self.request = request
         self.timeout: dict[str, float | None] = request.extensions.get("timeout", {})
-        self.lines, self.length = _lines(request)  # headers as libcurl takes them
+        self.lines, self.length = _lines(request)  # headers in libcurl's form
         self.unsent = self.length
         self.is_first = True  # on its connection
         self.is_sent = False  # a part of it has reached the network
         self.is_held = True  # its body waits until nothing has come after its head was sent
         self.is_asked = False  # libcurl has asked for the body
         self.flushed = 0  # bytes of the body that have left
-        self.acknowledged = 0  # bytes that the peer had taken when it was last looked at
+        self.acknowledged = 0  # bytes that the peer had acknowledged at the last check
         self.version = b""  # of HTTP
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
@@ -72,7 +72,7 @@ class Exchange:
         self.moved = time.monotonic()
         self.is_ahead: Callable[[], bool] = lambda: False  # the response came before the request
         self._room = room
-        self._head: list[bytes] = []  # lines of the head that is coming
+        self._head: list[bytes] = []  # received lines of an incomplete head
         self._head_bytes = 0
         self._is_ascii = True
         self._source: Iterator[bytes] = iter(content)
@@ -126,7 +126,7 @@ class Exchange:
         found = httpx.Response(
             self.status, headers=self.headers, stream=stream, extensions=extensions
         )
-        if self._is_ascii:  # httpx would look through all of them to find out
+        if self._is_ascii:  # httpx would check all of them
             found.headers.encoding = "ascii"
         return found
 

@@ -16,7 +16,7 @@ import httpx
 from zonedrive.remote.transport.connection import Connection
 from zonedrive.remote.transport.tls import Trust
 
-KEPT = 32  # that nobody uses
+KEPT = 32  # maximum number of idle connections
 KEEP_SECONDS = 300.0
 
 

@@ -53,7 +53,7 @@ def _system() -> Trust:
     file = paths.cafile if paths.cafile and Path(paths.cafile).stat().st_size else None
     folder = paths.capath if paths.capath and any(Path(paths.capath).glob("*.0")) else None
     if not (file or folder):
-        import certifi  # only here: a system with a store needs none of it
+        import certifi  # imported here because most systems do not need it
 
         file = certifi.where()
     return Trust(file, folder, not os.environ.get(paths.openssl_cafile_env))

@@ -130,7 +130,7 @@ _BY_ERROR = {row.error: row for row in TABLE}
 # Statuses that are too general to stand alone: a code of the table, where there is one, decides.
 # All other statuses decide alone, whatever the code.
 _REFINED = frozenset({400, 409, 422, 500})
-# A lock is told with several statuses; its code wins over these as well.
+# A lock is reported with several statuses; its code has priority over these as well.
 _LOCKABLE = _REFINED | {403}
 
 

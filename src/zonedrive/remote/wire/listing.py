@@ -33,9 +33,9 @@ from zonedrive.remote.response_limits import LISTING
 
 logger = logging.getLogger(__name__)
 
-PAGE = 100  # the size of a page where none is asked for
+PAGE = 100  # default size of a page
 LARGE_PAGE = 1000
-PASSES = 3  # at most so many readings of a listing that changes meanwhile
+PASSES = 3  # maximum readings of a listing that changes meanwhile
 
 
 class Item(Protocol):
@@ -218,7 +218,7 @@ class Reader(Generic[ItemT]):
         for number, page in enumerate(pages[:-1], 1):
             last = await self._beyond(number * len(pages[0]), 1)
             if last is None or len(last) > 1:
-                return False  # the service chooses its own page size: this tells nothing
+                return False  # the service ignores pageSize, so no comparison is possible
             if not last or last[0].id != page[-1].id:
                 return True
         return False

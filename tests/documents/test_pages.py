@@ -161,6 +161,32 @@ def test_the_functions_on_the_ways_through_the_code_exist() -> None:
         assert not missing, f"{file} has no {sorted(missing)}"
 
 
+@cache
+def members() -> frozenset[str]:
+    """Every `Class.member` of the sources: methods, fields, and attributes of `self`."""
+    found: set[str] = set()
+    for file in SOURCES.rglob("*.py"):
+        for kind in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(kind, ast.ClassDef):
+                continue
+            for node in ast.walk(kind):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    found.add(f"{kind.name}.{node.name}")
+                elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                    found.add(f"{kind.name}.{node.target.id}")
+                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    found.add(f"{kind.name}.{node.attr}")
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_members_of_classes_that_a_page_names_exist(name: str) -> None:
+    """A lock, a check or an attribute that a page names is in the code."""
+    for span in PAGES[f"src/zonedrive/docs/{name}.md"].spans:
+        if re.fullmatch(r"_?[A-Z]\w*[a-z]\w*\.[a-z_]\w*", span.text):
+            assert span.text in members(), f"{span.where}: there is no {span.text}"
+
+
 def test_every_background_task_is_described() -> None:
     """Each task has its row, with the file that starts it."""
     started = dict(re.findall(r"\| `([A-Z_]+)` \| `([\w/]+\.py)` \|", CONCURRENCY.text))

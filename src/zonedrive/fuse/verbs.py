@@ -72,8 +72,7 @@ class Listed(Protocol):
     @property
     def ino(self) -> int: ...
     @property
-    # The same object while the result of `readdir` is the same.
-    def names(self) -> Sequence[str]: ...
+    def names(self) -> Sequence[str]: ...  # same object while the folder is unchanged
     @property
     def timeout(self) -> float: ...  # seconds that the kernel may cache names and attributes
 

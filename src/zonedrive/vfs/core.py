@@ -35,7 +35,7 @@ from zonedrive.vfs.refusals import Refusals
 from zonedrive.vfs.status import path_of
 
 NAMES_SETTLE_S = 2.0
-"""Seconds after a local removal or rename before the service is told.
+"""Delay in seconds before a local removal or rename is sent to the service.
 
 Many programs save a file by removing or renaming it and writing another file under its name.
 """
@@ -279,11 +279,11 @@ class Core:
                 self.journal.hurry(inode.ino, time.time_ns())
 
     def announce(self, merged: Merged) -> None:
-        """Tell the kernel what a listing changed, and delete local copies of replaced versions.
+        """Report a listing's changes to the kernel, and delete local copies of replaced versions.
 
-        The kernel is not told of new names.  It caches no missing names, and when the message
-        arrives, a program may already work in the new entry.  The kernel is also not told that a
-        renamed folder is gone: no program could work in that folder any more.
+        New names are not reported.  The kernel caches no missing names, and when the report
+        arrives, a program may already work in the new entry.  A renamed folder is not reported as
+        gone either: no program could work in that folder any more.
         """
         for parent, name, ino in merged.gone:
             self.invalidations.put(EntryGone(parent, name.encode(), ino))

@@ -144,7 +144,7 @@ class FileSystem:
             self._dispatcher.wake()
 
     async def aclose(self) -> None:
-        """Store what was being written and close everything after the end of the mount."""
+        """Store unsaved bytes and close everything after the end of the mount."""
         self._files.close_all()
         self._virtual.close_all()
         self._core.spool.tidy()
@@ -213,7 +213,7 @@ class FileSystem:
             self._names.releasedir(handle)
 
     async def fsyncdir(self, handle: int) -> None:
-        """Make the name changes so far survive a power cut."""
+        """Make earlier name changes survive a power cut."""
         await trio.to_thread.run_sync(self._core.database.flush)
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:

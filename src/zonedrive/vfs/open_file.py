@@ -99,7 +99,10 @@ class OpenFile:
 
     @property
     def may_be_read(self) -> bool:
-        """Return True if a handle may have read the content; the kernel reports not all reads."""
+        """Return True if a handle may have read the content.
+
+        The kernel does not report each read, because it caches pages.
+        """
         return self.pages and any(handle.readable for handle in self.by_handle)
 
     @property

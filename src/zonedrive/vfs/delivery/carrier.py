@@ -183,7 +183,7 @@ class Delivery:
             core.drop_copy(parked)
             return
         with core.transaction():
-            # A coworker's later version is not removed unseen.
+            # A coworker's later version must not be deleted unnoticed.
             core.tree.update(parked, revision=intent.base or known)
             identity.give_up(core, parked, due_in(0))
 
@@ -222,7 +222,7 @@ class Delivery:
         if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
             core.drop_copy(old)
             return
-        # Deleted by a coworker, or by this client with a lost answer: the new file is just new.
+        # Deleted by a coworker, or by this client with a lost answer: the new file stays new.
         if not there:
             self._vanished(old)
             return

@@ -299,7 +299,7 @@ class Files:
         return ino in self._core.opened
 
     def close_all(self) -> None:
-        """Store what is being written and close all files at the end of the mount."""
+        """Store unsaved bytes and close all files at the end of the mount."""
         reached(Place.CLOSING)
         for opened in [*self._core.opened.values(), *self._core.kernel.former.values()]:
             # Logged by `_end`; the other files must still be closed.

@@ -94,7 +94,7 @@ class Content(Protocol):
         """Write all of `data` at `offset` and return the number of bytes."""
 
     async def flush(self) -> None:
-        """Store what was written, on close(2) or fsync(2)."""
+        """Store written bytes, on close(2) or fsync(2)."""
 
     def close(self) -> None:
         """Release the content after the last close."""

@@ -177,7 +177,7 @@ class Virtual:
         return await self._open[handle][1].write(offset, data)
 
     async def flush(self, handle: int) -> None:
-        """Store what was written, on close(2) or fsync(2)."""
+        """Store written bytes, on close(2) or fsync(2)."""
         await self._open[handle][1].flush()
 
     def release(self, handle: int) -> None:

@@ -49,7 +49,7 @@ class Exchange:
         self.lines, self.length = _lines(request)  # headers in libcurl's form
         self.unsent = self.length
         self.is_first = True  # on its connection
-        self.is_sent = False  # a part of it has reached the network
+        self.is_sent = False  # a part of it was sent to the service
         self.is_held = True  # its body waits until nothing has come after its head was sent
         self.is_asked = False  # libcurl has asked for the body
         self.flushed = 0  # bytes of the body that have left

@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.waiting import eventually
 from zonedrive.daemon import lock as lock_module
-from zonedrive.daemon.lock import Lock, holder, is_held
+from zonedrive.daemon.lock import Lock, holder, is_held, reading
 from zonedrive.errors import AlreadyRunning
 
 HOLD = """
@@ -108,4 +108,37 @@ def test_a_daemon_whose_mount_is_gone_is_told_from_one_that_starts(tmp_path: Pat
     with pytest.raises(AlreadyRunning, match="still serves what was mounted") as refused:
         Lock(path, "default").take(tmp_path, patience=0.0)
     assert end in refused.value.line()
+    lock.release()
+
+
+def test_a_daemon_waits_for_whoever_reads_what_another_one_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins when they are done, and is not refused as a second daemon would be."""
+    monkeypatch.setattr(lock_module, "LOOK_SECONDS", 0.0)
+    path = tmp_path / "daemon.lock"
+    with _hold(path, str(tmp_path)) as first:
+        with reading(path) as is_free:
+            assert not is_free
+        first.kill()
+    before = path.stat().st_mtime_ns, path.read_bytes()
+    tried, taken = threading.Event(), threading.Event()
+    monkeypatch.setattr("zonedrive.daemon.lock.time.sleep", lambda _: tried.set())
+    lock = Lock(path, "default")
+
+    def take() -> None:
+        lock.take(tmp_path)
+        taken.set()
+
+    with reading(path) as is_free:
+        assert is_free
+        assert not is_held(path), "two may read"
+        taking = threading.Thread(target=take)
+        taking.start()
+        assert tried.wait(30)
+        assert not taken.is_set()
+        assert (path.stat().st_mtime_ns, path.read_bytes()) == before
+    assert taken.wait(30)
+    taking.join()
+    assert is_held(path)
     lock.release()

@@ -122,11 +122,11 @@ class Look:
                 raise _with_rest(self._paths, silent) from silent
             except (control.NoDaemon, MountEnded):
                 pass
-            from zonedrive.daemon import unmounted
+            from zonedrive.daemon import offline_status
 
             require_folders(self._paths)
             try:
-                return unmounted.status(self._paths, self._request.get("most"))
+                return offline_status.status(self._paths, self._request.get("most"))
             except AlreadyRunning:  # a daemon is just coming up, or going
                 if time.monotonic() > end:
                     raise

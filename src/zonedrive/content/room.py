@@ -9,41 +9,22 @@ below the RESERVE fraction.  Evicted files are removed before the new bytes are 
 INVARIANT: an entry in use or a pinned inode is never evicted.
 """
 
-import contextlib
 import errno
 import logging
-import os
 import time
 from collections.abc import Container, Iterable
 from pathlib import Path
 
 import trio
 
+from zonedrive.content.disk_limit import most
 from zonedrive.content.entry import Entry
 from zonedrive.content.index import Index, Row
 
 log = logging.getLogger(__name__)
 
-RESERVE = 0.05
 SAID_S = 3600.0
 _BATCH = 64
-
-
-def most(directory: Path, limit: int, used: int, promised: int = 0) -> int:
-    """Return the most bytes that may be used in a directory, given the free space of the disk.
-
-    Negative if other files take so much space that even the used bytes are too many.  `promised`
-    bytes are included in `used` but not written yet.
-    """
-    disk = None
-    for folder in (directory, *directory.parents):  # it may not be made yet
-        with contextlib.suppress(OSError):
-            disk = os.statvfs(folder)
-            break
-    if disk is None:
-        return limit
-    free = disk.f_bavail * disk.f_frsize - int(disk.f_blocks * disk.f_frsize * RESERVE)
-    return min(limit, used + free - promised)
 
 
 class Room:

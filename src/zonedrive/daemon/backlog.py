@@ -4,21 +4,29 @@ Works without a key (except for names), a logon or the service, because logon an
 """
 
 import errno
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from zonedrive.cipher import Box, Clear
+from zonedrive.config import Settings
 from zonedrive.content.spool import files, is_any_sealed
 from zonedrive.daemon import lock
 from zonedrive.errors import MountError, StoreError
 from zonedrive.logon.former import Premises
-from zonedrive.logon.keys import kept_key, names_box
+from zonedrive.logon.keys import data_box, kept_key, names_box
 from zonedrive.logon.local import Backlog
-from zonedrive.logon.secrets import SecretStore
+from zonedrive.logon.secrets import Locked, SecretStore, open_store
 from zonedrive.paths import AccountPaths
 from zonedrive.vfs.state_reader import StateReader
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+UNLOCK_SECONDS = 90.0
+"""Time in seconds for the user to unlock a keyring; the start timeout is longer."""
+
+Found = TypeVar("Found")
 
 
 @contextmanager
@@ -98,6 +106,42 @@ def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
         with reader(paths) as state:
             return state.wanted_path(Clear() if key is None else names_box(key))
     return ""
+
+
+def box_of(paths: AccountPaths, settings: Settings) -> Box:
+    """Return the box that decrypts the local names.  Raises StoreError."""
+    if not needs_key(paths):
+        return Clear()
+    secrets = open_store(paths)
+    return patiently(lambda: data_box(secrets, settings.encrypt, make=False))[0]
+
+
+def patiently(look: Callable[[], Found]) -> Found:
+    """Return the result of `look`; retry while the user has to unlock the keyring."""
+    end = time.monotonic() + UNLOCK_SECONDS
+    while True:
+        try:
+            return look()
+        except Locked:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(1)
+
+
+def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
+    """Return the error for local data that has another key, or none."""
+    sealed = is_sealed(paths)
+    if sealed is not None and sealed != settings.encrypt:
+        was = str(sealed).lower()
+        return StoreError(
+            f"what account {paths.account} keeps was made with encrypt = {was}",
+            remedy=f"set encrypt = {was} again; to change it, 'zonedrive sync', then 'zonedrive"
+            " logoff', change it, and log on",
+        )
+    return StoreError(
+        f"{paths.database} cannot be read with the key of this account",
+        remedy="was the keyring emptied, or another one opened?",
+    )
 
 
 @contextmanager

@@ -6,11 +6,8 @@ service, so that a mount starts offline as well.
 
 import contextlib
 import os
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 
@@ -19,13 +16,13 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.manifest_table import ManifestTable
 from zonedrive.content.spool import Spool
-from zonedrive.daemon.backlog import is_sealed, needs_key
+from zonedrive.daemon.backlog import needs_key, patiently, unreadable
 from zonedrive.db import Database
-from zonedrive.errors import Damaged, StoreError, ZonedriveError
+from zonedrive.errors import Damaged, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
-from zonedrive.logon.secrets import Locked, open_store
+from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
 from zonedrive.outbox.doubts import Doubts
 from zonedrive.outbox.journal import Journal
@@ -40,11 +37,6 @@ from zonedrive.vfs.filesystem import FileSystem
 from zonedrive.vfs.recovery.restart import recover
 from zonedrive.vfs.schema import ONLY_HERE, SCHEMAS, whole
 from zonedrive.vfs.source import source_of
-
-UNLOCK_SECONDS = 90.0
-"""Time in seconds for the user to unlock a keyring; the start timeout is longer."""
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -125,34 +117,6 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     recover(core)
     files = FileSystem(core, service)
     return Parts(account, paths, database, tree, service, files, auth, renewal, supervisor)
-
-
-def patiently(look: Callable[[], Found]) -> Found:
-    """Return the result of `look`; retry while the user has to unlock the keyring."""
-    end = time.monotonic() + UNLOCK_SECONDS
-    while True:
-        try:
-            return look()
-        except Locked:
-            if time.monotonic() >= end:
-                raise
-        time.sleep(1)
-
-
-def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
-    """Return the error for local data that has another key, or none."""
-    sealed = is_sealed(paths)
-    if sealed is not None and sealed != settings.encrypt:
-        was = str(sealed).lower()
-        return StoreError(
-            f"what account {paths.account} keeps was made with encrypt = {was}",
-            remedy=f"set encrypt = {was} again; to change it, 'zonedrive sync', then 'zonedrive"
-            " logoff', change it, and log on",
-        )
-    return StoreError(
-        f"{paths.database} cannot be read with the key of this account",
-        remedy="was the keyring emptied, or another one opened?",
-    )
 
 
 def connect(account: Account, settings: Settings, auth: BearerAuth) -> Service:

@@ -1,7 +1,6 @@
-"""Operations without a daemon, on an account's stores or with requests to the service.
+"""Operations without a daemon that send requests to the service.  See `offline_status` for `status`.
 
-Changes no local state, and starts no part of a daemon. `vfs.status` computes the status, as in a
-daemon.
+Changes no local state, and starts no part of a daemon.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,90 +10,17 @@ from typing import Any, TypeVar
 import trio
 
 from zonedrive import config
-from zonedrive.cipher import Box, Clear
-from zonedrive.config import Settings
-from zonedrive.content import room
-from zonedrive.content.index import cache_usage
-from zonedrive.daemon import last_run, lock, remains
 from zonedrive.daemon.answers import zone_names, zone_objects
-from zonedrive.daemon.backlog import at_rest, lost, needs_key, reader
-from zonedrive.daemon.build import connect, patiently, unreadable
+from zonedrive.daemon.backlog import box_of, reader
+from zonedrive.daemon.build import connect
 from zonedrive.daemon.trash import Trash
 from zonedrive.errors import StoreError
 from zonedrive.logon.account import Account
-from zonedrive.logon.keys import data_box
-from zonedrive.logon.local import Backlog
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import Service
-from zonedrive.vfs.recovery import losses
-from zonedrive.vfs.status import Status, staying
-
-
-def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
-    """Return the contract's status object of an unmounted account, which counts as offline.
-
-    With `most` the object is for users, as the answer of a daemon with `most`. Raises NotLoggedOn,
-    StoreError, or AlreadyRunning while a daemon is starting or ending.
-    """
-    account = Account.load(paths)
-    settings = config.load(config_file(), paths.account)
-    with lock.reading(paths.lock) as is_free:
-        if not is_free:
-            raise lock.refusal(paths.account, lock.holder(paths.lock))
-        died = last_run.recorded(paths)
-        try:
-            found = _left(paths, settings, most)
-        except StoreError as wrong:
-            raise _with_backlog(paths, wrong) from wrong
-    return {
-        "account": paths.account,
-        "base_url": account.base_url,
-        "mountpoint": None,
-        "pid": None,
-        **found,
-        **({} if died is None else {"died": died.json()}),
-    }
-
-
-def _with_backlog(paths: AccountPaths, wrong: StoreError) -> StoreError:
-    """Return the error `wrong`, extended by the number of pending changes.
-
-    They can be counted even if a missing key hides their names.
-    """
-    left = Backlog()
-    with suppress(StoreError):  # damaged as well
-        left = at_rest(paths)
-    said = f"{left} not on the service yet: {wrong.message}" if left.files else wrong.message
-    return StoreError(said, remedy=wrong.remedy)
-
-
-def _left(paths: AccountPaths, settings: Settings, most: int | None) -> dict[str, Any]:
-    """Return the state that a daemon would report. Raises StoreError."""
-    box = _box(paths, settings)
-    with reader(paths) as state:
-        if not state.is_opened_by(box):
-            raise unreadable(paths, settings)
-        found, number = state.stores(box), lost(paths)
-        used = cache_usage(paths.content)
-        return Status(found).answer(
-            found.pending(),
-            most,
-            state="offline",
-            cache=(used, max(0, room.most(paths.cache, settings.cache_size, used))),
-            notices=(losses.notice(paths.database, number), remains.hindrance(paths)),
-            lost=number,
-        ) | ({} if most is None else {"local": staying(found)})
-
-
-def _box(paths: AccountPaths, settings: Settings) -> Box:
-    """Return the box that decrypts the local names. Raises StoreError."""
-    if not needs_key(paths):
-        return Clear()
-    secrets = open_store(paths)
-    return patiently(lambda: data_box(secrets, settings.encrypt, make=False))[0]
 
 
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
@@ -102,7 +28,7 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     settings = config.load(config_file(), paths.account)
     found, names = trio.run(_asked, paths, Service.zones), dict[str, str]()
     with suppress(StoreError):  # the names cannot be read
-        box = _box(paths, settings)
+        box = box_of(paths, settings)
         with reader(paths) as state:
             names = zone_names(state.stores(box).tree)
     return zone_objects(found, names)

@@ -12,7 +12,7 @@ import msgspec
 
 from zonedrive.amounts import unsent
 from zonedrive.errors import StoreError
-from zonedrive.logon import keys, session
+from zonedrive.logon import keys
 from zonedrive.logon.secrets import PASSWORD, REFUSED, FileStore, SecretStore
 from zonedrive.paths import AccountPaths
 
@@ -68,6 +68,8 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
 
 
 def _destroy_secrets(paths: AccountPaths, store: SecretStore) -> None:
+    from zonedrive.logon import session  # costs much to import, and few commands destroy
+
     FileStore(paths.secrets_file).destroy()
     for name in (keys.NAME, PASSWORD, session.NAME, REFUSED):
         store.delete(name)

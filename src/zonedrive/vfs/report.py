@@ -18,7 +18,7 @@ from zonedrive.vfs.delivery.uploads import Uploads
 from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.listings.folders import Folders
 from zonedrive.vfs.recovery import losses
-from zonedrive.vfs.status import Status, Work
+from zonedrive.vfs.status import Status, Work, damage_notice
 from zonedrive.vfs.virtual.history import Histories
 from zonedrive.vfs.xattrs import state_of
 
@@ -76,7 +76,7 @@ class Report:
         return losses.count(self._core) if under is None or ROOT in under else 0
 
     def _damage(self) -> str:
-        return losses.notice(self._core.database.path, losses.count(self._core))
+        return damage_notice(self._core.database.path, losses.count(self._core))
 
     def _taken_back(self) -> str:
         """Return one line about rolled-back changes that `sync` has not reported yet."""

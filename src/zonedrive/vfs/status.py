@@ -6,9 +6,10 @@ The answer has the same form with and without a daemon.  This module changes not
 import heapq
 from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from zonedrive import causes
+from zonedrive import causes, salvage
 from zonedrive.causes import Cause
 from zonedrive.outbox.doubts import Doubts
 from zonedrive.outbox.journal import Intent, Journal
@@ -186,6 +187,21 @@ def path_of(state: State, ino: int) -> str:
         parts.append(inode.remote_name or (doubt.name if doubt else "") or inode.name)
         inode = state.tree.by_remote(inode.zone, above)
     return "/".join(reversed(parts))
+
+
+def damage_notice(path: Path, number: int) -> str:
+    """Return one line about damage that the user should know of, or "".
+
+    `path` is that of the database, `number` the number of files in lost+found.
+    """
+    if salvage.doubted(path):
+        return "the database of names is damaged: unmount and mount again, that mends it"
+    if not number:
+        return ""
+    return (
+        f"{number} file(s) lost their names when the database was damaged:"
+        f" copy what you need from {LOST_FOUND}, then delete it there"
+    )
 
 
 def staying(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from zonedrive.content import Cache
+from zonedrive.content.cache import Cache
 
 KEY = bytes(range(32))
 

@@ -14,8 +14,10 @@ import trio
 
 from tests.unit.content.mounts import read_only, small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content
-from zonedrive.content import Cache, Reader, create_file, open_file
+from zonedrive.content.cache import Cache
+from zonedrive.content.codec import create_file, open_file
 from zonedrive.content.index import Index
+from zonedrive.content.reader import Reader
 from zonedrive.errors import Unreachable
 
 KEY = bytes(range(32))

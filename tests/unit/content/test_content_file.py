@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zonedrive.content import ContentFile, create_file, open_file
-from zonedrive.content.file import Buffer
+from zonedrive.content.codec import create_file, open_file
+from zonedrive.content.file import Buffer, ContentFile
 from zonedrive.content.header import MAX_HOLES
 from zonedrive.content.redo import place_of
 from zonedrive.content.sealed import SealedFile

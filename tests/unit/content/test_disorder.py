@@ -8,7 +8,9 @@ import pytest
 import trio
 
 from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
-from zonedrive.content import Cache, Changed, Reader
+from zonedrive.content.cache import Cache
+from zonedrive.content.reader import Reader
+from zonedrive.content.source import Changed
 from zonedrive.errors import Interrupted, RemoteError, Unavailable
 
 KEY = bytes(range(32))

@@ -11,12 +11,14 @@ import trio
 import trio.testing
 
 from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
-from zonedrive.content import Cache, Changed, Reader
+from zonedrive.content.cache import Cache
 from zonedrive.content.download import Download
 from zonedrive.content.fetch import Engine, Fetcher
 from zonedrive.content.file import Buffer
+from zonedrive.content.reader import Reader
 from zonedrive.content.redo import place_of
 from zonedrive.content.sealed import SealedFile
+from zonedrive.content.source import Changed
 from zonedrive.content.waiting import LEAST, Pace, Waiter
 from zonedrive.errors import BadAnswer, Interrupted, TimedOut, Unreachable
 from zonedrive.turns import TURNS

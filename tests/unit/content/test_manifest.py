@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zonedrive.content import ContentFile, create_file, open_file
+from zonedrive.content.codec import create_file, open_file
+from zonedrive.content.file import ContentFile
 from zonedrive.content.manifest import Manifest, Nonces, Writes
 from zonedrive.content.redo import place_of
 from zonedrive.content.slot import CHUNK, SLOT

@@ -12,7 +12,7 @@ import trio
 from tests.unit.content.mounts import small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content
 from tests.unit.content.test_cache import Offline, fetched, running
-from zonedrive.content import Cache
+from zonedrive.content.cache import Cache
 from zonedrive.content.small_contents import LARGEST, cost
 from zonedrive.supervisor import Task
 

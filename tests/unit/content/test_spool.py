@@ -10,8 +10,9 @@ import pytest
 
 from tests.unit.content.mounts import small_disk
 from zonedrive.cipher import Sealed
-from zonedrive.content import Spool, create_file
+from zonedrive.content.codec import create_file
 from zonedrive.content.manifest_table import MANY, ManifestTable
+from zonedrive.content.spool import Spool
 from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.paths import private_dir

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from zonedrive import errors
-from zonedrive.content import Changed
+from zonedrive.content.source import Changed
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse.errno_table import TABLE, errno_of
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zonedrive.amounts import amount
-from zonedrive.content import room
+from zonedrive.content import disk_limit
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import backlog, protocol
 from zonedrive.daemon.checkup.finding import Finding
@@ -186,7 +186,7 @@ def cache(patient: Patient) -> Finding | None:
         return wrong
     limit = patient.settings.cache_size
     used = sum(each.st_blocks * 512 for each in _files(patient.paths.content))
-    fits = max(0, room.most(folder, limit, used))
+    fits = max(0, disk_limit.most(folder, limit, used))
     detail = f"{amount(used)} of at most {amount(limit)} used"
     if fits < limit:
         detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"

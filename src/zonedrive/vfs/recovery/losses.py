@@ -23,7 +23,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.tree import orphans
 from zonedrive.tree.inode import NOWHERE, ROOT, Kind
 from zonedrive.vfs.core import Core
-from zonedrive.vfs.status import LOST_FOUND
+from zonedrive.vfs.status import LOST_FOUND, damage_notice
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def restore(core: Core) -> None:
     core.database.flush()
     aside = salvage.kept(path)
     salvage.done(path)
-    if said := notice(path, count(core)):
+    if said := damage_notice(path, count(core)):
         log.error("%s; the damaged database is %s", said, path.with_name(aside))
 
 
@@ -77,18 +77,6 @@ def rescue(core: Core) -> None:
         if homeless:
             tree.forget_homeless()
         _drop_dangling(core)
-
-
-def notice(path: Path, number: int) -> str:
-    """Return one line about damage that the user should know of, or ""."""
-    if salvage.doubted(path):
-        return "the database of names is damaged: unmount and mount again, that mends it"
-    if not number:
-        return ""
-    return (
-        f"{number} file(s) lost their names when the database was damaged:"
-        f" copy what you need from {LOST_FOUND}, then delete it there"
-    )
 
 
 def count(core: Core) -> int:

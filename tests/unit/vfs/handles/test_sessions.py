@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from tests.unit.vfs.disk import SILENT, Disk, zone_of
-from zonedrive.content import ContentFile, Spool
+from zonedrive.content.file import ContentFile
+from zonedrive.content.spool import Spool
 from zonedrive.errors import StoreError
 from zonedrive.outbox.dispatch import Dispatcher
 from zonedrive.tree.inode import Inode, Kind

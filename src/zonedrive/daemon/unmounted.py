@@ -1,4 +1,4 @@
-"""Operations without a daemon that send requests to the service.  See `offline_status` for `status`.
+"""Operations without a daemon that send requests to the service (`offline_status` sends none).
 
 Changes no local state, and starts no part of a daemon.
 """

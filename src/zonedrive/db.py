@@ -1,7 +1,7 @@
-"""SQLite as every store here uses it: one connection, write-ahead log, nested transactions.
+"""SQLite wrapper of all stores: one connection, write-ahead log, nested transactions.
 
-Must not know any table.  Calls are synchronous and short (tens of microseconds), so between
-two awaits of the caller they are atomic.
+Knows nothing of any table.  Calls are synchronous and short (tens of microseconds), so they are
+atomic between two awaits of the caller.
 
 INVARIANT: no `await` inside a transaction.
 """
@@ -36,7 +36,7 @@ _ERRNO = {
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 _READS = ("SELECT", "WITH", "PRAGMA")
-"""What statements begin with that change nothing."""
+"""First words of statements that change nothing."""
 
 LOG_PAGES = 1000
 """Pages of the write-ahead log with which a commit waits for the disk; see `checkpoint`.
@@ -54,20 +54,20 @@ Migration = Callable[[Connection], None]
 
 
 def is_damage(wrong: BaseException | None) -> bool:
-    """Return True if an error of SQLite speaks of the content of the file, not of the disk."""
+    """Return True if an SQLite error concerns the file's content, not the disk."""
     code = getattr(wrong, "sqlite_errorcode", 0)
     return isinstance(wrong, sqlite3.DatabaseError) and code & 0xFF in _BROKEN
 
 
 class Database:
-    """A SQLite file that is private (0600), versioned and safe against a killed process.
+    """SQLite file that is private (0600), versioned and safe against a killed process.
 
-    A commit survives the death of the process; `flush` makes all commits so far survive a
-    power cut as well.
+    A commit survives the death of the process.  After `flush`, all earlier commits survive a power
+    cut, too.
     """
 
     def __init__(self, path: Path, connection: Connection) -> None:
-        """Use the connection of `open` or `read`."""
+        """Use a connection made by `open` or `read`."""
         self.path = path
         self._connection = connection
         self._undo: list[Callable[[], object]] | None = None  # of the open transaction
@@ -75,10 +75,10 @@ class Database:
 
     @classmethod
     def open(cls, path: Path, migrations: Sequence[Migration]) -> Self:
-        """Open the file at `path`, creating it, and bring its schema up to date.
+        """Open the file at `path`, creating it if necessary, and upgrade its schema.
 
-        `migrations[n]` takes schema n to n + 1.  Raises StoreError where the file is damaged, or
-        was written by a newer zonedrive.
+        `migrations[n]` upgrades schema n to n + 1.  Raises StoreError if the file is damaged or was
+        written by a newer zonedrive.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -99,9 +99,8 @@ class Database:
     def read(cls, path: Path, migrations: Sequence[Migration]) -> Self:
         """Open the file at `path` for reading, without any effect on the disk.
 
-        What a daemon that was killed left in the write-ahead log is read as well.  The schema of
-        an earlier version is brought up to date in a copy in memory, a missing file is an empty
-        one.  Raises StoreError as `open` does.
+        The write-ahead log of a killed daemon is read as well.  An older schema is upgraded in a
+        copy in memory; a missing file counts as empty.  Raises StoreError as `open` does.
         """
 
         def connect(stack: ExitStack) -> Connection:
@@ -124,28 +123,28 @@ class Database:
 
     @property
     def identity(self) -> str:
-        """Tells this file from every other one, also from one made anew in its place."""
+        """Unique identifier of this file; a file created again has another one."""
         (number,) = self._connection.execute("PRAGMA application_id").fetchone()
         return f"{number:08x}"
 
     def transaction(self) -> "Transaction":
-        """All statements inside take effect together or not at all; may be nested.
+        """Return a transaction; its statements take effect together or not at all.
 
-        Whoever mirrors rows in memory registers with `on_rollback` how to take a change back.
-        SQLite begins with the first statement that changes something: without one there is
-        nothing to commit.
+        Transactions may be nested.  Code that mirrors rows in memory registers with `on_rollback`
+        how to undo a change.  SQLite begins a transaction at the first statement that changes data;
+        without one there is nothing to commit.
         """
         return Transaction(self)
 
     def _begin(self) -> bool:
-        """Open a transaction; False inside another one."""
+        """Begin a transaction; return False inside another one."""
         if self._undo is not None:
             return False
         self._undo, self._afterwards = [], []
         return True
 
     def _commit(self) -> None:
-        """End the transaction.  Raises OSError or StoreError; then nothing of it is left."""
+        """Commit the transaction.  Raises OSError or StoreError after rolling it back."""
         try:
             if self._connection.in_transaction:
                 self._run("COMMIT", ())
@@ -157,7 +156,7 @@ class Database:
             step()
 
     def _roll_back(self, wrong: BaseException | None) -> None:
-        """Take everything in the transaction back, in the file and in memory."""
+        """Undo all changes of the transaction, in the file and in memory."""
         try:
             if self._connection.in_transaction:  # a full disk may have rolled back already
                 self._connection.execute("ROLLBACK")
@@ -169,20 +168,20 @@ class Database:
             self._shrink_log()
 
     def _shrink_log(self) -> None:
-        """Give the room of the write-ahead log back: the next transaction may need no more."""
+        """Truncate the write-ahead log, to free space for the next transaction."""
         with suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def on_rollback(self, step: Callable[[], object]) -> None:
-        """Call `step` (in reverse order of registering) should this transaction fail."""
+        """Call `step` if this transaction fails, in reverse order of registration."""
         if self._undo is None:
             raise AssertionError("a change outside a transaction")
         self._undo.append(step)
 
     def after_commit(self, step: Callable[[], object]) -> None:
-        """Call `step` once the open transaction is committed; at once where none is open.
+        """Call `step` after the commit of the open transaction, or at once without one.
 
-        For what cannot be taken back, such as deleting a file that the rows named so far.
+        Used for steps that cannot be undone, such as deleting a file that the rows named before.
         """
         if self._undo is None:
             step()
@@ -192,7 +191,7 @@ class Database:
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         """Run one statement with its `?` parameters.
 
-        Raises OSError where the disk is full or read-only, StoreError where the file is damaged.
+        Raises OSError if the disk is full or read-only, StoreError if the file is damaged.
         """
         if self._undo is not None and not sql.startswith(_READS):
             self._begin_writing()
@@ -210,7 +209,7 @@ class Database:
             raise
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        """Run one statement for each of the rows of parameters.  Raises as `execute`."""
+        """Run one statement for each row of parameters.  Raises the errors of `execute`."""
         if self._undo is not None:
             self._begin_writing()
         try:
@@ -220,7 +219,7 @@ class Database:
             raise
 
     def _explain(self, wrong: sqlite3.DatabaseError) -> None:
-        """Raise what stands for an error of SQLite, if anything does."""
+        """Raise the matching OSError or StoreError of an SQLite error, if there is one."""
         if isinstance(wrong, sqlite3.OperationalError):
             code = getattr(wrong, "sqlite_errorcode", 0)
             number = _ERRNO.get(code) or _ERRNO.get(code & 0xFF)
@@ -230,7 +229,7 @@ class Database:
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
 
     def flush(self) -> None:
-        """Wait until every commit so far is on the disk (milliseconds: call it in a thread)."""
+        """Wait until all commits are on the disk (milliseconds: call it in a thread)."""
         for name in (self.path.with_name(self.path.name + "-wal"), self.path):
             try:
                 descriptor = os.open(name, os.O_RDONLY)
@@ -243,15 +242,15 @@ class Database:
 
     @property
     def changes(self) -> int:
-        """Rows changed since the file was opened."""
+        """Number of rows changed since the file was opened."""
         return self._connection.total_changes
 
     def checkpoint(self) -> None:
-        """Move what the write-ahead log has into the file (milliseconds: call it in a thread).
+        """Move the write-ahead log into the file (milliseconds: call it in a thread).
 
-        A commit that finds a long log does so itself, and waits for the disk. The log begins anew
-        once all of it was moved, so what is committed meanwhile is moved as well, in a few passes.
-        What fails is done with the next commits.
+        A commit that finds a long log does this itself, and waits for the disk.  The log restarts
+        only when all of it was moved, so commits made meanwhile are moved in a few more passes.
+        Failed moves are repeated by later commits.
         """
         before = None
         with suppress(sqlite3.Error), closing(self._second_connection()) as connection:
@@ -272,7 +271,7 @@ class Database:
 
 
 class Transaction:
-    """One `with` block of `Database.transaction`; a class, as a generator costs twice as much."""
+    """One `with` block of `Database.transaction`; a class, because a generator is twice as slow."""
 
     __slots__ = ("_database", "_outermost")
 
@@ -309,7 +308,7 @@ def _connected(place: Path | str, stack: ExitStack) -> Connection:
 
 
 def _made(path: Path, done: str, connect: Callable[[ExitStack], Connection]) -> Connection:
-    """Return what `connect` makes, and close what it opened where it fails.  Raises StoreError."""
+    """Return the result of `connect`; close its connections if it fails.  Raises StoreError."""
     with ExitStack() as stack:
         try:
             connection = connect(stack)
@@ -345,11 +344,11 @@ def _migrate(path: Path, connection: Connection, migrations: Sequence[Migration]
 
 
 def _read_only(path: Path, stack: ExitStack) -> Connection:
-    """Connect to a file that nobody may be writing to, and that stays as it is.
+    """Connect to a file without changing it.
 
-    SQLite writes to the index beside a write-ahead log, and makes both where they are missing:
-    `readonly_shm` has it build that index in memory, and without a log nothing is needed
-    (`immutable`).  Where a daemon has the file open, its index is used, which needs a lock there.
+    SQLite writes to the index next to a write-ahead log, and creates both if they are missing.
+    With `readonly_shm` it builds the index in memory; without a log no index is needed
+    (`immutable`).  If a daemon has the file open, its index is used, which needs a lock on it.
     """
     log, index = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
     uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -373,7 +372,7 @@ def _looked_at(uri: str, stack: ExitStack) -> Connection:
 
 
 def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
-    """Connect to a copy of file and log that has no name any more.  Raises OSError."""
+    """Connect to a deleted temporary copy of file and log.  Raises OSError."""
     for place in ("/dev/shm", given_runtime_dir(), None):  # noqa: S108 - it is private
         with (
             suppress(OSError),

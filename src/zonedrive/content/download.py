@@ -1,10 +1,10 @@
-"""One running download: what happens in its worker thread, and how the loop steers it.
+"""Running download: the work of its thread and its control by the event loop.
 
-Knows its entry only as something that stores bytes.  `work` runs in a thread; everything else
-is called on the loop.
+The entry is only known as a sink that stores bytes.  `work` runs in a thread; all other methods are
+called on the event loop.
 
-INVARIANT: between two chunks the thread looks at `stopped` and at its limit, so it reads no
-further than somebody wants, and ends soon once nobody does.
+INVARIANT: the thread checks `stopped` and its limit between two chunks.  It therefore reads only
+the requested bytes, and ends soon when they are no longer needed.
 """
 
 import threading
@@ -35,31 +35,31 @@ TELL = 4 << 20  # and so many of them
 
 
 class Stopped(Exception):
-    """The download is not wanted any more; never leaves this package."""
+    """The download is no longer needed; never raised outside this package."""
 
 
 class Sink(Protocol):
-    """Where the bytes go."""
+    """Destination of the downloaded bytes."""
 
     size: int
 
     def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
-        """Keep `data`.  In the thread.  Raises Stopped where nobody wants it any more.
+        """Store `data`; called in the thread.  Raises Stopped if it is no longer needed.
 
-        `came` is called as soon as the bytes can be read, which is before they are kept.
+        `came` is called as soon as the bytes can be read, which is before they are stored.
         """
 
     def spare(self) -> list[Buffer]:
-        """Memory of earlier calls that is no longer looked at."""
+        """Return buffers of earlier calls that are no longer read."""
 
 
 class Download:
-    """Bytes from `start` up to `limit`, which moves on with the readers."""
+    """Download from `start` up to `limit`, which grows with the readers' requests."""
 
     def __init__(
         self, source: Source, sink: Sink, start: int, limit: int, *, bounded: bool
     ) -> None:
-        """`bounded`: no more than up to `limit` is wanted for now, so ask for no more."""
+        """Create a download; `bounded` requests only the bytes up to `limit` from the source."""
         self.source = source
         self.sink = sink
         self.start = start
@@ -87,7 +87,7 @@ class Download:
     # -- on the loop
 
     def extend(self, limit: int) -> bool:
-        """Wish for everything up to `limit`; False: too late, the download is ending."""
+        """Raise the limit to `limit`; return False if the download is already ending."""
         if self.stopped:
             return False
         if limit <= self.limit and not self.paused:
@@ -100,7 +100,7 @@ class Download:
             return True
 
     def stop(self) -> None:
-        """End soon: nobody waits for this any more."""
+        """Stop the download soon, because its bytes are no longer needed."""
         self.stopped = True
         with self._moved:
             self._moved.notify()
@@ -115,10 +115,11 @@ class Download:
         opened: Callable[["Download", Stream], bool],
         advanced: Callable[["Download"], object],
     ) -> None:
-        """Read the source into the sink.
+        """Copy the source to the sink.
 
-        `opened` is asked on the loop whether to go on, `advanced` told there of each chunk.
-        Raises what the source raises, BadAnswer where it sends too little or too much.
+        `opened` is called on the event loop and decides if the download continues; `advanced` is
+        called there after progress.  Raises the source's error, and BadAnswer if the source sends
+        too few or too many bytes.
         """
         with self._open() as stream:
             self._hold(stream)
@@ -162,7 +163,7 @@ class Download:
             raise BadAnswer(f"only {self.position} of {self.sink.size} bytes of the file came")
 
     def _came(self, end: int, advanced: Callable[["Download"], object]) -> None:
-        """Bytes up to `end` can be read: tell the loop if somebody waits for them, or seldom."""
+        """Record that bytes up to `end` can be read; notify the event loop only if useful."""
         self.position = end
         late = time.monotonic() - self._told_s >= TELL_S
         if late or end >= self.awaited or end - self._told >= TELL:
@@ -185,7 +186,7 @@ class Download:
         return self.source.open(self.start)
 
     def _wanted(self) -> bool:
-        """Wait at the limit for a while; whether somebody wants more."""
+        """Wait at the limit for a while; return True if more bytes were requested."""
         with self._moved:
             until = time.monotonic() + self.linger
             while self.position >= self.limit and not self.stopped:

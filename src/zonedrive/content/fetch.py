@@ -1,14 +1,18 @@
-"""Single-flight downloads of one entry: who waits for which bytes, and which download brings them.
+"""Single-flight downloads of one entry: waiting readers and the downloads that serve them.
 
-Must not know inodes, limits or the disk; runs on the loop, its threads are Download's.
+Knows nothing of inodes, limits or the disk.  Runs on the event loop; the threads belong to
+Download.
 
-INVARIANT: bytes that a running download will bring soon are not asked for a second time.
-INVARIANT: a wait ends: with the bytes, with the download's error, or with TimedOut after
-`stall` seconds without one new byte, or SLOW times as many with fewer than LEAST of them, however
-many connections brought these.
-INVARIANT: bytes that a connection brought before it broke are not asked for a second time, however
-few they are, unless the source ignores ranges.
-INVARIANT: bytes of streams whose size or validator differ are never mixed: Changed.
+INVARIANT: bytes that a running download will receive soon are not requested again.
+
+INVARIANT: every wait ends: with the bytes, with the download's error, or with TimedOut.  TimedOut
+is raised after `stall` seconds without a new byte, or after SLOW times as many seconds with fewer
+than LEAST new bytes on all connections together.
+
+INVARIANT: bytes received before a connection broke are not requested again, however few they are,
+unless the source ignores ranges.
+
+INVARIANT: bytes of streams with different sizes or validators are never mixed: Changed is raised.
 """
 
 import logging
@@ -48,12 +52,12 @@ SLOW = 2.5  # times `stall`: seconds in which a reader gets LEAST bytes, or wait
 
 
 class Engine:
-    """What the fetchers of a cache share: the nursery, the threads' number, the deadlines."""
+    """State shared by the fetchers of a cache: nursery, thread limit and timeouts."""
 
     def __init__(
         self, connections: int, stall: float, supervisor: Supervisor | None = None
     ) -> None:
-        """At most `connections` threads; `stall` in seconds."""
+        """Allow at most `connections` threads; `stall` is in seconds."""
         self.supervisor = supervisor or Supervisor()
         self.limiter = trio.CapacityLimiter(connections)
         self.stall = stall
@@ -63,7 +67,7 @@ class Engine:
         self._pressing = False
 
     def crowd(self) -> None:
-        """Somebody is about to wait for a thread, if none is free: see that one becomes free."""
+        """Start to free a thread if none is free for the next download."""
         if self.limiter.available_tokens < 1 and not self._pressing and self.nursery is not None:
             self._pressing = True
             self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._press)
@@ -77,7 +81,7 @@ class Engine:
                 if not self.limiter.statistics().tasks_waiting:
                     self._pressing = False
                     return
-            # Those go to the end of the queue, but for who would have to begin at 0 again.
+            # Slow downloads go to the end of the queue, unless they would have to restart at 0.
             brought = {each: each.position - mark for each, mark in marks.items()}
             slow = [
                 each
@@ -88,7 +92,7 @@ class Engine:
                 each.stop()
 
     def relieve(self) -> None:
-        """Where no thread is free, end a download that only waits for its reader."""
+        """Stop one paused download if no thread is free."""
         if self.limiter.available_tokens < 1:
             for download in self.running:
                 if download.paused and not download.stopped:
@@ -97,7 +101,7 @@ class Engine:
 
 
 class Fetcher:
-    """The downloads of one entry and those who wait for them."""
+    """Downloads of one entry and their waiting readers."""
 
     def __init__(
         self,
@@ -109,9 +113,9 @@ class Fetcher:
         moved: Callable[[], None],
         over: Callable[[], None],
     ) -> None:
-        """`stamp` hides a validator, as the entry keeps it.
+        """Create a fetcher; `stamp` hashes a validator for the entry.
 
-        `moved` is called when bytes have come, `over` when the version is gone.
+        `moved` is called when bytes were received, `over` when the version is gone.
         """
         self.entry = entry
         self.source = source
@@ -131,11 +135,11 @@ class Fetcher:
         self._stored = trio.Event()  # nothing that has come waits to be stored
 
     async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
-        """Until [offset, end) is present; `goal`: how far to read on.
+        """Wait until [offset, end) is present; `goal` is the end of the read-ahead.
 
-        `bounded`: to ask the source for no more than that.
+        `bounded`: request no more bytes than that from the source.
 
-        Raises Changed, TimedOut, or what the source raised.
+        Raises Changed, TimedOut, or the source's error.
         """
         try:
             await self._wait(offset, end, goal, bounded=bounded)
@@ -164,13 +168,13 @@ class Fetcher:
                 raise waiter.error
 
     def _await(self, download: Download | None) -> None:
-        """Let a download tell as soon as it has brought what one of its readers waits for."""
+        """Tell a download which bytes its next reader waits for."""
         if download is not None:
             ends = (each.end for each in self._waiters if each.download is download)
             download.awaited = min(ends, default=self.entry.size)
 
     async def settle(self) -> None:
-        """Wait until what has come is on the disk, or cannot be kept there."""
+        """Wait until all received bytes are on the disk or cannot be stored."""
         for download in self._downloads:
             download.storing = True
         self._catch_up()
@@ -182,13 +186,13 @@ class Fetcher:
                 self.entry.arrive()
 
     def _free_place(self) -> None:
-        """One waits less: a download may be spare now, so who found none looks again."""
+        """Wake the waiters without a download, because one may now be free for them."""
         for waiter in self._waiters:
             if waiter.download is None:
                 waiter.event.set()
 
     async def _until(self, waiter: Waiter, pace: "Pace") -> None:
-        """Until the waiter is told something.  Raises TimedOut."""
+        """Wait until the waiter is notified.  Raises TimedOut."""
         while not waiter.event.is_set():
             download = waiter.download
             since = max(waiter.since, download.progressed) if download else waiter.since
@@ -210,7 +214,7 @@ class Fetcher:
                 raise error
 
     def ahead(self, offset: int, goal: int, near: int, *, bounded: bool) -> None:
-        """Read on to `goal` without waiting; begin anew only for a gap closer than `near`."""
+        """Read ahead to `goal` without waiting; start a download only for a gap within `near`."""
         self._catch_up()
         gap = self.entry.present.reach(offset)
         goal = min(goal, self.entry.size)
@@ -224,7 +228,7 @@ class Fetcher:
             self._ask(gap, goal, bounded=bounded)
 
     def stop(self, error: Exception) -> None:
-        """End all downloads for good; whoever still waits, or will, gets `error`."""
+        """Stop all downloads permanently; current and later waiters get `error`."""
         self.dead = error
         for download in list(self._downloads):
             self._end(download)
@@ -235,7 +239,7 @@ class Fetcher:
     # -- choosing
 
     def _serving(self, gap: int) -> Download | None:
-        """The download that will bring `gap` soonest, if one will."""
+        """Return the download that will reach `gap` first, or None."""
         coming = [
             download
             for download in self._downloads
@@ -246,7 +250,7 @@ class Fetcher:
         return max(coming, key=lambda download: download.noted, default=None)
 
     def _barrier(self, start: int, goal: int) -> int:
-        """How far from `start` to `goal` to read on: up to bytes that can be jumped over."""
+        """Return where to stop reading from `start`: at `goal`, or at cached bytes to skip."""
         if self._ranged is not False:
             for first, end in self.entry.present.within(start, goal):
                 if first > start and end - first > SKIP:
@@ -254,7 +258,7 @@ class Fetcher:
         return goal
 
     def _ask(self, gap: int, goal: int, *, bounded: bool) -> Download | None:
-        """The download that brings `gap`, a new one if need be; None: wait for a free place."""
+        """Return a download for `gap`, a new one if necessary; None if no place is free."""
         goal = self._barrier(gap, min(-(-goal // ALIGN) * ALIGN, self.entry.size))
         download = self._serving(gap)
         if download is not None and download.extend(goal):
@@ -309,7 +313,7 @@ class Fetcher:
             self._ended(download, error)
 
     def _opened(self, download: Download, stream: Stream) -> bool:
-        """On the loop, asked by the thread: whether this stream is of use."""
+        """Return True if an opened stream is useful; called on the event loop by the thread."""
         entry = self.entry
         if download not in self._downloads:
             return False
@@ -344,7 +348,7 @@ class Fetcher:
         return True
 
     def _advanced(self, download: Download) -> None:
-        """On the loop: the thread has stored more.  Where that fails, so does the download."""
+        """Process newly stored bytes on the event loop; stop the download on an error."""
         call = self._engine.supervisor.call
         wrong = call(Task.ARRIVAL, self._arrived, download)
         if wrong is not None:
@@ -352,7 +356,7 @@ class Fetcher:
             call(Task.FAILED_ARRIVAL, self._ended, download, wrong)
 
     def _catch_up(self) -> None:
-        """Note what the threads have not told yet."""
+        """Process progress that the threads have not reported yet."""
         for download in list(self._downloads):
             if download.position > download.noted:
                 self._arrived(download)
@@ -380,12 +384,12 @@ class Fetcher:
         self._moved()
 
     def _end(self, download: Download) -> None:
-        """Want no more of it; its waiters look for another one."""
+        """Stop a download; its waiters look for another one."""
         download.stop()
         self._ended(download, None)
 
     def _ended(self, download: Download, error: Exception | None, *, final: bool = False) -> None:
-        """Tell those who waited for it; one that brought something is worth another try."""
+        """Remove a download and notify its waiters; without `error` they try again."""
         if download not in self._downloads:
             return
         self._downloads.remove(download)
@@ -409,9 +413,9 @@ class Fetcher:
         self._note_stored()
 
     def _is_worth_another(self, download: Download, error: Exception | None) -> bool:
-        """Return True where the next connection may get further than the one that failed.
+        """Return True if the next connection may get further than the failed one.
 
-        Connections may break without one new byte for `stall` seconds, with pauses in between.
+        Connections may break without a new byte for `stall` seconds, with pauses between them.
         """
         if download.gained:
             self._broken = 0

@@ -1,11 +1,12 @@
-"""The cache's index: which content files there are, what is in them and when they were used.
+"""Index of the cache: its content files, their ranges and their last use.
 
-Must not know files or downloads.  All of it can be lost: a damaged index is deleted and begun
-anew, and whoever asked sees an empty one.  A damaged row is as good as none.
+Knows nothing of files or downloads.  The index may be lost: a damaged index is deleted and created
+again, and callers see an empty one.  A damaged row counts as missing.
 
-INVARIANT: no method raises for what happens to the disk; a write says whether it was kept.
-INVARIANT: a row that is given out is one that was put in, but for the time of its last use: each
-has a hash, with a key where the account has one, so that nobody else can make or change a row.
+INVARIANT: no method raises an error of the disk; a write returns True if it succeeded.
+
+INVARIANT: a returned row is one that was stored, except for its time of last use.  Each row has a
+hash, keyed if the account has a key, so that no other program can create or change a row.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ NAME = "index.db"
 
 
 class Row(msgspec.Struct, eq=False):
-    """One cached content that lies on the disk."""
+    """Cached content on the disk."""
 
     ino: int
     stamp: str  # which revision, as a keyed hash
@@ -43,17 +44,17 @@ class Row(msgspec.Struct, eq=False):
     manifest: bytes = b""  # of its file, if that is sealed: which state is the present one
 
     def present(self) -> Ranges:
-        """Which parts are there."""
+        """Return the available ranges."""
         return Ranges([(0, self.size)]) if self.complete else Ranges.decode(self.ranges)
 
     @property
     def in_index(self) -> bool:
-        """Return True for a small content that lies in the index itself, not in a file."""
+        """True if the content is stored in the index itself, not in a file."""
         return self.name == name_in_index(self.ino)
 
 
 def name_in_index(ino: int) -> str:
-    """Return what stands in place of a file's name for a content in the index; no file has it."""
+    """Return the name of a content in the index; no file has such a name."""
     return f"{ino}:"
 
 
@@ -122,12 +123,12 @@ _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class Index:
-    """The rows, in a SQLite file that may vanish or break at any time."""
+    """Rows in a SQLite file that may vanish or break at any time."""
 
     def __init__(self, path: Path, key: bytes | None, lost: Callable[[], None]) -> None:
-        """Use the file at `path` once it is opened; `lost` is called when rows of it are no more.
+        """Prepare to use the file at `path`; `lost` is called when rows were lost.
 
-        `key`: of the account; rows that were put in without it are damaged.
+        `key` is the account's key; rows stored without it count as damaged.
         """
         self.path = path
         given = key or b""
@@ -140,7 +141,7 @@ class Index:
         self._tried_s = time.monotonic()
 
     def open(self) -> None:
-        """Open or begin the index."""
+        """Open or create the index."""
         try:
             self._connect()
         except OSError as wrong:
@@ -152,7 +153,7 @@ class Index:
                 self._complain(wrong)
 
     def _connect(self) -> None:
-        """Raises OSError, StoreError."""
+        """Open the file.  Raises OSError and StoreError."""
         private_dir(self.path.parent)
         db = Database.open(self.path, _SCHEMAS)
         try:
@@ -165,7 +166,7 @@ class Index:
         self._inode = self.path.stat().st_ino
 
     def _restart(self, why: Exception | None, *, started: bool = True) -> None:
-        """Begin anew; without a disk to do it on there is no index for now."""
+        """Create the index again; if the disk does not allow that, work without an index."""
         if why is not None:
             log.warning("the cache index is begun anew (%s)", why)
         self.close()
@@ -233,47 +234,47 @@ class Index:
         return rows
 
     def _drop(self, damaged: list[Sequence[object]]) -> None:
-        """Take out rows that are not what they were."""
+        """Delete damaged rows."""
         log.warning("%d damaged rows of the cache index are dropped", len(damaged))
         for key in damaged:
             self._write("DELETE FROM entries WHERE ino IS ? AND stamp IS ?", key)
         self._lost()
 
     def alive(self) -> bool:
-        """Whether the index's file is still the one that was opened."""
+        """Return True if the path still refers to the file that was opened."""
         try:
             return self._db is not None and self.path.stat().st_ino == self._inode
         except OSError:
             return False
 
     def find(self, ino: int, stamp: str) -> Row | None:
-        """The row of one content."""
+        """Return the row of one content, or None."""
         rows = self._rows("WHERE ino = ? AND stamp = ?", (ino, stamp))
         return rows[0] if rows else None
 
     def of(self, ino: int) -> list[Row]:
-        """All rows of an inode."""
+        """Return all rows of an inode."""
         return self._rows("WHERE ino = ?", (ino,))
 
     def inos(self) -> list[int]:
-        """Every inode of which there is content."""
+        """Return all inodes with content."""
         return [int(str(ino)) for (ino,) in self._read("SELECT DISTINCT ino FROM entries")]
 
     def everything(self) -> list[Row]:
-        """All rows."""
+        """Return all rows."""
         return self._rows("")
 
     def oldest(self, count: int, after: tuple[int, str]) -> list[Row]:
-        """Up to `count` rows, longest unused first, behind the (used_ns, name) `after`."""
+        """Return up to `count` rows after (used_ns, name) `after`, least recently used first."""
         where = "WHERE (used_ns, name) > (?, ?) ORDER BY used_ns, name LIMIT ?"
         return self._rows(where, (*after, count))
 
     def put(self, row: Row) -> bool:
-        """Keep a row, in place of an older one of the same content."""
+        """Store a row, replacing an older one of the same content."""
         return self._write(_PUT, self._stored(row))
 
     def put_contents(self, batch: Sequence[tuple[Row, bytes]]) -> bool:
-        """Keep rows with their contents in the index, all of them in one transaction."""
+        """Store rows and their contents in one transaction."""
         rows = [self._stored(row) for row, _ in batch]
         contents = [(row.ino, content) for row, content in batch]
 
@@ -285,12 +286,12 @@ class Index:
         return self._change(change)
 
     def content(self, ino: int) -> bytes | None:
-        """Return the content of an inode that lies in the index, as it was put there."""
+        """Return the stored content of an inode, or None if the index has none."""
         found = self._read("SELECT content FROM contents WHERE ino = ?", (ino,))
         return found[0][0] if found and isinstance(found[0][0], bytes) else None
 
     def checkpoint(self) -> None:
-        """Move what was written lately from the log into the index's file; slow, for a thread."""
+        """Move recent writes from the log to the index file; slow, call it in a thread."""
         if (db := self._db) is not None:
             db.checkpoint()
 
@@ -299,13 +300,13 @@ class Index:
         return (*values, self._hash(values))
 
     def _hash(self, values: Sequence[object]) -> bytes:
-        """Of all but the time of the last use, which is changed on its own and harms nobody."""
+        """Return the hash of all fields except the time of last use, which changes separately."""
         kept = [value for name, value in zip(_NAMES, values, strict=True) if name != "used_ns"]
         said = msgspec.msgpack.encode(kept)
         return hashlib.blake2b(said, digest_size=HASH_BYTES, key=self._hash_key).digest()
 
     def _row(self, stored: Sequence[object]) -> Row | None:
-        """What a row says, None where it is damaged."""
+        """Return the decoded row, or None if it is damaged."""
         *values, kept = stored
         if not isinstance(kept, bytes) or not compare_digest(kept, self._hash(values)):
             return None
@@ -318,7 +319,7 @@ class Index:
         return row if 0 <= row.taken <= 2 * row.size + _SLACK else None
 
     def touch(self, name: str, used_ns: int) -> None:
-        """Note a use."""
+        """Record a use."""
         self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
 
     def delete(self, names: Iterable[str]) -> None:
@@ -327,12 +328,12 @@ class Index:
             self._write("DELETE FROM entries WHERE name = ?", (name,))
 
     def fact(self, name: str) -> str:
-        """A noted fact, "" where there is none."""
+        """Return a stored fact, or ""."""
         rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
         return str(rows[0][0]) if rows else ""
 
     def note(self, name: str, value: str) -> None:
-        """Note a fact."""
+        """Store a fact."""
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def clear(self) -> None:
@@ -347,7 +348,7 @@ class Index:
 
 
 def cache_usage(directory: Path) -> int:
-    """Return the bytes that the cache in a folder takes on the disk, where no daemon uses it."""
+    """Return the disk usage in bytes of a cache folder that no daemon uses."""
     try:
         db = Database.read(directory / NAME, _SCHEMAS)
         try:
@@ -360,7 +361,7 @@ def cache_usage(directory: Path) -> int:
 
 
 def _shrink_from_now_on(db: Database) -> None:
-    """Have the file give back what is deleted: an index of an earlier zonedrive does not.
+    """Enable automatic shrinking of the file, which earlier versions did not use.
 
     Raises StoreError for a damaged file.
     """
@@ -374,7 +375,7 @@ def _shrink_from_now_on(db: Database) -> None:
 
 
 def _is_damage(wrong: BaseException | None) -> bool:
-    """Whether an error speaks of the file's content, not of the disk below; None: of its schema."""
+    """Return True if an error concerns the file's content or schema (None), not the disk."""
     if wrong is None:
         return True
     code = getattr(wrong, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)

@@ -1,12 +1,13 @@
-"""The cache's folder: content files that nobody uses now, their index and the room they take.
+"""Cache folder: content files that are not in use, their index and their disk usage.
 
-Small contents lie in the index, see `small_contents`.
+Small contents are stored in the index; see `small_contents`.
 
-Must not know readers or downloads.  The folder is somebody else's as well: it may be emptied,
-filled or made read-only at any moment, and what is found in it may be anything.
+Knows nothing of readers or downloads.  Other programs may empty, fill or write-protect the folder
+at any time, and its files may contain any data.
 
-INVARIANT: `room.idle` is what the files of all rows take, but those of entries in use.
-INVARIANT: a file of ours that no row names is removed at the next start; foreign files are left.
+INVARIANT: `room.idle` is the disk usage of all rows except those of entries in use.
+
+INVARIANT: a cache file without a row is removed at the next start; foreign files are kept.
 """
 
 import errno
@@ -65,17 +66,17 @@ class Shelf:
         self._identity = self.stamp(f"{identity}|{'' if key is None else 'sealed'}")
 
     def open(self) -> None:
-        """Look at what is in the folder, and keep what belongs to the identity and the key."""
+        """Compare the folder with the index, and keep content of this identity and key only."""
         self.index.open()
         self._check()
 
     def stamp(self, text: str) -> str:
-        """Hides a revision or validator, which may name people."""
+        """Return a keyed hash of a revision or validator, which may name people."""
         key = self._key or b""
         return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
 
     def failed(self, error: OSError) -> None:
-        """The disk refused something; said once, not for every read."""
+        """Log an error of the disk, once and not for every read."""
         if not self._complained:
             log.warning("file content cannot be cached (%s); reads go on uncached", error)
         self._complained = True
@@ -87,7 +88,7 @@ class Shelf:
         return self.room.allow(entry, need, want)
 
     def bring(self, ino: int, stamp: str, size: int) -> Entry:
-        """The entry of a revision, with what the disk has of it; other revisions go."""
+        """Return a new entry for a revision, with its stored bytes; drop other revisions."""
         self.small.drop(ino)
         rows = self.index.of(ino)
         row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
@@ -103,7 +104,7 @@ class Shelf:
         return entry
 
     def _revive(self, entry: Entry, row: Row) -> None:
-        """Let `entry` begin with what the disk has of it."""
+        """Load the stored bytes of a row into `entry`."""
         path = self.directory / row.name
         try:
             file = open_file(path, self._key, row.manifest)
@@ -131,9 +132,9 @@ class Shelf:
         self.room.idle -= row.taken
 
     def put(self, ino: int, stamp: str, data: bytes) -> bool:
-        """Keep a whole small content, in place of any other of the inode that nobody uses.
+        """Store a small content, replacing other content of the inode.
 
-        Return False where it is too large for that, or the inode is in use.
+        Returns False if the content is too large, or if the inode is in use.
         """
         if not 0 < len(data) <= LARGEST or self._in_use(ino):
             return False
@@ -159,7 +160,7 @@ class Shelf:
         return any(entry.ino == ino and not entry.doomed for entry in self.room.entries)
 
     def note(self, entry: Entry) -> None:
-        """Bytes came: what is complete now is noted at once, it shall survive a crash."""
+        """Add a newly completed entry to the index at once, so that it survives a crash."""
         if entry.indexed or entry.doomed or not entry.complete or not entry.size:
             return
         entry.indexed = True
@@ -168,7 +169,7 @@ class Shelf:
             self.index.put(_row(entry))
 
     def put_back(self, entry: Entry) -> None:
-        """Nobody uses it any more: keep what is on the disk."""
+        """Close an entry without users, and keep its bytes on the disk."""
         kept = entry.close()
         self.room.entries.discard(entry)
         if not entry.doomed:
@@ -179,18 +180,18 @@ class Shelf:
         self._discard([entry.path], entry.held)
 
     def doom(self, entry: Entry) -> None:
-        """Take it off the shelf; who has it open goes on with the open file."""
+        """Delete an entry's row and file name; its users continue with the open file."""
         entry.doomed = True
         self.index.delete([entry.path.name])
         self._discard([entry.path], 0)  # its bytes stay on the disk until it is closed
 
     def drop(self, ino: int) -> None:
-        """Remove all content of an inode that nobody uses."""
+        """Remove all content of an inode that is not in use."""
         self.small.drop(ino)
         self._drop_rows(self.index.of(ino))
 
     def _is_bound(self, manifest: bytes) -> bool:
-        """Whether former bytes in place of a file with this manifest would be noticed."""
+        """Return True if old bytes in a file with this manifest would be detected."""
         return bool(manifest) or self._key is None
 
     async def take(
@@ -202,10 +203,10 @@ class Shelf:
         manifest: bytes,
         known: int | None = None,
     ) -> None:
-        """Adopt a closed content file as a revision; `path` is gone afterwards in any case.
+        """Move a closed content file into the cache; `path` is always gone afterwards.
 
-        `manifest` is that of the file; a sealed one without a manifest is not adopted.
-        `known`: bytes that it takes on the disk, where its content has just been read.
+        `manifest` is the file's manifest; an encrypted file without a manifest is not accepted.
+        `known` is the file's disk usage in bytes, if its content has just been read.
         """
         taken = self._adoptable(path, size, manifest, known)
         granted, victims = self.room.claim(taken, taken) if taken else (0, [])
@@ -240,7 +241,7 @@ class Shelf:
             remove([path, target])
 
     def _adoptable(self, path: Path, size: int, manifest: bytes, known: int | None) -> int:
-        """Bytes that `path` takes on the disk, 0 where it cannot be an entry of ours."""
+        """Return the disk usage of `path` in bytes, or 0 if it cannot be a cache entry."""
         suffix = ".plain" if self._key is None else ".sealed"
         if path.suffix not in ("", suffix) or not self._is_bound(manifest):
             return 0
@@ -256,7 +257,7 @@ class Shelf:
             file.close()
 
     def damaged(self, entry: Entry) -> bool:
-        """Some of it failed its check; whether the index knows."""
+        """Mark an entry as damaged; return True if the index was updated."""
         entry.indexed = False
         return entry.doomed or self.index.put(_row(entry))
 
@@ -267,7 +268,7 @@ class Shelf:
     # -- removing
 
     def trim(self) -> None:
-        """Remove what is too much by now, because the limit is lower or the disk fuller."""
+        """Evict content if the limit is lower or the disk fuller than before."""
         remove(self.room.excess())
 
     def _drop_rows(self, rows: Iterable[Row]) -> None:
@@ -279,7 +280,7 @@ class Shelf:
         self._discard([self.directory / row.name for row in idle if not row.in_index], taken)
 
     def _discard(self, paths: list[Path], taken: int) -> None:
-        """Remove files, in a thread where there is much to free."""
+        """Remove files, in a thread if they are large."""
         if self.nursery is not None and taken > _BIG:
             self.room.leaving += taken
             self.nursery.start_soon(
@@ -297,7 +298,7 @@ class Shelf:
     # -- the folder
 
     def _check(self) -> None:
-        """Compare the index with the folder, and with what this cache is for."""
+        """Compare the index with the folder, the identity and the key; clear it on a mismatch."""
         identity = self._identity
         boot = _BOOT.read_text().strip()
         clean = self.index.fact("clean") == "1"
@@ -319,12 +320,12 @@ class Shelf:
         self._write_facts()
 
     def _write_facts(self) -> None:
-        """Write what the next start compares with."""
+        """Write the facts that the next start checks."""
         for name, value in self._facts.items():
             self.index.note(name, value)
 
     def _measure(self, row: Row) -> None:
-        """After an unclean stop a file may be bigger than the index says."""
+        """Correct a row's disk usage after a crash, because the file may have grown."""
         if row.in_index:
             return
         try:
@@ -336,7 +337,7 @@ class Shelf:
             self.index.put(row)
 
     def _sweep(self, known: set[str]) -> set[str]:
-        """Remove our files that are not `known`; give back the names of those that are there."""
+        """Remove cache files that are not `known`; return the names of all files."""
         try:
             names = {path.name for path in self.directory.iterdir()}
         except OSError:
@@ -346,7 +347,7 @@ class Shelf:
         return names
 
     def _lost(self) -> None:
-        """Rows are gone: files that only they knew are unknown now."""
+        """Remove the files of lost rows, and count the usage again."""
         rows = self.index.everything()
         active = {entry.path.name for entry in self.room.entries}
         self.room.idle = sum(row.taken for row in rows if row.name not in active)
@@ -354,7 +355,7 @@ class Shelf:
         self._write_facts()
 
     def close(self) -> None:
-        """An orderly end."""
+        """Write the waiting contents and close the index."""
         self.small.write(self._in_use)
         self.index.note("clean", "1")
         self.index.close()
@@ -381,7 +382,7 @@ def _copied(path: Path, target: Path) -> None:
 
 
 def _renamed(path: Path, target: Path) -> bool:
-    """Rename; False where the two are on different file systems.  Raises OSError."""
+    """Rename a file; return False across file systems.  Raises OSError."""
     private_dir(target.parent)
     try:
         path.rename(target)

@@ -1,12 +1,14 @@
-"""The spool: bytes that the service does not have yet, one file for each generation of an inode.
+"""Spool: bytes that the service does not have yet, one file for each generation of an inode.
 
-Must not know what an inode is, nor what becomes of the bytes.  It lies in the state directory:
-nothing here is ever removed but by `delete`.
+Knows nothing of inodes or of the use of the bytes.  The spool is in the state directory, and only
+`delete` removes its files.
 
-A file is named INODE-GENERATION.sealed or .plain: the way it is stored is part of the name, so
-that a switched `encrypt` setting never takes the one for the other.
-INVARIANT: one ContentFile object for one file, shared by all who have it open.
-INVARIANT: with a key, a file is opened as the state that was recorded of it, or not at all.
+A file is named INODE-GENERATION.sealed or .plain.  The format is part of the name, so that a
+changed `encrypt` setting never confuses the two.
+
+INVARIANT: a file has one ContentFile object, shared by all its users.
+
+INVARIANT: with a key, a file can only be opened in its recorded state.
 """
 
 import contextlib
@@ -23,34 +25,34 @@ from zonedrive.errors import Damaged, StoreError
 _NAME = re.compile(r"(\d+)-(\d+)\.(sealed|plain)", re.ASCII)
 SUFFIXES = (".sealed", ".plain")
 
-# Bytes of the disk that content leaves free, on a small disk a part of it: the records of what
-# waits need room, too, or nothing could be sent or removed any more.
+# Bytes that content leaves free on the disk; on a small disk a part of it.  Database records need
+# this space: without it, uploads and removals would fail.
 RESERVE = 16 << 20
 RESERVE_PART = 8
 
 
 def is_any_sealed(directory: Path) -> bool:
-    """Whether a file in the folder of a spool, if there is one, is encrypted.  Raises OSError."""
+    """Return True if a spool folder exists and has an encrypted file.  Raises OSError."""
     return directory.exists() and any(
         path.suffix == SUFFIXES[0] and _NAME.fullmatch(path.name) for path in directory.iterdir()
     )
 
 
 def files(directory: Path) -> int:
-    """How many files are in the folder of a spool, if there is one.  Raises OSError."""
+    """Return the number of files in a spool folder, 0 if it does not exist.  Raises OSError."""
     found = directory.iterdir() if directory.exists() else ()
     return sum(_NAME.fullmatch(path.name) is not None for path in found)
 
 
 class Spool:
-    """Outgoing bytes below one folder."""
+    """Outgoing bytes in one folder."""
 
     def __init__(
         self, directory: Path, key: bytes | None, manifests: ManifestTable | None = None
     ) -> None:
-        """Keep files in `directory`, sealed under `key` where there is one.
+        """Store files in `directory`, encrypted under `key` if given.
 
-        Without `manifests`, nothing is recorded of the files, and each stands for itself.
+        Without `manifests` no state is recorded, and every valid file is accepted.
         """
         self.directory = directory
         self._key = key
@@ -59,7 +61,7 @@ class Spool:
         self._suffix, self._other = SUFFIXES if key is not None else SUFFIXES[::-1]
 
     def path(self, ino: int, generation: int) -> Path:
-        """Where this generation is, or would be made."""
+        """Return the path of a generation, or the path for creating it."""
         preferred = self._path(ino, generation)
         if preferred.exists() or not (other := preferred.with_suffix(self._other)).exists():
             return preferred
@@ -69,25 +71,25 @@ class Spool:
         return self.directory / f"{ino}-{generation}{self._suffix}"
 
     def room(self) -> int:
-        """Bytes of content that the disk still takes."""
+        """Return how many bytes of content fit on the disk."""
         disk = os.statvfs(self.directory)
         reserve = min(RESERVE, disk.f_blocks * disk.f_frsize // RESERVE_PART)
         return max(0, disk.f_bavail * disk.f_frsize - reserve)
 
     def require_room(self, size: int) -> None:
-        """Raises OSError (ENOSPC) where so many bytes would not leave the reserve alone."""
+        """Raise OSError (ENOSPC) if this many bytes do not fit above the reserve."""
         if self.room() < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def create(self, ino: int, generation: int) -> ContentFile:
-        """Make an empty file.  Raises OSError as it comes, FileExistsError among them."""
+        """Create an empty file.  Raises OSError, including FileExistsError."""
         return self._keep(create_file(self._path(ino, generation), self._key))
 
     def open(self, ino: int, generation: int) -> ContentFile:
-        """Open a generation; everybody who does closes it once.
+        """Open a generation; each caller closes it once.
 
-        Raises FileNotFoundError, Damaged where its head fails its check or it is not the file
-        that was recorded, StoreError where it is encrypted and this account is not any more.
+        Raises FileNotFoundError; Damaged if the head fails its check or the file is not the
+        recorded one; StoreError if the file is encrypted and this account is not.
         """
         for suffix in SUFFIXES:
             there = self._open.get(f"{ino}-{generation}{suffix}")
@@ -112,7 +114,7 @@ class Spool:
         return self._keep(open_file(path, self._key, manifest))
 
     def manifest(self, ino: int, generation: int) -> bytes:
-        """What is recorded of a generation, b"" where nothing is known.  Raises Damaged."""
+        """Return the recorded manifest of a generation, b"" if unknown.  Raises Damaged."""
         if self._manifests is None:
             return UNKNOWN
         manifest = self._manifests.get(ino, generation)
@@ -123,15 +125,19 @@ class Spool:
     def record(
         self, ino: int, generation: int, file: ContentFile, *, size: int | None = None
     ) -> None:
-        """Record the state of a generation as the present one, as far as `file` was flushed.
+        """Record the flushed state of `file` as the current state of a generation.
 
-        In the transaction of the rows that name it.  `size`: the file is about to be cut to that.
+        Call this in the transaction of the rows that name the file.  `size`: the file is about to
+        be cut to this size.
         """
         if self._manifests is not None:
             self._manifests.put(ino, generation, file.manifest(size=size))
 
     def link(self, ino: int, generation: int, other: int) -> None:
-        """Give a generation a second name, of another inode.  In a transaction.  Raises OSError."""
+        """Create a second name for a generation, under another inode, in a transaction.
+
+        Raises OSError.
+        """
         path = self.path(ino, generation)
         if self._manifests is not None:
             with contextlib.suppress(Damaged):  # what has no record has none by any name
@@ -139,9 +145,9 @@ class Spool:
         os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
 
     def accept_unrecorded(self) -> int:
-        """Let files whose records are lost stand for themselves; how many there are.
+        """Accept files whose records are lost; return their number.
 
-        In a transaction, and only after a damaged database.
+        Call this in a transaction, and only after a damaged database was repaired.
         """
         if self._manifests is None:
             return 0
@@ -151,23 +157,23 @@ class Spool:
         return len(lost)
 
     def accept(self, ino: int, generation: int) -> None:
-        """Let a file whose record is lost stand for itself, to be shown.  In a transaction."""
+        """Accept a file whose record is lost, in a transaction, so that it can be shown."""
         if self._manifests is not None and self._manifests.get(ino, generation) is None:
             self._manifests.put(ino, generation, UNKNOWN)
 
     def drop_records(self) -> None:
-        """Forget what is recorded of files that are not there any more.  In a transaction."""
+        """Delete the records of missing files, in a transaction."""
         if self._manifests is not None:
             self._manifests.keep_only(set(self.stored()))
 
     def tidy(self) -> None:
-        """Forget what is still recorded of files that were deleted; on a full disk, later."""
+        """Delete the remaining records of deleted files; on a full disk this is done later."""
         if self._manifests is not None:
             with contextlib.suppress(OSError, StoreError):
                 self._manifests.sweep()
 
     def delete(self, ino: int, generation: int) -> None:
-        """Remove a generation, if it is there; who has it open can go on."""
+        """Delete a generation, if it exists; open handles stay usable."""
         path = self.path(ino, generation)
         self._open.pop(path.name, None)
         path.unlink(missing_ok=True)
@@ -176,21 +182,21 @@ class Spool:
                 self._manifests.delete(ino, generation)
 
     def stored(self) -> list[tuple[int, int]]:
-        """Every (inode, generation) there is, in order."""
+        """Return all (inode, generation) pairs, sorted."""
         paths = self.directory.iterdir() if self.directory.exists() else ()
         found = (_NAME.fullmatch(path.name) for path in paths)
         return sorted((int(match[1]), int(match[2])) for match in found if match)
 
     def copy(self, source: ContentFile, ino: int, generation: int) -> ContentFile:
-        """Make a generation that is an independent copy of another one, and open it.
+        """Create a generation as an independent copy of `source`, and open it.
 
-        Nobody may write to `source` meanwhile.  Blocks; raises OSError.
+        No thread may write to `source` meanwhile.  Blocks; raises OSError.
         """
         target = self.directory / f"{ino}-{generation}{source.path.suffix}"
         return self._keep(source.copy_to(target))
 
     def adopt(self, file: ContentFile) -> ContentFile:
-        """Take note of an open file that somebody else made at one of our paths."""
+        """Register an open file that the caller created at a path of the spool."""
         return self._keep(file)
 
     def _keep(self, file: ContentFile) -> ContentFile:

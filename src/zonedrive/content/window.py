@@ -1,9 +1,9 @@
-"""Memory windows: the latest bytes of contents that cannot be kept on the disk.
+"""Memory windows: the latest bytes of contents that cannot be stored on the disk.
 
-Knows nothing of downloads.  Thread-safe: threads write, the loop reads.
+Knows nothing of downloads.  Thread-safe: threads write, the event loop reads.
 
-INVARIANT: all windows together hold no more than `capacity`, a cell more or less.  What nobody
-has used lately gives way first, then the window that holds the most.
+INVARIANT: all windows together hold about `capacity` bytes at most.  Windows that were not used
+recently are emptied first, then the largest one.
 """
 
 import threading
@@ -18,10 +18,10 @@ _LEAST = 1 << 20  # that one may be read ahead, however many there are
 
 
 class Windows:
-    """What all windows share: the memory."""
+    """Memory budget shared by all windows."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        """Let them hold `capacity` bytes."""
+        """Allow all windows together `capacity` bytes."""
         self.lock = threading.Lock()
         self.held = 0
         self._capacity = capacity
@@ -29,15 +29,15 @@ class Windows:
 
     @property
     def ahead(self) -> int:
-        """How many bytes may be read ahead into one window, so that they are there when read."""
+        """Bytes of read-ahead that one window can hold until they are read."""
         return max(_LEAST, self._capacity // (3 * max(1, len(self._holders))))
 
     def new(self) -> "Window":
-        """A window that shares the memory."""
+        """Return a new window within the shared budget."""
         return Window(self, min(_MOST, self._capacity))
 
     def rest(self) -> None:
-        """Empty the windows that were not used since the last time this was called."""
+        """Empty the windows that were not used since the last call."""
         with self.lock:
             for window in list(self._holders):
                 if window.used:
@@ -46,7 +46,7 @@ class Windows:
                     window.empty()
 
     def changed(self, window: "Window", by: int) -> None:
-        """A window holds more, or less; with the lock held."""
+        """Add `by` bytes to the total; called with the lock held."""
         self.held += by
         if window.held:
             self._holders.add(window)
@@ -54,26 +54,26 @@ class Windows:
             self._holders.discard(window)
 
     def fit(self) -> None:
-        """Make room where there is too much; with the lock held."""
+        """Drop cells until the total is within the budget; called with the lock held."""
         while self.held > self._capacity and self._holders:
             max(self._holders, key=lambda window: (not window.used, window.held)).shrink()
 
 
 class Window:
-    """Bytes of one content by offset; the cells written longest ago make room for new ones."""
+    """Bytes of one content by offset; the oldest cells are dropped for new ones."""
 
     def __init__(self, windows: Windows, most: int) -> None:
-        """Hold at most `most` bytes."""
+        """Create a window of at most `most` bytes."""
         self.used = True
         self.held = 0
         self.dropped: deque[tuple[int, int]] = deque()
-        """Ranges that are gone; whoever keeps track of what is there takes them out of here."""
+        """Queue of dropped ranges; the owner of the window removes and processes them."""
         self._cells: OrderedDict[int, dict[int, bytes]] = OrderedDict()
         self._windows = windows
         self._most = most
 
     def pwrite(self, offset: int, data: Buffer) -> None:
-        """Put `data` in, dropping older cells, here and elsewhere, where needed."""
+        """Store `data`, dropping older cells of any window if necessary."""
         with self._windows.lock:
             self.used = True
             before, done = self.held, 0
@@ -93,7 +93,7 @@ class Window:
             self._windows.fit()
 
     def pread(self, offset: int, length: int) -> bytes | None:
-        """Exactly `length` bytes, or None where some are not there."""
+        """Return exactly `length` bytes, or None if some are missing."""
         parts: list[bytes] = []
         end = offset + length
         with self._windows.lock:
@@ -112,22 +112,22 @@ class Window:
         return b"".join(parts)
 
     def holds(self, offset: int) -> bool:
-        """Whether some of the cell at `offset` is there (again)."""
+        """Return True if the cell at `offset` has any bytes."""
         with self._windows.lock:
             return offset // CELL in self._cells
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Drop all bytes."""
         with self._windows.lock:
             self.empty()
 
     def empty(self) -> None:
-        """Drop everything; with the lock held."""
+        """Drop all bytes; called with the lock held."""
         while self._cells:
             self.shrink()
 
     def shrink(self) -> None:
-        """Drop the oldest cell; with the lock held."""
+        """Drop the oldest cell; called with the lock held."""
         cell, fragments = self._cells.popitem(last=False)
         gone = sum(map(len, fragments.values()))
         self.held -= gone

@@ -1,9 +1,10 @@
-"""Running the steps: several at once, in order, later where they are not due, again on failure.
+"""Dispatcher: runs the steps concurrently, in order, when they are due, with retries.
 
-Must not know what a step does; the `Carrier` does it and keeps journal and tree in step.
+Knows nothing of the work of a step; the `Carrier` does it and updates journal and tree.
 
-INVARIANT: of one inode at most one step is under way.
-INVARIANT: an intent is dropped only by the carrier, on success; a failure postpones it.
+INVARIANT: an inode has at most one running step.
+
+INVARIANT: only the carrier drops an intent, on success; a failure postpones it.
 """
 
 import logging
@@ -26,8 +27,7 @@ from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
 
-# Bytes.  Long uploads never take more than half of the places, and what is not small leaves some
-# to what is.
+# Bytes.  Large uploads take at most half of the places, and some places are left for small ones.
 BIG = 4 << 20
 SMALL = 256 << 10
 TINY = 128 << 10  # sent without a thread: handing over costs more than sending
@@ -41,8 +41,7 @@ FIRST_FAILED_RETRY_S = 4.0  # where a person may have to act: the cause may have
 LONGEST_FAILED_RETRY_S = 300.0
 BIG_FAILED_RETRY_S = 60.0  # at least: such a file is not sent in vain every few seconds
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
-# While programs write one file after the other they come first: what is due waits for a moment
-# of quiet, but not for ever.
+# While programs write many files, uploads wait for a quiet moment, but only for a limited time.
 OVERDUE_NS = 5_000_000_000
 FOR_OVERDUE = 2  # places
 LOOK_S = 0.5  # between two looks for what is overdue
@@ -51,22 +50,22 @@ CALM = 4.0  # times as long as a look at all that waits took, so long until the 
 
 
 class Carrier(Subjects, Protocol):
-    """Who knows inodes and the service."""
+    """Interface to the inodes and the service."""
 
     async def ready(self) -> bool:
-        """Wait while the service cannot be reached or asks for a logon; True if that was so."""
+        """Wait while the service is unreachable or requires a logon; return True if it waited."""
 
     async def carry(self, step: Step) -> None:
-        """Do the step, and note its success in journal and tree."""
+        """Perform the step, and record its success in journal and tree."""
 
 
 def is_blocked(intent: Intent, vain: int | None = None) -> bool:
-    """Whether a person may have to act, or it failed `vain` times in a row for any reason."""
+    """Return True if the user may have to act, or if `vain` attempts in a row failed."""
     return intent.failed or (vain is not None and intent.attempts >= vain)
 
 
 class Dispatcher:
-    """The outbox at work."""
+    """Runner of the outbox's steps."""
 
     def __init__(
         self,
@@ -78,11 +77,11 @@ class Dispatcher:
         most: int = 0,
         in_flight: set[int] | None = None,
     ) -> None:
-        """At most `places` steps run at the same time, and as many more that are small.
+        """Allow `places` concurrent steps, and as many additional small ones.
 
-        With a larger `most`, tiny ones run up to that number of steps in all.  After a local change
-        nothing new is sent for `quiet` seconds.  `in_flight` always has the inodes of which a step
-        is under way.
+        With a larger `most`, tiny steps may run up to that total.  After a local change no new step
+        starts for `quiet` seconds.  `in_flight` is kept up to date with the inodes of running
+        steps.
         """
         self._supervisor = supervisor or Supervisor()
         self._journal = journal
@@ -94,9 +93,9 @@ class Dispatcher:
         self._running: dict[int, Step] = {}
         self._in_flight = set[int]() if in_flight is None else in_flight
         self._failures: dict[int, Exception] = {}
-        self._faltering: set[int] = set()  # inodes that wait after a passing failure
-        self._unwritable = False  # the journal took no record lately
-        self._impatient = 0  # how many wait for everything to be sent
+        self._faltering: set[int] = set()  # inodes that wait after a temporary error
+        self._unwritable = False  # the last write to the journal failed
+        self._impatient = 0  # number of callers that wait for all uploads
         self._queue: deque[Step] = deque()  # of the last folding: startable, best first
         self._looked = float("-inf")  # when that was made (monotonic seconds)
         self._pause = 0.0  # seconds for which looking again is of no use, if nothing changes
@@ -107,22 +106,22 @@ class Dispatcher:
 
     @property
     def running(self) -> set[int]:
-        """Inodes with a step under way."""
+        """Inodes with a running step."""
         return set(self._running)
 
     @property
     def changed(self) -> trio.Event:
-        """Set at the next change of the outbox; another one from then on."""
+        """Event that is set at the next change of the outbox and then replaced."""
         return self._changed
 
     def wake(self) -> None:
-        """Something changed: look again."""
+        """Report a change, so that new steps are looked for."""
         self._wake.set()
         self._changed.set()
         self._changed = trio.Event()
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
-        """Return once `reached` holds; it is asked again at every change of the outbox."""
+        """Return once `reached` returns True; it is called at every change of the outbox."""
         begun = time.perf_counter()
         while not reached():
             took = time.perf_counter() - begun
@@ -131,13 +130,13 @@ class Dispatcher:
             begun = time.perf_counter()
 
     async def wait_until_idle(self, ino: int) -> None:
-        """Return once no step of that inode is under way."""
+        """Return once the inode has no running step."""
         await self.wait_until(lambda: ino not in self._running)
 
     def stuck(self, vain: int | None = None) -> bool:
-        """Whether nothing will move for now: all that is left failed, or waits for what failed.
+        """Return True if every remaining step failed or waits for a failed step.
 
-        With `vain`, also what has failed in passing that many times in a row.
+        With `vain`, steps that failed this many times in a row with a temporary error count, too.
         """
         now = time.time_ns()
         if any(intent.held for intent in self._journal.all()):
@@ -150,14 +149,14 @@ class Dispatcher:
         )
 
     def hurry(self, inos: Iterable[int]) -> None:
-        """Try these at once: somebody waits, or what was in the way is gone."""
+        """Make the intents due at once."""
         now = time.time_ns()
         for ino in inos:
             self._journal.hurry(ino, now)
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Inside, somebody waits: what failed in passing is tried again sooner."""
+        """Shorten the pauses after temporary errors while a caller waits."""
         self._impatient += 1
         self.wake()
         try:
@@ -166,17 +165,17 @@ class Dispatcher:
             self._impatient -= 1
 
     def _recovered(self) -> None:
-        """The service took something: what it failed to take before is tried again at once."""
+        """Retry steps with temporary errors at once, because a request succeeded."""
         if self._faltering:
             faltering, self._faltering = self._faltering, set()
             self.hurry(faltering)
 
     def failure(self, ino: int) -> Exception | None:
-        """What the newest delivery of the inode failed with."""
+        """Return the error of the inode's last delivery, or None."""
         return self._failures.get(ino)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run steps until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await self._supervisor.keep(Task.UPLOAD_QUEUE, self._work)
@@ -197,7 +196,7 @@ class Dispatcher:
             await self._rest(CALM * (time.perf_counter() - begun))
 
     def _look(self) -> None:
-        """Find out what may start, where there is a place for it."""
+        """Fill the queue with steps that may start now, if more steps may run."""
         if len(self._running) >= self._most():
             self._pause = float("inf")
             return
@@ -221,7 +220,7 @@ class Dispatcher:
 
     @staticmethod
     def _startable(steps: list[Step], now: int) -> deque[Step]:
-        """Due, waiting for nothing: small ones first."""
+        """Return the steps that are due and wait for no other step, small ones first."""
         due = [
             step for step in steps if not now < step.intent.due_ns < now + FAR_NS and not step.after
         ]
@@ -229,9 +228,9 @@ class Dispatcher:
         return deque(due)
 
     def _start(self) -> None:
-        """Fill the places from the queue, as far as what was folded then still holds.
+        """Start steps from the queue, if they are still up to date.
 
-        Folding takes long where much waits, so not every step that ends is followed by one.
+        Folding takes long with many intents, so not every ended step is followed by a new folding.
         """
         assert self._nursery is not None
         busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}
@@ -260,17 +259,17 @@ class Dispatcher:
         self._queue.extendleft(reversed(passed))
 
     def _unquiet(self) -> float:
-        """Seconds until a moment of quiet, if nothing is changed until then."""
+        """Return the seconds until the quiet time after the last local change ends."""
         if self._impatient:
             return 0.0
         return max(0.0, self._journal.changed_at + self._quiet - time.monotonic())
 
     def _most(self) -> int:
-        """How many steps may run now."""
+        """Return how many steps may run now."""
         return FOR_OVERDUE if self._unquiet() else self._in_all
 
     def _has_place(self, size: int, running: list[int]) -> bool:
-        """Whether so long an upload may start beside those under way."""
+        """Return True if an upload of this size may start now."""
         if size <= TINY:
             return True
         if sum(each > TINY for each in running) >= 2 * self._places:
@@ -282,7 +281,7 @@ class Dispatcher:
         return sum(each > SMALL for each in running) < self._places
 
     async def _rest(self, calm: float) -> None:
-        """Sleep until something changes, or the next step is due; `calm` seconds at least."""
+        """Wait for a change or the next due step, at least `calm` seconds."""
         with trio.move_on_after(self._pause):
             await self._wake.wait()
         await trio.sleep(max(FOLD_PAUSE_S, calm))
@@ -316,7 +315,7 @@ class Dispatcher:
             self._start()
 
     def _failed(self, intent: Intent, wrong: Exception) -> None:
-        """Decide whether and when to try again; nothing is ever given up for good."""
+        """Record a failed step and when to retry it; no step is ever abandoned."""
         cause, text = cause_of(wrong), line_of(wrong)
         self._failures[intent.ino] = wrong
         self._log(intent, cause, text, wrong)
@@ -324,7 +323,7 @@ class Dispatcher:
             self._journal.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
 
     def _pause_after(self, intent: Intent, cause: Cause) -> float:
-        """How long to wait before the next attempt (seconds)."""
+        """Return the seconds until the next attempt."""
         attempts = intent.attempts
         if cause is Cause.CHANGED:
             if attempts < AT_ONCE:

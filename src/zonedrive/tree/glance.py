@@ -1,6 +1,6 @@
-"""What can be said of the inodes of a database without its key.
+"""Queries on the inodes of a database that need no key for most answers.
 
-Must not change anything.
+Changes nothing.
 """
 
 from contextlib import suppress
@@ -22,34 +22,34 @@ _TRIED = 20  # rows, as some of them may be damaged
 
 
 def is_sealed(database: Database) -> bool | None:
-    """Return True if the names are encrypted, None where there are none.  Raises StoreError."""
+    """Return True if the names are encrypted, None if there are no names.  Raises StoreError."""
     rows = _first(database)
     return not _opens(rows, Clear()) if rows else None
 
 
 def is_opened_by(database: Database, box: Box) -> bool:
-    """Return True if the box opens a row, or there is none to try it on.  Raises StoreError."""
+    """Return True if the box decrypts a row, or if there are no rows.  Raises StoreError."""
     rows = _first(database)
     return not rows or _opens(rows, box)
 
 
 def lost_files(database: Database) -> int:
-    """Count the files in the one folder of the root that is no zone, lost+found."""
+    """Return the number of files in lost+found."""
     return _count(database, f"parent IN {_LOST_FOUND}")
 
 
 def local_files(database: Database) -> int:
-    """Count the others that never leave this machine and have bytes: those of `local_only`."""
+    """Return the number of local-only files with bytes outside lost+found."""
     return _count(database, _LOCAL)
 
 
 def wanted_files(database: Database) -> int:
-    """Count those of them that a person means to have, see `names.stays`."""
+    """Return the number of local-only files that the user wants; see `names.stays`."""
     return _count(database, _WANTED)
 
 
 def wanted_path(database: Database, box: Box) -> str:
-    """Return the path of one of those; "" where names cannot be read with that box."""
+    """Return the path of one wanted local-only file, or "" if the box cannot decrypt it."""
     parts: dict[int, str] = {}
     wanted = f"SELECT ino, parent, sealed FROM inodes WHERE {_WANTED} ORDER BY ino"  # noqa: S608
     with suppress(Damaged, msgspec.MsgspecError):
@@ -72,7 +72,7 @@ def _count(database: Database, condition: str) -> int:
 
 
 def _first(database: Database) -> list[tuple[int, bytes]]:
-    """Return number and names of the first inodes."""
+    """Return number and encrypted names of the first inodes."""
     some = f"SELECT ino, sealed FROM inodes ORDER BY ino LIMIT {_TRIED}"  # noqa: S608 - of ours
     return [(int(ino), bytes(sealed)) for ino, sealed in database.execute(some)]
 

@@ -45,7 +45,7 @@ def states(pid: int) -> set[str]:
 
 
 def is_working(pid: int) -> bool:
-    """Return True if the process does not answer because it computes or waits for a disk."""
+    """Return True if the process computes or waits for a disk, which explains its silence."""
     return not {"R", "D"}.isdisjoint(states(pid))
 
 

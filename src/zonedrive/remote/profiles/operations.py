@@ -159,7 +159,10 @@ class Profile:
         return not (renamed and rename is None) and not (moved and move is None)
 
     def find(self, operation: str, folder: bool | None = None) -> Operation | None:
-        """Return the table of an operation, or None; a table for files or folders has priority."""
+        """Return the table of an operation, or None.
+
+        If `folder` is given, the table for that kind of entry has priority over the general one.
+        """
         if operation not in OPERATIONS:
             raise ValueError(f"there is no operation {operation!r}")
         special = (f"{operation}.{KINDS[each]}" for each in _either(folder))

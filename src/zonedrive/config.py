@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     refresh: float = 10.0  # seconds a folder listing is trusted
     cache_size: int = 10 * GIB  # bytes on disk
     encrypt: bool = True  # content and names at rest
-    connections: int = 32  # at most so many requests, and so many uploads, at once
+    connections: int = 32  # most concurrent requests, and most concurrent uploads
     upload_limit: int = 0  # bytes per second, 0: none
     download_limit: int = 0
     local_only: tuple[str, ...] = LOCAL_ONLY  # names that never leave this machine

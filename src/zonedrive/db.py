@@ -39,10 +39,10 @@ _READS = ("SELECT", "WITH", "PRAGMA")
 """First words of statements that change nothing."""
 
 LOG_PAGES = 1000
-"""Pages of the write-ahead log with which a commit waits for the disk; see `checkpoint`.
+"""Pages of the write-ahead log at which a commit checkpoints and waits for the disk.
 
-On a full disk the room that the log has taken is missing for the file itself: with a longer log a
-removal fails that would make room.
+The log takes disk space that the database file may need.  On a full disk a longer log would make
+removals fail that free space.  See `checkpoint`.
 """
 
 PASSES = 3  # of one checkpoint, at most

@@ -17,7 +17,7 @@ Where = tuple[str, ...]
 
 WIDEST: Final = 2000  # characters of a line: the parser's time grows with the square of it
 DEEPEST: Final = 32  # tables and arrays in each other
-LONGEST_WORDS: Final = 300  # characters of what is said about a document, which may quote it
+LONGEST_WORDS: Final = 300  # characters of a message about a document, which may quote it
 
 _LEXEME = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}'
@@ -28,7 +28,7 @@ _LEXEME = re.compile(
     r"|(?P<opens>[\[{])|(?P<closes>[\]}])|(?P<ends>\n)",
     re.DOTALL,
 )
-"""Strings and comments of TOML, in which brackets and line ends do not count, and those that do."""
+"""Strings and comments, to skip brackets and line ends in them, and all other brackets and ends."""
 
 
 class WrongDocument(ValueError):

@@ -34,7 +34,7 @@ class Place(StrEnum):
     EXCHANGED = "exchanged"  # both names, and their intents
     # Bytes
     SPOOL_MADE = "spool-made"  # an empty generation that nothing names
-    SPOOL_EMPTIED = "spool-emptied"  # the same, beside the bytes that were there before
+    SPOOL_EMPTIED = "spool-emptied"  # the same, in addition to the former bytes
     SPOOL_COPIED = "spool-copied"  # a copy of the former generation that nothing names
     VERSION_COPIED = "version-copied"  # a copy of the service's version that nothing names
     BYTES_CUT = "bytes-cut"  # a shorter generation that nothing names

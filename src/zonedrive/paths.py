@@ -277,7 +277,7 @@ def way_around(found: Path) -> str:
 
 def require_folders(paths: AccountPaths) -> None:
     """Raise ConfigError if a folder that zonedrive needs is a file or another user's."""
-    with contextlib.suppress(Homeless):  # where it matters, whoever needs one says so
+    with contextlib.suppress(Homeless):  # code that needs a home folder raises the error itself
         for folder in (config_file().parent, paths.outgoing, paths.content, runtime_dir()):
             if found := obstacle(folder):
                 raise no_folder(found)

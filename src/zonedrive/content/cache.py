@@ -67,7 +67,7 @@ class Cache:
         self._shelf = Shelf(directory, key, limit, identity, self._engine.supervisor)
 
     def start(self) -> Self:
-        """Open what a former daemon left in the folder."""
+        """Open the folder and load the content of an earlier daemon."""
         self._shelf.open()
         return self
 

@@ -21,7 +21,7 @@ from zonedrive.errors import Damaged
 
 
 def count_of(size: int) -> int:
-    """Return how many chunks a content of `size` bytes has."""
+    """Return the number of chunks of a content of `size` bytes."""
     return -(-size // CHUNK)
 
 

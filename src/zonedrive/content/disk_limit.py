@@ -1,4 +1,4 @@
-"""Most bytes that the cache may use on its disk.  Cheap to import, because commands use it too."""
+"""Limit of the cache's disk usage.  Fast to import, because commands use it, too."""
 
 import contextlib
 import os

@@ -30,8 +30,8 @@ from zonedrive.errors import BadAnswer
 from zonedrive.turns import Turn
 
 LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
-TELL_S = 0.25  # seconds after which the loop hears of new bytes that nobody waits for
-TELL = 4 << 20  # and so many of them
+TELL_S = 0.25  # seconds after which the loop is told of new bytes without a waiting reader
+TELL = 4 << 20  # bytes after which the loop is told of them
 
 
 class Stopped(Exception):
@@ -66,20 +66,20 @@ class Download:
         self.limit = limit
         bounded = bounded and isinstance(source, RangeSource)
         self.end = limit if bounded else sink.size
-        self.noted = start  # how far the loop knows of
-        self.position = start  # how far the thread is
+        self.noted = start  # position known to the loop
+        self.position = start  # position of the thread
         self.gained = 0  # bytes that were not there before
         self.progressed = trio.current_time()
         self.scope = trio.CancelScope()
         self.paused = False
         self.stopped = False
-        self.doubtful = False  # nothing tells whether its bytes belong to those that are there
+        self.doubtful = False  # its bytes may be of another version than the present ones
         self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
-        self.awaited = sink.size  # the loop wants to hear when all before this can be read
-        self.storing = False  # it wants to hear when something is stored
-        self._told = start  # what the loop has heard of, and when it did
+        self.awaited = sink.size  # the loop is told when all bytes before this can be read
+        self.storing = False  # the loop is told when bytes are stored
+        self._told = start  # last position told to the loop, and its time
         self._told_s = 0.0
-        self._left = False  # the thread goes; it takes no further wish
+        self._left = False  # the thread ends and accepts no higher limit
         self._moved = threading.Condition()
         self._stream: Stream | None = None
         self._token = trio.lowlevel.current_trio_token()
@@ -131,7 +131,7 @@ class Download:
                     self._drain(stream, advanced, turn)
             finally:
                 turn.end()
-                self._hold(None)  # its connection may be another one's from here on
+                self._hold(None)  # another stream may use its connection from here on
 
     def _drain(self, stream: Stream, advanced: Callable[["Download"], object], turn: Turn) -> None:
         thrifty = stream if isinstance(stream, Thrifty) else None
@@ -152,9 +152,9 @@ class Download:
             if thrifty is not None:
                 thrifty.give_back(spent)
             if end in (self.end, self.sink.size):
-                continue  # nothing should follow; only asking lets the connection be used again
+                continue  # nothing should follow; reading to the end lets the connection be reused
             if end > self.end:
-                self.end = self.sink.size  # the source does not know ranges
+                self.end = self.sink.size  # the source ignores ranges
             if self.position >= self.limit:
                 turn.end()
             if not self._wanted():

@@ -33,7 +33,7 @@ from zonedrive.paths import private_dir
 
 log = logging.getLogger(__name__)
 
-ALLOW = 16 << 20  # bytes that are allowed at once, to ask seldom
+ALLOW = 16 << 20  # bytes granted at once, so that requests are rare
 
 
 def cost(length: int) -> int:
@@ -44,23 +44,23 @@ def cost(length: int) -> int:
 class _Arrival(Enum):
     """State of a range of bytes that a thread received."""
 
-    CAME = auto()  # and is about to be stored
+    CAME = auto()  # received, about to be stored
     ON_DISK = auto()
     IN_MEMORY = auto()  # in the window
-    LOST = auto()  # it could not be stored at all
+    LOST = auto()  # could not be stored
 
 
 class Store(Protocol):
-    """What an entry needs of the cache's folder."""
+    """Interface of an entry to the cache's folder."""
 
     def allow(self, entry: "Entry", need: int, want: int) -> bool:
-        """Return True where the entry may take `need` bytes of the disk, at best `want`."""
+        """Return True if the entry may write `need` bytes now; up to `want` bytes are granted."""
 
     def failed(self, error: OSError) -> None:
-        """Note that the disk refused something."""
+        """Report an error of the disk."""
 
     def damaged(self, entry: "Entry") -> bool:
-        """Note that bytes of the entry are damaged; return True where it may use the disk again."""
+        """Report damaged bytes of the entry; return True if it may use the disk again."""
 
 
 class Entry:
@@ -85,9 +85,9 @@ class Entry:
         self.present = Ranges()
         self.on_disk = Ranges()
         self.users = 0
-        self.doomed = False  # no longer in the cache, only its users still have it
-        self.held = 0  # bytes of the limit that it takes
-        self.indexed = False  # the index has it as complete
+        self.doomed = False  # removed from the cache, but still open
+        self.held = 0  # bytes that count towards the limit
+        self.indexed = False  # the index lists the entry as complete
         self._store = store
         self._key = key
         self._file: ContentFile | None = None
@@ -97,7 +97,7 @@ class Entry:
         self._writing = 0  # bytes of it that are being written
         self._count = threading.Lock()  # of these two
         self._disk = True  # false after a failed write
-        self._said = False  # that some of it was damaged
+        self._said = False  # damage was logged already
         self._closed = False
         self._lock = threading.Lock()  # of storing and closing, not of reading
         self._arrived: deque[tuple[_Arrival, int, int, Buffer]] = deque()  # start, end, the bytes
@@ -212,7 +212,7 @@ class Entry:
         found = self._recent.get(offset, length) or self._ahead.get(offset, end)
         if found is not None:
             if end == self.size and self._ahead.end:
-                self._ahead = ReadAhead()  # who reads in sequence is through
+                self._ahead = ReadAhead()  # a sequential reader has finished
             return found
         if self.on_disk.reach(offset) >= end:
             return self._from_disk(offset, end)
@@ -243,7 +243,7 @@ class Entry:
             return found
         if (kept := self._window.pread(start, end - start)) is not None:
             return kept
-        # Some of it may be on its way into the window.
+        # Some bytes may not be in the window yet.
         edges = (edge for unstored in self._recent.unstored for edge in unstored)
         edge = next((edge for edge in edges if start < edge < end), None)
         if edge is None:
@@ -402,7 +402,7 @@ class Entry:
     def _create(self) -> ContentFile:
         try:
             file = create_file(self.path, self._key)
-        except FileNotFoundError:  # somebody removed the folder
+        except FileNotFoundError:  # the folder was removed
             private_dir(self.path.parent)
             file = create_file(self.path, self._key)
         file.without_journal()

@@ -39,16 +39,16 @@ log = logging.getLogger(__name__)
 
 MAX_DOWNLOADS = 3  # of one entry at once
 ALIGN = 64 * 1024  # downloads begin at multiples, which is what sealed files are made of
-NEAR = 4 << 20  # a download this far away is waited for
-SKIP = 1 << 20  # so much that is there already is jumped over
+NEAR = 4 << 20  # bytes: readers wait for a download that is this close
+SKIP = 1 << 20  # present ranges of more bytes are skipped
 LINGER_WHOLE = 20.0  # seconds to keep a download that would have to begin at 0 again
 PAUSE = 0.05  # seconds after a connection that broke without one byte; doubled each time
 LONGEST_PAUSE = 1.0
-AGAIN = 5.0  # seconds after a failure in which nothing is read ahead
-LOOK = 0.05  # seconds between two looks for a thread, where one is waited for
+AGAIN = 5.0  # seconds without read-ahead after a failure
+LOOK = 0.05  # seconds between two checks for a free thread
 TURN = 2.0  # seconds that a download may take a thread for less than DRIP bytes, while others wait
 DRIP = 1024
-SLOW = 2.5  # times `stall`: seconds in which a reader gets LEAST bytes, or waits no longer
+SLOW = 2.5  # times `stall`: seconds after which a reader with fewer than LEAST bytes times out
 
 
 class Engine:
@@ -157,7 +157,7 @@ class Fetcher:
             waiter = Waiter(gap, stop, self._ask(gap, max(goal, end), bounded=bounded))
             self._waiters.add(waiter)
             self._await(waiter.download)
-            self._catch_up()  # the thread may not have known yet that somebody waits
+            self._catch_up()  # the thread may not have known yet of the waiting reader
             try:
                 await self._until(waiter, pace)
             finally:
@@ -277,7 +277,7 @@ class Fetcher:
         self._engine.relieve()
         start = 0 if self._ranged is False else self.entry.present.reach(gap // ALIGN * ALIGN)
         if trio.current_time() >= self._resume_at + AGAIN:
-            self._broken = 0  # that is long ago
+            self._broken = 0  # the last failure was long ago
         download = Download(self.source, self.entry, start, goal, bounded=bounded)
         self._downloads.append(download)
         self._engine.running.add(download)

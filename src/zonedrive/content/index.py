@@ -135,7 +135,7 @@ class Index:
         self._hash_key = hashlib.blake2b(b"zonedrive cache index", key=given).digest()
         self._lost = lost
         self._db: Database | None = None
-        self.epoch = 0  # counts how often it was begun anew: older rows mean nothing any more
+        self.epoch = 0  # number of restarts of the index; rows of earlier epochs are invalid
         self._inode = 0
         self._complained = False
         self._tried_s = time.monotonic()
@@ -208,7 +208,7 @@ class Index:
     def _change(self, change: Callable[[Database], object]) -> bool:
         late = time.monotonic() >= self._tried_s + AGAIN_S
         if late if self._db is None else not self.alive():
-            self._restart(None)  # somebody emptied the folder, or it can be had again
+            self._restart(None)  # the folder was emptied, or it is usable again
         if self._db is None:
             return False
         try:
@@ -323,7 +323,7 @@ class Index:
         self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove rows by the names of their files."""
+        """Delete rows by the names of their files."""
         for name in names:
             self._write("DELETE FROM entries WHERE name = ?", (name,))
 
@@ -337,7 +337,7 @@ class Index:
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def clear(self) -> None:
-        """Remove all rows."""
+        """Delete all rows."""
         self._write("DELETE FROM entries")
 
     def close(self) -> None:
@@ -356,7 +356,7 @@ def cache_usage(directory: Path) -> int:
         finally:
             db.close()
     except (StoreError, OSError):
-        return 0  # the next start begins it anew
+        return 0  # the next start creates the index again
     return int(taken)
 
 

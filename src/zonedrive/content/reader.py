@@ -18,9 +18,9 @@ FIRST_WINDOW = 1 << 20  # bytes of read-ahead for a new reader
 MAX_WINDOW = 32 << 20
 MAX_STREAMING_WINDOW = 4 << 20  # where the bytes wait in memory
 EAGER = 8 << 20  # after this many sequential bytes, the rest of the file is fetched
-STEP = 4 << 20  # bytes after which a reader with the whole window ahead of it asks for more
+STEP = 4 << 20  # bytes after which a reader with the largest window requests more
 SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any order
-_TRIES = 16  # a memory window may drop bytes before their reader wakes
+_TRIES = 16  # a memory window may drop bytes before the reader is scheduled
 
 
 class Reader(Protocol):

@@ -34,7 +34,7 @@ class Room:
         """Start with no usage; the caller sets `idle` to the sum of the index."""
         self.limit = limit
         self.pinned: Container[int] = ()
-        self.idle = 0  # bytes of entries that nobody uses
+        self.idle = 0  # bytes of entries that are not in use
         self.leaving = 0  # bytes of files that are about to be removed
         self.entries: set[Entry] = set()  # in use
         self._directory = directory
@@ -116,7 +116,7 @@ class Room:
                     return
                 after = (row.used_ns, row.name)
                 if row.ino not in self.pinned and row.name not in busy:
-                    self.idle -= row.taken  # first: an index that is begun anew sets it to 0
+                    self.idle -= row.taken  # first: a restart of the index sets it to 0
                     self._index.delete([row.name])
                     yield row
 

@@ -51,7 +51,7 @@ class Shelf:
         identity: str,
         supervisor: Supervisor,
     ) -> None:
-        """Use `directory` once it is opened."""
+        """Prepare to use `directory`; `open` reads it."""
         self.directory = directory
         self.nursery: trio.Nursery | None = None  # to remove big files in threads
         self._supervisor = supervisor
@@ -262,7 +262,7 @@ class Shelf:
         return entry.doomed or self.index.put(_row(entry))
 
     def _new_name(self, ino: int) -> str:
-        # Never the name of an earlier file: that one may still be about to be removed.
+        # Never the name of an earlier file, because that file may still be removed in a thread.
         return f"{ino}-{secrets.token_hex(6)}"
 
     # -- removing
@@ -275,7 +275,7 @@ class Shelf:
         active = {entry.path.name for entry in self.room.entries}
         idle = [row for row in rows if row.name not in active]
         taken = sum(row.taken for row in idle)
-        self.room.idle -= taken  # first: an index that is begun anew sets it to 0
+        self.room.idle -= taken  # first: a restart of the index sets it to 0
         self.index.delete(row.name for row in idle)
         self._discard([self.directory / row.name for row in idle if not row.in_index], taken)
 

@@ -94,7 +94,7 @@ class SmallContents:
         data = self._opened(row)
         if data is None:
             log.warning("cached content is lost or damaged and is fetched again (inode %d)", ino)
-            self._room.idle -= row.taken  # first: an index that is begun anew sets it to 0
+            self._room.idle -= row.taken  # first: a restart of the index sets it to 0
             self._index.delete([row.name])
             return None
         now = time.time_ns()

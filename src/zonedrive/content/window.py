@@ -13,8 +13,8 @@ from zonedrive.content.file import Buffer
 
 CELL = 64 * 1024
 CAPACITY = 32 << 20  # bytes for all contents
-_MOST = 16 << 20  # for one; more than all read-ahead together
-_LEAST = 1 << 20  # that one may be read ahead, however many there are
+_MOST = 16 << 20  # for one content; more than all its read-ahead
+_LEAST = 1 << 20  # minimum read-ahead of a window, however many windows exist
 
 
 class Windows:

@@ -35,18 +35,18 @@ FIRST_RETRY_S = 1.0
 AT_ONCE = 1  # tries again without a pause, after what an attempt stood on has changed
 CHANGED_RETRY_S = 0.5  # from then on, at first
 LONGEST_RETRY_S = 15.0
-WAITED_FOR_RETRY_S = 2.0  # while somebody waits for everything to be sent
-FULL_RETRY_S = 5.0  # after the disk took no record
-FIRST_FAILED_RETRY_S = 4.0  # where a person may have to act: the cause may have gone
+WAITED_FOR_RETRY_S = 2.0  # while a caller waits for all uploads
+FULL_RETRY_S = 5.0  # after a failed write to the journal
+FIRST_FAILED_RETRY_S = 4.0  # if the user may have to act; the cause may be gone
 LONGEST_FAILED_RETRY_S = 300.0
-BIG_FAILED_RETRY_S = 60.0  # at least: such a file is not sent in vain every few seconds
+BIG_FAILED_RETRY_S = 60.0  # at least, so that a large file is not sent every few seconds
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
 # While programs write many files, uploads wait for a quiet moment, but only for a limited time.
 OVERDUE_NS = 5_000_000_000
 FOR_OVERDUE = 2  # places
-LOOK_S = 0.5  # between two looks for what is overdue
+LOOK_S = 0.5  # between two checks for overdue steps
 LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others is given up
-CALM = 4.0  # times as long as a look at all that waits took, so long until the next one
+CALM = 4.0  # times the duration of a check: pause until the next one
 
 
 class Carrier(Subjects, Protocol):

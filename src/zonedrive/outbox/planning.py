@@ -16,7 +16,7 @@ from zonedrive.outbox.journal import Intent, Journal
 
 BATCH = 200  # contents folded at a time
 LARGE = 256 << 10  # bytes
-LARGE_ONES = 20  # at most so many of a batch are larger
+LARGE_ONES = 20  # most larger contents in a batch
 
 
 Chains = dict[tuple[str, str], tuple[int, ...]]

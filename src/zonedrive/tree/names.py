@@ -42,7 +42,7 @@ _SPELLED = re.compile(f"[\u2400-\u241f\u2421]|\u2039(?:{'|'.join(_BIDI.values())
 
 _FORMER = {code: shown for code, shown in _FOREIGN.items() if code not in _BIDI}
 _FORMER |= dict.fromkeys(range(0x80, 0xA0), "\u241b")
-"""How 0.1.0 showed names: it left the marks of direction as they were."""
+"""Character replacements of 0.1.0, which did not replace text direction marks."""
 
 _FULL_WIDTH = 0xFEE0  # from an ASCII character to the full-width form of it
 _SPECIAL = frozenset(
@@ -83,7 +83,7 @@ def safe(name: str) -> str:
 
 
 def typed(name: str) -> str:
-    """Return the one spelling of a name that a program uses (which may be too long)."""
+    """Return the canonical spelling of a name that a program uses (possibly too long)."""
     return name if name.isprintable() else name.translate(_SHOWN)
 
 
@@ -118,7 +118,7 @@ def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
 
 
 def may_be_renewed(name: str) -> bool:
-    """Return True if `renewed` could change an entry that is shown as `name`.  Cheap."""
+    """Return True if `renewed` could change the shown name `name`.  This is a fast test."""
     return not name.isprintable() or "\u241b" in name
 
 

@@ -125,7 +125,7 @@ class InodeStore:
         self._database.execute(_UPSERT, self._row(inode))
 
     def write_place(self, inode: Inode) -> None:
-        """Update the row of an inode of which no INDEXED field has changed."""
+        """Update the row of an inode without a change of INDEXED fields."""
         sealed, local = self._sealed(inode), self._local(inode)
         mark = self._mark(inode.parent, inode.name)
         row = (inode.parent, mark, local, inode.listed, sealed, inode.seen, inode.ino)

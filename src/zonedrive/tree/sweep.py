@@ -41,7 +41,7 @@ class Sweep:
         self._asked_ns = asked_ns
         self._ours = ours
         self._result = result
-        self._above_ours: set[int] | None = None  # what has anything of ours in it, in this step
+        self._above_ours: set[int] | None = None  # inodes with local changes below them
 
     def begin(self) -> None:
         """Begin a step; local changes may differ from those of the last step."""

@@ -43,7 +43,7 @@ class Tree(TreeReader):
 
     @classmethod
     def open(cls, database: Database, box: Box) -> Self:
-        """Return the tree of a database that is to be changed; it has a root from now on."""
+        """Return the tree of a database for changes; create the root if it does not exist."""
         tree = cls(database, box)
         if tree.find(ROOT) is None:
             with tree.transaction():

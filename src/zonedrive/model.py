@@ -55,7 +55,7 @@ class Zone(msgspec.Struct, frozen=True):
     root_id: str
     description: str = ""
     accessible: bool = True  # reachable through the API; others are listed but not mounted
-    size: int | None = None  # None: the service does not say
+    size: int | None = None  # None: not stated by the service
     users: int | None = None
     created_ns: int = 0
 

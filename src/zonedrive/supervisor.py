@@ -87,7 +87,7 @@ class Failure(msgspec.Struct, eq=False):
     since_ns: int  # of the first failure in a row, wall clock
     times: int
     error: str  # the last one, in one line
-    kind: str  # its type
+    kind: str  # type name of the last exception
     until: float  # end of the failure (trio's clock); infinite: waiting for a restart
 
     def json(self) -> dict[str, object]:

@@ -34,7 +34,7 @@ from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # of our files; others are left alone
+_NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # cache files; other files are kept
 GATHER_S = 0.1  # small contents that come within this time are written together
 _BIG = 8 << 20  # bytes that take milliseconds to free
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -93,7 +93,7 @@ class Shelf:
         rows = self.index.of(ino)
         row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
         if row is not None and row.in_index:
-            row = None  # or `small` would have given it
+            row = None  # a valid content would have been returned by `small`
         epoch = self.index.epoch
         self._drop_rows([other for other in rows if other is not row])
         path = self.directory / self._new_name(ino)
@@ -226,7 +226,7 @@ class Shelf:
         row = Row(
             ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns(), manifest
         )
-        # Somebody may have opened the inode while bytes were copied: then his entry stays.
+        # The inode may have been opened during the copy; the open entry is then kept.
         self.small.drop(ino)
         if (
             granted
@@ -257,7 +257,7 @@ class Shelf:
             file.close()
 
     def damaged(self, entry: Entry) -> bool:
-        """Mark an entry as damaged; return True if the index was updated."""
+        """Mark an entry as incomplete; return True if the index no longer lists it as complete."""
         entry.indexed = False
         return entry.doomed or self.index.put(_row(entry))
 

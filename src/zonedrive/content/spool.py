@@ -101,7 +101,7 @@ class Spool:
         except Damaged:
             if path.exists():
                 raise
-            manifest = UNKNOWN  # that it is gone is what counts
+            manifest = UNKNOWN  # the missing file is reported below
         if path.suffix == ".plain":
             if manifest != UNKNOWN:
                 raise Damaged(f"{path.name} is not the file that was recorded")
@@ -140,7 +140,7 @@ class Spool:
         """
         path = self.path(ino, generation)
         if self._manifests is not None:
-            with contextlib.suppress(Damaged):  # what has no record has none by any name
+            with contextlib.suppress(Damaged):  # the second name has no record either
                 self._manifests.put(other, generation, self.manifest(ino, generation))
         os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
 
@@ -178,7 +178,7 @@ class Spool:
         self._open.pop(path.name, None)
         path.unlink(missing_ok=True)
         if self._manifests is not None:
-            with contextlib.suppress(OSError, StoreError):  # a full disk: the next start does it
+            with contextlib.suppress(OSError, StoreError):  # on a full disk: done at the next start
                 self._manifests.delete(ino, generation)
 
     def stored(self) -> list[tuple[int, int]]:

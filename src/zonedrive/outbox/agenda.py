@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-FAR_NS = 86_400_000_000_000  # due a day ahead: the clock was set back, and nothing waits for that
+FAR_NS = 86_400_000_000_000  # due in more than a day: the clock was set back; treat as due
 
 
 class Dated(Protocol):

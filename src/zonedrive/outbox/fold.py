@@ -127,7 +127,7 @@ def _step(
     if intent.parked:
         return None
     if subject.new and intent.gone:
-        return Step(Action.DELETE, intent.ino, intent)  # should it have arrived
+        return Step(Action.DELETE, intent.ino, intent)  # in case the entry was created
     if subject.new:
         if subject.folder:
             return Step(Action.MAKE, intent.ino, intent) if intent.place else None
@@ -156,7 +156,7 @@ def _ordered(
 ) -> list[Step]:
     """Return the steps with their dependencies; one move of a circle becomes ASIDE."""
     by_ino = {step.ino: step for step in steps}
-    held_by: dict[int, set[int]] = {}  # by folder: what the service has in it
+    held_by: dict[int, set[int]] = {}  # by folder: its entries on the service
     for step in steps:
         origin = subjects[step.ino].origin
         if origin is not None:

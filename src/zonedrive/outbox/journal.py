@@ -50,11 +50,11 @@ class Intent(msgspec.Struct, frozen=True):
     place: bool = False  # folder or name differs; for a folder without an id: create it
     gone: bool = False  # delete the entry; with `place`: no new file takes over its identity
     held: bool = False  # a program still has it open for writing
-    due_ns: int = 0  # wall clock, not before
-    attempts: int = 0  # failed so far
+    due_ns: int = 0  # earliest time to send (wall clock)
+    attempts: int = 0  # failed attempts
     cause: Cause = Cause.NONE  # why the last attempt failed
     error: str = ""  # why, in one line
-    parked: bool = False  # its name never leaves this machine: nothing is to be told for now
+    parked: bool = False  # the name is local-only: no request is sent for now
 
     @property
     def failed(self) -> bool:
@@ -128,7 +128,7 @@ class Journal:
         self.changes: Observers[[]] = Observers()
         self.agenda = Agenda()
         self.conflicts = conflicts.Conflicts(database, self._box)
-        self.changed_at = float("-inf")  # when something was changed here last (monotonic, s)
+        self.changed_at = float("-inf")  # time of the last local change (monotonic, s)
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
             values = list(row)
@@ -280,9 +280,9 @@ class Journal:
             self._remember(ino)
             self._database.execute("DELETE FROM intents WHERE ino = ?", (ino,))
             self._set(ino, None)
-        self.changes.notify()  # also without an intent: others may have waited for its place
+        self.changes.notify()  # also without an intent: other steps may wait for the place
 
-    # ---- the way out ----
+    # ---- delivery ----
 
     def done(self, intent: Intent, *, content: bool = False, place: bool = False) -> None:
         """Clear the parts of an intent that are on the service, unless they have changed since."""
@@ -303,7 +303,7 @@ class Journal:
     def postpone(self, intent: Intent, due_ns: int, error: str, cause: Cause) -> None:
         """Record a failed delivery and when to try again."""
         now = self._intents.get(intent.ino)
-        if now is not None and now.seq == intent.seq:  # else due when that change says so
+        if now is not None and now.seq == intent.seq:  # otherwise the newer change has set the due time
             self._put(
                 msgspec.structs.replace(
                     now, due_ns=due_ns, attempts=now.attempts + 1, error=error, cause=cause

@@ -303,7 +303,7 @@ class Journal:
     def postpone(self, intent: Intent, due_ns: int, error: str, cause: Cause) -> None:
         """Record a failed delivery and when to try again."""
         now = self._intents.get(intent.ino)
-        if now is not None and now.seq == intent.seq:  # otherwise the newer change has set the due time
+        if now is not None and now.seq == intent.seq:  # else the newer change sets the due time
             self._put(
                 msgspec.structs.replace(
                     now, due_ns=due_ns, attempts=now.attempts + 1, error=error, cause=cause

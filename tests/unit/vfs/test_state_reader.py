@@ -131,11 +131,17 @@ def test_a_log_that_was_left_is_read_and_stays(path: Path, monkeypatch: pytest.M
 
 
 def test_a_reader_writes_nothing(path: Path) -> None:
-    """Not even by mistake."""
-    with closing(Database.read(path, SCHEMAS)) as database:
-        tree = Tree(database, Clear())
-        with pytest.raises(OSError, match="Read-only"), tree.transaction():
-            tree.update(tree.get(3), size=6)
+    """Not even by mistake, neither to a file nor to a copy in memory."""
+
+    def add_zone(database: Database) -> None:
+        tree = Tree.open(database, Clear())
+        with tree.transaction():
+            tree.add(ROOT, "Another", Kind.ZONE, zone="a", remote_id="a")
+
+    for each in (path, path.with_name("missing.db")):
+        with closing(Database.read(each, SCHEMAS)) as database:
+            with pytest.raises(OSError, match="Read-only"):
+                add_zone(database)
 
 
 def test_a_daemon_at_work_is_read_as_well(path: Path) -> None:

@@ -14,8 +14,8 @@ from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine, Mounted
 from tests.harness.meddler import Answer, Meddler
 from tests.harness.surroundings import NAMELESS, WITHOUT_DEVICE, Person, stand_in
-from zonedrive.daemon.checkup import folders
-from zonedrive.daemon.checkup.patient import Patient
+from zonedrive.doctor import folders
+from zonedrive.doctor.facts import Patient
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 

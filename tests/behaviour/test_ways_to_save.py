@@ -18,7 +18,7 @@ import pytest
 from tests.harness.deployment import Deployment
 from tests.harness.waiting import eventually
 from tests.harness.workplace import Tree, Workplace, service, workplace
-from zonedrive.vfs.core import NAMES_SETTLE_S
+from zonedrive.state.local_state import NAMES_SETTLE_S
 
 OLD, NEW = b"first line\nsecond line\n", b"first line\nsecond line, mended\nthird line\n"
 

@@ -11,9 +11,9 @@ from zonedrive.db import Database
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import FileStore
 from zonedrive.paths import private_dir
-from zonedrive.tree.inode import ROOT, Inode, Kind
-from zonedrive.tree.tree import Tree
-from zonedrive.vfs.schema import SCHEMAS
+from zonedrive.state.inode import ROOT, Inode, Kind
+from zonedrive.state.inodes import Tree
+from zonedrive.state.schema import SCHEMAS
 
 
 class Former:

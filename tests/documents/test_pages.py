@@ -19,12 +19,12 @@ from zonedrive.cli.main import COMMANDS
 from zonedrive.cli.reference.manual import EXITS
 from zonedrive.config import Settings
 from zonedrive.content import disk_limit, spool
-from zonedrive.outbox.dispatch import OVERDUE_NS
+from zonedrive.pins.poll import PACE_S, PASS_S
 from zonedrive.remote.calls import READ_SECONDS
 from zonedrive.remote.link import ASKED_SECONDS, PROBING
+from zonedrive.state.local_state import NAMES_SETTLE_S
 from zonedrive.supervisor import Task
-from zonedrive.vfs.ahead.rounds import PACE_S, PASS_S
-from zonedrive.vfs.core import NAMES_SETTLE_S
+from zonedrive.sync.dispatcher import OVERDUE_NS
 
 SOURCES = ROOT / "src" / "zonedrive"
 PAGES = {page.name: page for page in written()}

@@ -24,7 +24,6 @@ GROUND = frozenset(
         "db",
         "cipher",
         "failpoint",
-        "salvage",
         "memory",
         "harden",
         "turns",
@@ -38,29 +37,33 @@ GROUND = frozenset(
 # What each package may import of zonedrive.  Downward only: the map in docs/ARCHITECTURE.md.
 BELOW: dict[str, frozenset[str]] = {
     "ground": frozenset(),
+    "content": GROUND,
+    "state": GROUND | {"content"},
     "remote": GROUND,
     "logon": GROUND | {"remote"},
-    "tree": GROUND,
-    "content": GROUND,
-    "outbox": GROUND | {"remote"},
-    "vfs": GROUND | {"remote", "tree", "content", "outbox"},
-    "fuse": GROUND | {"vfs"},
-    "daemon": GROUND | {"remote", "logon", "tree", "content", "outbox", "vfs", "fuse"},
-    "cli": GROUND | {"remote", "logon", "daemon", "fuse", "sandbox"},
+    "sync": GROUND | {"content", "state", "remote"},
+    "vfs": GROUND | {"content", "state", "remote", "sync"},
+    "prefetch": GROUND | {"content", "state", "remote", "sync", "vfs"},
+    "pins": GROUND | {"content", "state", "remote", "sync", "vfs"},
+    "views": GROUND | {"content", "state", "remote", "sync", "vfs", "prefetch", "pins"},
+    "fuse": GROUND | {"state", "vfs", "views"},
+    "daemon": GROUND
+    | {"content", "state", "remote", "logon", "sync", "vfs", "prefetch", "pins", "views", "fuse"},
+    "doctor": GROUND | {"content", "state", "remote", "logon", "fuse", "daemon"},
+    "cli": GROUND | {"remote", "logon", "fuse", "daemon", "doctor", "sandbox"},
     "sandbox": frozenset(),
 }
 
 # Within a layer, its folders from the ground up; the layer's own modules stand beside them all.
 WITHIN: dict[str, tuple[str, ...]] = {
     "remote": ("transport", "wire", "profiles"),
-    "vfs": ("listings", "ahead", "handles", "names", "delivery", "virtual", "recovery"),
 }
 
 # Libraries that have one home.
 HOMES: dict[str, frozenset[str]] = {
     "pyfuse3": frozenset({"fuse"}),
     "httpx": frozenset({"remote", "logon"}),
-    "pycurl": frozenset({"remote", "daemon"}),  # the daemon's report names its version
+    "pycurl": frozenset({"remote", "doctor"}),  # doctor's report names its version
     "h11": frozenset({"logon", "sandbox"}),
     "starlette": frozenset({"sandbox"}),
     "uvicorn": frozenset({"sandbox"}),
@@ -74,16 +77,16 @@ HOMES: dict[str, frozenset[str]] = {
 STORES = frozenset(
     {
         "db",
-        "salvage",
-        "tree.store",
-        "tree.tables",
-        "tree.pins",
-        "tree.glance",
-        "tree.orphans",
-        "tree.renewal",
-        "outbox.journal",
-        "outbox.conflicts",
-        "outbox.doubts",
+        "state.repair",
+        "state.inode_table",
+        "state.inode_schema",
+        "state.pin_table",
+        "state.inspect",
+        "state.orphans",
+        "state.row_upgrade",
+        "state.intents",
+        "state.conflict_log",
+        "state.pending_requests",
         "content.index",
         "content.manifest_table",
     }
@@ -91,7 +94,9 @@ STORES = frozenset(
 # Names sqlite3 only to turn its exceptions into errno.
 SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})
 
-SYNCHRONOUS = frozenset({"tree", "outbox.journal", "outbox.conflicts", "outbox.doubts"})
+SYNCHRONOUS = frozenset({"state"})
+# A lock that others wait for, and a queue that others read.
+KNOWS_TRIO = frozenset({"state.open_file", "state.invalidation"})
 VAGUE = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "misc"})
 
 PRIVATE = re.compile(r"_[a-z]")
@@ -262,7 +267,7 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def atomic(sources: list[Module]) -> Iterator[str]:
-    """The tree and the journal have no async, so between two awaits they are atomic."""
+    """State has no async, so between two awaits it is atomic."""
     for module in sources:
         if module.package not in SYNCHRONOUS and module.name not in SYNCHRONOUS:
             continue
@@ -270,7 +275,8 @@ def atomic(sources: list[Module]) -> Iterator[str]:
             if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
                 yield module.at(node.lineno, f"{module.name} is synchronous: no async, no await")
         for each in module.imports:
-            if each.name.split(".")[0] in ("trio", "asyncio", "anyio"):
+            library = each.name.split(".")[0]
+            if library in ("trio", "asyncio", "anyio") and module.name not in KNOWS_TRIO:
                 yield module.at(each.line, f"{module.name} is synchronous: no {each.name}")
 
 

@@ -27,17 +27,17 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
 @pytest.mark.parametrize(
     ("rule", "name", "text", "line", "word"),
     [
-        (layers.direction, "tree/a.py", "import os\nfrom zonedrive.vfs import core\n", 2, "vfs"),
-        (layers.direction, "tree/a.py", "from zonedrive.outbox.journal import J\n", 1, "outbox"),
-        (layers.direction, "content/a.py", "import zonedrive.tree.inode\n", 1, "tree"),
+        (layers.direction, "state/a.py", "import os\nfrom zonedrive.vfs import files\n", 2, "vfs"),
+        (layers.direction, "state/a.py", "from zonedrive.sync.planner import P\n", 1, "sync"),
+        (layers.direction, "content/a.py", "import zonedrive.state.inode\n", 1, "state"),
         (layers.direction, "content/a.py", "from ..remote import link\n", 1, "remote"),
-        (layers.direction, "errors.py", "from zonedrive.tree import x\n", 1, "tree"),
+        (layers.direction, "errors.py", "from zonedrive.state import x\n", 1, "state"),
         (layers.direction, "sandbox/a.py", "from zonedrive.errors import E\n", 1, "errors"),
         (layers.direction, "sandbox/a.py", "from zonedrive import model\n", 1, "model"),
         (layers.direction, "extra/a.py", "import os\n", 1, "no layer"),
         (
             layers.direction,
-            "outbox/a.py",
+            "sync/a.py",
             "if TYPE_CHECKING:\n    import zonedrive.fuse.verbs\n",
             2,
             "fuse",
@@ -47,8 +47,8 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
         (layers.homes, "daemon/a.py", "from httpx import Client\n", 1, "httpx"),
         (layers.sql, "vfs/a.py", "import sqlite3\n", 1, "sqlite3"),
         (layers.sql, "vfs/a.py", "x = 1\ny = 'SELECT a FROM b'\n", 2, "SQL"),
-        (layers.atomic, "tree/a.py", "async def f(): ...\n", 1, "synchronous"),
-        (layers.atomic, "outbox/journal.py", "import trio\n", 1, "trio"),
+        (layers.atomic, "state/a.py", "async def f(): ...\n", 1, "synchronous"),
+        (layers.atomic, "state/b.py", "import trio\n", 1, "trio"),
         (layers.names, "vfs/utils.py", "", 1, "noun"),
         (
             layers.identity,
@@ -93,6 +93,6 @@ def test_what_is_allowed_is_not_found(tmp_path: Path) -> None:
     sources = planted(
         tmp_path,
         "vfs/a.py",
-        '"""SELECT a FROM b."""\n\nfrom zonedrive.tree.inode import Inode\n',
+        '"""SELECT a FROM b."""\n\nfrom zonedrive.state.inode import Inode\n',
     )
     assert [finding for rule in layers.RULES for finding in rule(sources)] == []

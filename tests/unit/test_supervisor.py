@@ -15,7 +15,9 @@ import zonedrive
 from zonedrive.supervisor import LONGEST_PAUSE_S, STEADY_S, Supervisor, Task
 
 SOURCES = Path(zonedrive.__file__).parent
-WHERE = ("daemon", "fuse", "vfs", "content", "outbox", "remote")
+WHERE = (
+    "daemon", "fuse", "views", "prefetch", "pins", "vfs", "sync", "content", "remote",
+)  # fmt: skip
 
 WAITED_FOR = {
     ("daemon/commands.py", "self._say_progress"): "in a request",
@@ -32,14 +34,14 @@ WAITED_FOR = {
     ("fuse/mount.py", "self._stop_when_cancelled"): "it does nothing before the end",
     ("fuse/mount.py", "self._tell_until_stopped"): "its child is supervised",
     ("remote/errand.py", "watch"): "in whoever waits",
-    ("vfs/ahead/keeping.py", "worker"): "in the task of the pins, or a request",
-    ("vfs/ahead/rounds.py", "self._list_one"): "in the task of the rounds",
-    ("vfs/listings/folders.py", "self._fetch_levels"): "in the task of the listing",
-    ("vfs/filesystem.py", "self._folders.run"): "its children are supervised",
-    ("vfs/filesystem.py", "self._core.cache.run"): "its children are supervised",
-    ("vfs/filesystem.py", "self._siblings.run"): "its children are supervised",
-    ("vfs/filesystem.py", "self._dispatcher.run"): "its children are supervised",
-    ("vfs/filesystem.py", "self.keeping.run"): "its children are supervised",
+    ("pins/fetch.py", "worker"): "in the task of the pins, or a request",
+    ("pins/poll.py", "self._list_one"): "in the task of the rounds",
+    ("sync/directory_cache.py", "self._fetch_levels"): "in the task of the listing",
+    ("views/stack.py", "self._folders.run"): "its children are supervised",
+    ("views/stack.py", "self._core.cache.run"): "its children are supervised",
+    ("views/stack.py", "self._siblings.run"): "its children are supervised",
+    ("views/stack.py", "self._dispatcher.run"): "its children are supervised",
+    ("views/stack.py", "self.keeping.run"): "its children are supervised",
 }
 """What is started without the supervisor, and why no exception of it can end a mount unseen."""
 

@@ -16,7 +16,7 @@ from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
-    from zonedrive.daemon.checkup.patient import Patient
+    from zonedrive.doctor.facts import Patient
 
 ASK_SECONDS = 10.0
 PUBLIC = ("name", "ok", "detail", "remedy")
@@ -50,8 +50,8 @@ def doctor(
     That, and what --json prints, can be sent to others; remedies shown here may hold names of
     yours.  Exits with 0 when everything is in order, else with 1.
     """
-    from zonedrive.daemon.checkup import examine, examine_profile
-    from zonedrive.daemon.checkup.patient import Patient
+    from zonedrive.doctor import examine, examine_profile
+    from zonedrive.doctor.facts import Patient
 
     if report is not None and (profile or as_json):
         raise click.UsageError("--report goes with neither --profile nor --json.")
@@ -91,7 +91,7 @@ def _show(checks: list[dict[str, object]]) -> None:
 
 
 def _report(patient: "Patient", checks: list[dict[str, object]], file: str) -> None:
-    from zonedrive.daemon.checkup.report import text
+    from zonedrive.doctor.report import text
 
     written = text(patient, checks)
     if file == "-":

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from zonedrive.model import Version, Zone
-from zonedrive.tree.inode import ROOT, Kind
-from zonedrive.tree.names import local_name, zone_name
-from zonedrive.tree.tree import Tree
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.inodes import Tree
+from zonedrive.state.names import local_name, zone_name
 
 
 def timestamp(ns: int) -> str:

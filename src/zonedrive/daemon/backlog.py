@@ -19,7 +19,7 @@ from zonedrive.logon.keys import data_box, kept_key, names_box
 from zonedrive.logon.local import Backlog
 from zonedrive.logon.secrets import Locked, SecretStore, open_store
 from zonedrive.paths import AccountPaths
-from zonedrive.vfs.state_reader import StateReader
+from zonedrive.state.reader import StateReader
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 

@@ -24,19 +24,19 @@ from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.logon.session import BearerAuth
-from zonedrive.outbox.doubts import Doubts
-from zonedrive.outbox.journal import Journal
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote import Service, load_profile, open_service
-from zonedrive.salvage import WrongKey, open_sound
+from zonedrive.state.attributes import Owner
+from zonedrive.state.inodes import Tree
+from zonedrive.state.intents import Journal
+from zonedrive.state.local_state import Core
+from zonedrive.state.pending_requests import Doubts
+from zonedrive.state.recovery import recover
+from zonedrive.state.repair import WrongKey, open_sound
+from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
 from zonedrive.supervisor import Supervisor
-from zonedrive.tree.tree import Tree
-from zonedrive.vfs.attributes import Owner
-from zonedrive.vfs.core import Core
-from zonedrive.vfs.filesystem import FileSystem
-from zonedrive.vfs.recovery.restart import recover
-from zonedrive.vfs.schema import ONLY_HERE, SCHEMAS, whole
-from zonedrive.vfs.source import source_of
+from zonedrive.sync.remote_source import source_of
+from zonedrive.views.stack import FileSystem
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from zonedrive.amounts import amount, count, saved, unsent, verb
 from zonedrive.daemon.notify import Notifier
 from zonedrive.daemon.racing import first
 from zonedrive.remote.link import Link
-from zonedrive.vfs.report import Report
+from zonedrive.views.status_report import Report
 
 CALM_SECONDS = 1.0
 """Minimum interval in seconds between two lines; a logon renewal takes less."""

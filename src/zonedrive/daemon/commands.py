@@ -23,8 +23,8 @@ from zonedrive.daemon.vigil import logon_command
 from zonedrive.errors import ZonedriveError, described, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
-from zonedrive.tree.inode import ROOT, Inode
-from zonedrive.vfs.places import Place
+from zonedrive.state.inode import ROOT, Inode
+from zonedrive.views.path_lookup import Place
 
 log = logging.getLogger(__name__)
 

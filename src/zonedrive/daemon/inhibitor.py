@@ -32,7 +32,7 @@ from jeepney.io.trio import open_dbus_connection, open_dbus_router
 from zonedrive.amounts import unsent, verb
 from zonedrive.daemon.racing import first
 from zonedrive.remote.link import Link
-from zonedrive.vfs.report import Report
+from zonedrive.views.status_report import Report
 
 log = logging.getLogger(__name__)
 

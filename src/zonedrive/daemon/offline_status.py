@@ -16,7 +16,7 @@ from zonedrive.errors import StoreError
 from zonedrive.logon.account import Account
 from zonedrive.logon.local import Backlog
 from zonedrive.paths import AccountPaths, config_file
-from zonedrive.vfs.status import Status, damage_notice, staying
+from zonedrive.state.status import Status, damage_notice, staying
 
 
 def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:

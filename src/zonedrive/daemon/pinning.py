@@ -12,8 +12,8 @@ from zonedrive.daemon.control import Handler, Say
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.vigil import logon_command
 from zonedrive.errors import NotLoggedOn, ZonedriveError
-from zonedrive.tree.inode import Inode
-from zonedrive.vfs.ahead.keeping import Tally
+from zonedrive.pins.fetch import Tally
+from zonedrive.state.inode import Inode
 
 SAY_SECONDS = 0.5
 """Interval in seconds between progress reports of a waiting command."""

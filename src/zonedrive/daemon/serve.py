@@ -40,8 +40,8 @@ from zonedrive.fuse.options import Options, parse
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import Shut
 from zonedrive.paths import AccountPaths, config_file
+from zonedrive.state.inode import ROOT
 from zonedrive.supervisor import Task
-from zonedrive.tree.inode import ROOT
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import trio
 from zonedrive.daemon.desktop import NORMAL, Desktop
 from zonedrive.errors import StoreError
 from zonedrive.paths import DEFAULT_ACCOUNT
-from zonedrive.vfs.report import Report
+from zonedrive.views.status_report import Report
 
 log = logging.getLogger(__name__)
 

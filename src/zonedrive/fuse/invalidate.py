@@ -15,8 +15,8 @@ from typing import TypeAlias
 import pyfuse3
 import trio
 
+from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
 from zonedrive.supervisor import Supervisor, Task
-from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from zonedrive.amounts import count
 from zonedrive.content.cache import Cache
 from zonedrive.errors import BadAnswer, NotLoggedOn, RemoteError, Unavailable, Unreachable
 from zonedrive.remote.link import Link
-from zonedrive.tree.inode import NOWHERE, Inode
-from zonedrive.tree.tree import Tree
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.inodes import Tree
 
 log = logging.getLogger(__name__)
 

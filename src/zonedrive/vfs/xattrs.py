@@ -3,8 +3,8 @@
 import errno
 from collections.abc import Mapping
 
-from zonedrive.tree.inode import Inode, Kind
-from zonedrive.vfs.core import Core
+from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.local_state import Core
 
 PREFIX = "user.zonedrive."
 

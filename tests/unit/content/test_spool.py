@@ -16,7 +16,7 @@ from zonedrive.content.spool import Spool
 from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.paths import private_dir
-from zonedrive.vfs.schema import SCHEMAS
+from zonedrive.state.schema import SCHEMAS
 
 KEY = bytes(range(32))
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from zonedrive.daemon.bulletin import Bulletin
 from zonedrive.daemon.notify import Notifier
 from zonedrive.errors import NotLoggedOn, Unreachable
 from zonedrive.remote.link import Link
-from zonedrive.vfs.report import Report
+from zonedrive.views.status_report import Report
 
 COMMAND = "zonedrive logon https://zones.example --username alice"
 DONE = "everything is on the service"

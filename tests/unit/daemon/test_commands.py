@@ -17,8 +17,8 @@ from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.logon.account import Account
 from zonedrive.model import Entry, Zone
-from zonedrive.tree.inode import ROOT
-from zonedrive.vfs.places import Place
+from zonedrive.state.inode import ROOT
+from zonedrive.views.path_lookup import Place
 
 FOLDER = Path("/home/me/Zones")
 NOTHING = {"files": 0, "changes": 0, "bytes": 0}

@@ -16,7 +16,7 @@ from zonedrive.daemon import inhibitor
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.errors import Unreachable
 from zonedrive.remote.link import Link
-from zonedrive.vfs.report import Report
+from zonedrive.views.status_report import Report
 
 NOTHING = {"files": 0, "changes": 0, "bytes": 0, "sent": 0, "uploading": 0, "failed": 0, "open": 0}
 

@@ -9,7 +9,7 @@ import trio.testing
 
 from zonedrive.daemon.desktop import Desktop
 from zonedrive.daemon.tidings import RESAY_SECONDS, Tidings
-from zonedrive.vfs.report import Report
+from zonedrive.views.status_report import Report
 
 
 class Outbox:

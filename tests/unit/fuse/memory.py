@@ -31,7 +31,7 @@ from zonedrive import errors
 from zonedrive.fuse.mount import Session
 from zonedrive.fuse.mountpoint import check
 from zonedrive.fuse.options import parse
-from zonedrive.vfs.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
+from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
 
 ROOT = 1
 SOURCE = "https://memory.example:8443/a,b"

@@ -11,7 +11,7 @@ from tests.harness.machine import unexpected
 from tests.harness.waiting import eventually
 
 CALM = "2026-11-21 14:03:07,120 INFO zonedrive.daemon.serve: mounted\n"
-WARNING = "2026-11-21 14:03:08,120 WARNING zonedrive.vfs.core: the service is offline\n"
+WARNING = "2026-11-21 14:03:08,120 WARNING zonedrive.state.local_state: the service is offline\n"
 LEAVES_A_PROCESS = """
 import gc, pathlib, subprocess
 

@@ -25,7 +25,7 @@ from zonedrive.cli.logon import Terminal as Script
 from zonedrive.cli.main import main
 from zonedrive.db import Database
 from zonedrive.logon.local import Backlog
-from zonedrive.vfs.schema import SCHEMAS
+from zonedrive.state.schema import SCHEMAS
 
 ALICE = f"alice@{world.DOMAIN}"
 PASSWORD = world.PASSWORDS["alice"]

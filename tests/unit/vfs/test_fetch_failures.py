@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from tests.unit.vfs.disk import Disk, zone_of
+from tests.unit.state.disk import Disk, zone_of
 from zonedrive.errors import BadAnswer, Forbidden, Interrupted, RemoteError, Unreachable
-from zonedrive.tree.inode import Kind
+from zonedrive.state.inode import Kind
 from zonedrive.vfs.fetch_failures import MOST, QUIET_S, REMEMBERED_S, FetchFailures
 
 

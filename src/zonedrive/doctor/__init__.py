@@ -1,0 +1,103 @@
+"""Checks of `zonedrive doctor`: small functions with one subject each, in the order of CHECKS.
+
+A check is a function from a Patient to a Finding, or None if it does not apply. To add a check,
+write the function in the module of its subject (machine, folders, account, service, mount), and add
+it to CHECKS.
+
+INVARIANT: a finding contains no secret, and except in `here` no name of a person, a file, a zone or
+a host, because users send findings to others.
+INVARIANT: checks change nothing. A check that fails unexpectedly or hangs does not block the
+others.
+"""
+
+import queue
+import threading
+from collections.abc import Iterator
+
+from zonedrive.doctor import account, apparmor, folders, fuse_device, mount, profile_check, service
+from zonedrive.doctor.facts import Patient
+from zonedrive.doctor.result import Check, Finding
+from zonedrive.errors import ConfigError
+
+UNFORESEEN = "run 'zonedrive status', and look into daemon.log"
+SECONDS = 40.0
+"""Maximum duration of one check; its own timeouts are shorter, but a dead disk may block."""
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("fuse device", fuse_device.fuse_device),
+    ("fusermount3", fuse_device.fusermount),
+    ("user", fuse_device.user),
+    ("AppArmor", apparmor.apparmor),
+    ("allow_other", apparmor.sharing),
+    ("home folder", folders.home),
+    ("settings", account.settings),
+    ("state folder", folders.state),
+    ("runtime folder", folders.runtime),
+    ("cache folder", folders.cache),
+    ("cache speed", folders.cache_speed),
+    ("database", folders.database),
+    ("logon", account.logon),
+    ("profile", account.profile),
+    ("encryption", account.encryption),
+    ("key", account.key),
+    ("service", service.reachable),
+    ("certificate", service.certificate),
+    ("clock", service.clock),
+    ("token", service.token),
+    ("mount point", mount.point),
+    ("mount", mount.mounted),
+    ("daemon", mount.answering),
+    ("last daemon", mount.last_end),
+    ("background tasks", mount.background),
+    ("downloads", mount.downloads),
+    ("outbox", mount.outbox),
+    ("lost and found", mount.lost_found),
+)
+
+
+def examine(patient: Patient) -> Iterator[dict[str, object]]:
+    """Yield the contract's objects: name, ok, detail, remedy; and `here`, see `Finding`."""
+    for name, check in CHECKS:
+        found = _in_time(check, patient)
+        if found is not None:
+            yield _object(name, found)
+
+
+def examine_profile(patient: Patient, file: str) -> Iterator[dict[str, object]]:
+    """Yield the same objects for a deployment profile and each of its operations."""
+    for name, found in profile_check.examine(patient, file):
+        yield _object(name, found)
+
+
+def _object(name: str, found: Finding) -> dict[str, object]:
+    return {
+        "name": name,
+        "ok": found.ok,
+        "detail": found.detail,
+        "remedy": found.remedy,
+        "here": found.here or found.remedy,
+    }
+
+
+def _in_time(check: Check, patient: Patient) -> Finding | None:
+    """Return the finding of a check; a thread that hangs in a dead file system is abandoned."""
+    results: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
+    work = threading.Thread(target=lambda: results.put(_looked(check, patient)), daemon=True)
+    work.start()
+    try:
+        return results.get(timeout=SECONDS)
+    except queue.Empty:
+        return Finding(False, f"did not answer within {SECONDS:.0f} s",
+                       "look at the disks and network folders of this machine")  # fmt: skip
+
+
+def _looked(check: Check, patient: Patient) -> Finding | None:
+    try:
+        return check(patient)
+    except ConfigError:
+        return None  # `settings` and `logon` report this
+    except OSError as wrong:
+        reason = wrong.strerror or type(wrong).__name__
+    except Exception as wrong:  # its message may hold names
+        reason = type(wrong).__name__
+    return Finding(False, f"cannot be looked at ({reason})", UNFORESEEN)

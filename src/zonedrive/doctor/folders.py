@@ -1,0 +1,317 @@
+"""Checks of an account's folders: privacy, free space, speed.
+
+Knows nothing of the content of the files.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from zonedrive.amounts import amount
+from zonedrive.content import disk_limit
+from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
+from zonedrive.daemon import backlog, protocol
+from zonedrive.doctor.facts import Patient
+from zonedrive.doctor.result import Finding
+from zonedrive.errors import Homeless, StoreError
+from zonedrive.fuse import mountpoint
+from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_dir
+
+FIT = 256 << 20  # bytes that should be free for what is saved
+PROBE = 4 << 20
+SLOW = 5e6  # bytes a second
+_ANSWER_SECONDS = 5.0  # timeout of a connection to the socket
+REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone", "fuse.zonedrive")
+LOCAL = "set XDG_STATE_HOME to a folder on a disk of this machine"
+
+
+def home(patient: Patient) -> Finding | None:
+    """Check that zonedrive's folders can be determined."""
+    try:
+        config_file(), patient.paths.state, patient.paths.cache, runtime_dir()
+    except Homeless as wrong:
+        return Finding(False, wrong.message, wrong.remedy)
+    return None
+
+
+def state(patient: Patient) -> Finding | None:
+    """Check the state folder, which holds data that must not be lost."""
+    folder = patient.paths.state
+    if wrong := _blocked(patient.paths.outgoing, "XDG_STATE_HOME"):
+        return wrong
+    if folder.exists():
+        if wrong := _unfit(folder):
+            return wrong
+    else:
+        folder = next(each for each in folder.parents if each.exists())
+        if not _is_writable(folder):
+            return Finding(
+                False, "it cannot be made: the folder above it is read-only or not yours",
+                "give it back to your user, or set XDG_STATE_HOME to a folder of yours",
+                here=f"make {folder} writable, or set XDG_STATE_HOME to a folder of yours",
+            )  # fmt: skip
+    kind = _kind(folder)
+    if kind.startswith(REMOTE):
+        return Finding(
+            False, f"it is on a network file system ({kind}), where databases are not safe", LOCAL
+        )
+    if wrong := _locks(folder):
+        return wrong
+    disk = os.statvfs(folder)
+    if disk.f_files and not disk.f_favail:
+        return Finding(False, "its disk has no room for another file (no inodes are left)",
+                       "delete small files there that nobody needs")  # fmt: skip
+    free = disk.f_bavail * disk.f_frsize - SPOOL_RESERVE
+    if free < FIT:
+        return Finding(
+            False,
+            f"there is room for {amount(max(free, 0))} of what you save",
+            "make room on that disk, or set XDG_STATE_HOME to a folder on another one",
+            here=f"make room on the disk of {folder}, or set XDG_STATE_HOME to a folder on another"
+            " one",
+        )
+    if folder != patient.paths.state:
+        return None  # the folder does not exist yet and can be created
+    where = f", on {kind}" if kind else ""  # a chroot's table of mounts may not have it
+    return Finding(True, f"private{where}; there is room for {amount(free)} of what you save")
+
+
+def _blocked(folder: Path, variable: str) -> Finding | None:
+    """Return a finding if a file is in the place of the folder or one of its parents."""
+    if not (found := obstacle(folder)):
+        return None
+    return Finding(
+        False,
+        "it cannot be made: what is in its place, or above it, is no folder",
+        f"move that away, or set HOME or {variable} to a folder of yours",
+        here=no_folder(found).line(),
+    )
+
+
+def _locks(folder: Path) -> Finding | None:
+    """Check that files in the folder can be locked.
+
+    Without locks, two daemons could serve one account.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as wrong:
+        if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None  # another check reports this
+        return Finding(False, f"files there cannot be locked ({wrong.strerror})", LOCAL)
+    return None
+
+
+def runtime(patient: Patient) -> Finding | None:
+    """Check the folder of the control socket."""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    folder = runtime_dir()
+    if wrong := _blocked(folder, "XDG_RUNTIME_DIR"):
+        return wrong
+    above = next(each for each in (folder, *folder.parents) if each.exists())
+    if wrong := _sockets(above) or _foreign(folder, patient.paths.control):
+        return wrong
+    if not given:
+        return Finding(True, "XDG_RUNTIME_DIR is not set; a folder of the state stands in for it")
+    if folder.parent != Path(given):
+        return Finding(
+            True,
+            "XDG_RUNTIME_DIR is no folder of yours; a folder of the state stands in for it",
+            "log in as the user, for instance with 'su -' or 'machinectl shell'",
+        )
+    return Finding(True, "open to you alone" if folder.exists() else "not made yet")
+
+
+def _sockets(folder: Path) -> Finding | None:
+    """Check that a socket can be created in the folder."""
+    path = folder / f".probe-{secrets.token_hex(6)}"
+    try:
+        with socket.socket(socket.AF_UNIX) as probe, protocol.address(path) as name:
+            probe.bind(name)
+        path.unlink()
+    except OSError as wrong:
+        return Finding(
+            False,
+            f"no socket can be made there ({wrong.strerror})",
+            "set XDG_RUNTIME_DIR to a folder of yours on a disk of this machine",
+        )
+    return None
+
+
+def _foreign(folder: Path, control: Path) -> Finding | None:
+    """Check that no other user owns the folder, or listens in place of the daemon."""
+    theirs = [each for each in (folder, control) if _is_foreign(each)]
+    try:
+        protocol.connect(control, _ANSWER_SECONDS).close()
+    except protocol.Stranger:
+        theirs = [control]
+    except OSError:
+        pass  # no daemon listens; the check `daemon` decides if one should
+    if not theirs:
+        return None
+    what = "the folder of the control socket" if theirs[0] == folder else "the control socket"
+    return Finding(
+        False,
+        f"{what} is another user's, so commands and daemon cannot meet there",
+        "unmount, remove it, and mount again, or set XDG_RUNTIME_DIR to a folder of your own",
+        here=f"unmount, run 'sudo rm -r {quoted(theirs[0])}', and mount again; or set"
+        " XDG_RUNTIME_DIR to a folder of your own",
+    )
+
+
+def _is_foreign(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_uid != os.getuid()
+    return False
+
+
+def cache(patient: Patient) -> Finding | None:
+    """Check the cache folder, whose content can be fetched again."""
+    folder = patient.paths.cache
+    if wrong := _blocked(patient.paths.content, "XDG_CACHE_HOME"):
+        return wrong
+    if not folder.exists():
+        return None
+    if wrong := _unfit(folder):
+        return wrong
+    limit = patient.settings.cache_size
+    used = sum(each.st_blocks * 512 for each in _files(patient.paths.content))
+    fits = max(0, disk_limit.most(folder, limit, used))
+    detail = f"{amount(used)} of at most {amount(limit)} used"
+    if fits < limit:
+        detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"
+        if fits == 0 and limit:
+            return Finding(False, detail, "make room on that disk, or set XDG_CACHE_HOME",
+                           here=f"make room on the disk of {folder}, or set XDG_CACHE_HOME",
+                           )  # fmt: skip
+    return Finding(True, detail)
+
+
+def cache_speed(patient: Patient) -> Finding | None:
+    """Check that the cache's disk is faster than the service."""
+    folder = patient.paths.cache
+    if not folder.exists() or not os.access(folder, os.W_OK):
+        return None
+    data = secrets.token_bytes(1 << 20)
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            began = time.monotonic()
+            for offset in range(0, PROBE, len(data)):
+                os.pwrite(file.fileno(), data, offset)
+            os.fdatasync(file.fileno())
+            speed = PROBE / max(time.monotonic() - began, 1e-6)
+    except OSError as wrong:
+        if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None  # `cache` reports this
+        raise
+    if speed < SLOW:
+        return Finding(
+            False,
+            f"the disk takes {speed / 1e6:.1f} MB/s",
+            "set XDG_CACHE_HOME to a folder on a faster disk",
+        )
+    return Finding(True, f"the disk takes {speed / 1e6:.0f} MB/s")
+
+
+def database(patient: Patient) -> Finding | None:
+    """Check that the database can be read, and report earlier damage."""
+    path = patient.paths.database
+    if not path.exists():
+        return None
+    try:
+        with backlog.reader(patient.paths) as state:
+            state.waiting()
+    except StoreError as wrong:
+        return Finding(
+            False, "it cannot be read",
+            "run 'zonedrive mount DIR', which repairs a damaged one; what waits is kept",
+            here=wrong.line(),
+        )  # fmt: skip
+    aside = [each for each in path.parent.glob(f"{path.name}.damaged-*") if _is_main(each)]
+    if aside:
+        return Finding(
+            True,
+            f"sound; {len(aside)} damaged one(s) of former times are kept in the state folder",
+            "delete them once nothing is missing, and have the disk checked",
+        )
+    return Finding(True, f"sound, {amount(path.stat().st_size)}")
+
+
+def _is_main(path: Path) -> bool:
+    return not path.name.endswith(("-wal", "-shm"))
+
+
+def _unfit(folder: Path) -> Finding | None:
+    """Return the problem of a folder that must be private and writable."""
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return Finding(
+            False, "it cannot be written: its disk is read-only",
+            "a disk that became so by itself has an error: look at 'dmesg', have it checked, and"
+            " make it writable again; what waits is kept",
+        )  # fmt: skip
+    if not _is_writable(folder):
+        return Finding(
+            False, "it cannot be written", "give the folder back to your user",
+            here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)} && chmod -R u+rwX"
+            f" {quoted(folder)}'",
+        )  # fmt: skip
+    foreign = open_ones = 0
+    for each in [folder.stat(), *_files(folder)]:
+        foreign += each.st_uid != os.getuid()
+        open_ones += bool(stat.S_IMODE(each.st_mode) & 0o077)
+    if foreign:
+        return Finding(
+            False,
+            f"{foreign} file(s) in it belong to another user",
+            "give them back to your user with chown; was zonedrive run with sudo?",
+            here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)}'; was zonedrive run with"
+            " sudo?",
+        )
+    if folder.stat().st_mode & 0o077:
+        return _closing(folder, "others may enter it")
+    if open_ones:  # the folder itself is private, but a copy of it would be readable
+        return _closing(folder, f"{open_ones} file(s) in it could be read by others")
+    return None
+
+
+def _closing(folder: Path, detail: str) -> Finding:
+    return Finding(False, detail, "run 'chmod -R go=' on that folder",
+                   here=f"run 'chmod -R go= {quoted(folder)}'")  # fmt: skip
+
+
+def _is_writable(folder: Path) -> bool:
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return False
+    return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+
+
+def _files(folder: Path) -> Iterator[os.stat_result]:
+    """Yield the status of each file and folder below `folder`; symbolic links are skipped."""
+    pending = [folder]
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(Path(entry.path))
+                    if not entry.is_symlink():
+                        yield entry.stat(follow_symlinks=False)
+
+
+def _kind(folder: Path) -> str:
+    """Return the type of the folder's file system, "" if unknown."""
+    real = folder.resolve()
+    around = [
+        mount for mount in mountpoint.mounts() if mount.path == real or mount.path in real.parents
+    ]
+    return max(around, key=lambda mount: len(mount.path.parts)).kind if around else ""

@@ -1,0 +1,242 @@
+"""Checks of a deployment profile on its service.
+
+Changes nothing there: reading operations are run, and for all others only the address is tested,
+see `remote.trial`.
+
+INVARIANT: a finding names tables and addresses of the profile, never a zone, a file or a host.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from zonedrive.doctor.facts import Patient
+from zonedrive.doctor.result import Finding
+from zonedrive.errors import (
+    BadAnswer,
+    ConfigError,
+    Forbidden,
+    NotFound,
+    NotLoggedOn,
+    Rejected,
+    ZonedriveError,
+)
+from zonedrive.logon.account import Account
+from zonedrive.logon.session import BearerAuth
+from zonedrive.model import Entry, Version
+from zonedrive.remote import Service, open_service
+from zonedrive.remote.profiles.operations import OPERATIONS, Operation, Profile
+from zonedrive.remote.profiles.reading import load_profile, packaged
+from zonedrive.remote.trial import Trial, Verdict, may_be_asked
+
+ASK = "compare method and path with the pages of the deployment's administrator"
+FOLDERS = 20  # that are listed at most, to find a file to read about
+
+WITHOUT = {
+    "make_folder": "folders cannot be made",
+    "rename": "what is on the service cannot be renamed",
+    "move": "what is on the service cannot be moved",
+    "delete": "what is on the service cannot be removed",
+    "restore": "what was deleted cannot be brought back",
+    "purge": "nothing can be removed for good",
+    "versions": "versions cannot be listed",
+    "version_content": "former versions cannot be read",
+    "deleted": "the trash cannot be listed",
+    "zone_log": "the zone log cannot be read",
+    "levels": "where you may only add, files look writable until the service refuses a change",
+    "change_password": "passwords cannot be changed from here",
+    "revoke_token": "a token stays valid after a logoff, until it expires",
+}
+"""Consequence of each missing table, for users."""
+
+Named = tuple[str, Finding]
+
+
+def examine(patient: Patient, file: str) -> Iterator[Named]:
+    """Yield findings on the file, then on every operation in the order of OPERATIONS."""
+    try:
+        profile = load_profile(file)
+    except ConfigError as wrong:
+        remedy = wrong.remedy or "name another file, or mend this one"
+        yield "profile", Finding(False, _unnamed(wrong, file), remedy, here=wrong.line())
+        return
+    shown = profile.name if file in packaged() else "the file"
+    named = f"{len(profile.operations)} tables" if profile.operations else "no table"
+    yield "profile", Finding(True, f"{shown} is sound, with {named}")
+    account = patient.account
+    if account is None:
+        yield "logon", Finding(False, "there is no logon, so nothing was asked",
+                               "run 'zonedrive logon URL --profile FILE'")  # fmt: skip
+        return
+    try:
+        with Trial(account) as trial:
+            addresses = {
+                name: trial.look(operation)
+                for name, operation in profile.operations.items()
+                if not _is_read(name, operation)
+            }
+        read = trio.run(_read, patient, account, profile)
+    except ZonedriveError as wrong:
+        yield "service", Finding(False, f"could not be asked ({type(wrong).__name__})",
+                                 "run 'zonedrive doctor' without --profile")  # fmt: skip
+        return
+    for name in OPERATIONS:
+        yield from _findings(name, profile, addresses, read)
+
+
+def _unnamed(wrong: ConfigError, file: str) -> str:
+    """Return the error's message without the file name that the user gave."""
+    path = Path(os.path.expanduser(file))  # noqa: PTH111 - a `~` that means nobody raises nothing
+    for named, shown in (
+        (f"the profile {path}", "the file"),
+        (str(path), "the file"),
+        (f"there is no profile {file!r}", "there is no profile of that name"),
+    ):
+        if wrong.message.startswith(named):
+            return shown + wrong.message.removeprefix(named)
+    return "it cannot be used"
+
+
+def _is_read(name: str, operation: Operation) -> bool:
+    """Return True if the operation itself is run, with the account's logon."""
+    reads = OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
+    return reads and may_be_asked(operation)
+
+
+def _findings(
+    name: str, profile: Profile, addresses: dict[str, Verdict], read: dict[str, Finding]
+) -> Iterator[Named]:
+    tables = [table for table in profile.operations if table.split(".")[0] == name]
+    for table in tables:
+        yield table, read[table] if table in read else _judged(profile, table, addresses[table])
+    if tables or profile.can(name):  # moving may rename as well
+        return
+    yield name, Finding(True, f"not in the profile: {WITHOUT[name]}")
+
+
+def _judged(profile: Profile, table: str, verdict: Verdict) -> Finding:
+    operation = profile.operations[table]
+    detail = f"{operation.method} {operation.path}: {verdict.value}"
+    return Finding(verdict in (Verdict.PRESENT, Verdict.OPEN), detail,
+                   "" if verdict in (Verdict.PRESENT, Verdict.OPEN) else ASK)  # fmt: skip
+
+
+# ---- what reads is read ----
+
+
+async def _read(patient: Patient, account: Account, profile: Profile) -> dict[str, Finding]:
+    """Run each reading operation on an existing object; return the findings by name."""
+    found: dict[str, Finding] = {}
+    wanted = {name: each for name, each in profile.operations.items() if _is_read(name, each)}
+    if not wanted:
+        return found
+    service = open_service(account, BearerAuth(patient.secrets), profile, patient.settings)
+    try:
+        zones = [zone.id for zone in await service.zones() if zone.accessible]
+        if not zones:
+            return dict.fromkeys(wanted, Finding(True, "there is no zone to try it on"))
+        file = await _some_file(service)
+        versions: list[Version] = []
+        for name in wanted:
+            if name == "levels":
+                found[name] = await _tried(wanted[name], service.levels)
+            elif name in ("deleted", "zone_log"):
+                look: Callable[[str], Awaitable[Sequence[object]]]
+                look = service.deleted if name == "deleted" else service.zone_log
+                found[name] = await _tried(wanted[name], partial(look, zones[0]))
+            elif file is None:
+                found[name] = Finding(True, "there is no file to try it on")
+            elif name == "versions":
+                found[name], versions = await _versions(service, wanted[name], file)
+        if file is not None and "version_content" in wanted:
+            found["version_content"] = await _content(service, wanted, file, versions)
+        return found
+    finally:
+        await service.aclose()
+
+
+async def _some_file(service: Service) -> Entry | None:
+    """Return a visible file near the root, preferably one that is not empty."""
+    empty = None
+    ahead = [(zone.id, zone.root_id) for zone in await service.zones() if zone.accessible]
+    for _ in range(FOLDERS):
+        if not ahead:
+            break
+        zone, folder = ahead.pop(0)
+        try:
+            entries = await service.listing(zone, folder)
+        except (Forbidden, NotFound):
+            continue
+        for entry in entries:
+            if not entry.folder and entry.size:
+                return entry
+            empty = empty or (None if entry.folder else entry)
+        ahead += [(zone, entry.id) for entry in entries if entry.folder]
+    return empty
+
+
+async def _versions(
+    service: Service, operation: Operation, file: Entry
+) -> tuple[Finding, list[Version]]:
+    versions: list[Version] = []
+
+    async def look() -> list[Version]:
+        versions.extend(await service.versions(file.zone_id, file.id))
+        return versions
+
+    finding = await _tried(operation, look)
+    if finding.ok and not versions:
+        finding = Finding(False, f"{finding.detail}, but names no version of a file that is there",
+                          "check 'answer' and 'fields'")  # fmt: skip
+    elif finding.ok and not all(version.modified_ns for version in versions):
+        finding = Finding(False, f"{finding.detail}, but not when each version was made",
+                          "name the member in fields.modified")  # fmt: skip
+    elif finding.ok and file.size and not any(version.size for version in versions):
+        finding = Finding(
+            False, f"{finding.detail}, but not how large each version is, so that .versions in the"
+            " mount cannot show them", "name the member in fields.size",
+        )  # fmt: skip
+    return finding, versions
+
+
+async def _content(
+    service: Service, wanted: dict[str, Operation], file: Entry, versions: list[Version]
+) -> Finding:
+    if not versions:
+        return Finding(True, "there is no version to try it on")
+
+    def first() -> Sequence[object]:
+        transfer = service.transfer
+        with transfer.download(file.zone_id, file.id, version=versions[-1].version, end=1) as got:
+            return [next(iter(got), b"")]
+
+    async def look() -> Sequence[object]:
+        return await trio.to_thread.run_sync(first)
+
+    return await _tried(wanted["version_content"], look)
+
+
+async def _tried(
+    operation: Operation, look: Callable[[], Awaitable[Collection[object]]]
+) -> Finding:
+    what = f"{operation.method} {operation.path}"
+    try:
+        await look()
+    except (NotFound, Rejected) as wrong:
+        return Finding(False, f"{what}: there is no such address (HTTP {wrong.status})", ASK)
+    except Forbidden:
+        return Finding(True, f"{what}: it is there, and not open to you")
+    except NotLoggedOn:
+        return Finding(False, "the logon is not accepted", "run 'zonedrive logon URL' again")
+    except BadAnswer as wrong:
+        if wrong.status:  # the status is wrong, not the content
+            return Finding(False, f"{what}: it leads elsewhere, which is never followed", ASK)
+        return Finding(False, f"{what}: the answer is not what this operation gives",
+                       "check 'answer': it leads to the array")  # fmt: skip
+    except ZonedriveError as wrong:
+        return Finding(False, f"{what}: could not be tried ({type(wrong).__name__})",
+                       "try again later; if it stays so, ask the administrator")  # fmt: skip
+    return Finding(True, f"{what}: it answers")

@@ -1,0 +1,203 @@
+"""Report for a bug tracker: versions, machine, settings, findings and log.
+
+Does not evaluate anything.
+
+INVARIANT: no secret, and no name of a person, an account, a file, a zone or a host. Therefore no
+value is copied unchecked: each is a number, one of a few known words, a version, or text of
+zonedrive's own.
+"""
+
+import importlib.metadata
+import locale
+import os
+import platform
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import zonedrive
+from zonedrive.config import NAMES, Settings
+from zonedrive.db import SQLITE
+from zonedrive.doctor import log_redaction
+from zonedrive.doctor.facts import Patient
+from zonedrive.errors import ConfigError
+from zonedrive.fuse import mountpoint
+from zonedrive.logon.session_bus import session_bus
+
+LINES = 400  # of the log, the last ones
+LIBRARIES = ("pyfuse3", "trio", "httpx", "msgspec", "cryptography", "keyring", "click", "rich")
+VITALS = ("version", "state", "encrypt", "waiting", "failed", "held", "tries", "conflicts", "lost",
+          "unfetched")  # fmt: skip
+DESKTOPS = frozenset({"GNOME", "KDE", "XFCE", "LXDE", "LXQt", "MATE", "X-Cinnamon", "Budgie",
+                      "sway", "Hyprland", "Unity", "ubuntu", "Pantheon"})  # fmt: skip
+FLAGS = frozenset({"ro", "rw", "allow_other", "default_permissions", "noexec", "noatime"})
+_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:[-+~.][0-9]+)*")
+
+
+def text(patient: Patient, checks: Sequence[Mapping[str, object]]) -> str:
+    """Return the whole report."""
+    told = ["zonedrive: a report without names or secrets", ""]
+    for title, found in (
+        ("Versions", _versions()),
+        ("Machine", _machine()),
+        ("Account", _account(patient)),
+        ("Settings", _settings(patient)),
+        ("Daemon", _daemon(patient)),
+    ):
+        told += [f"## {title}", "", *(f"{name}: {value}" for name, value in found), ""]
+    told += ["## Checks", ""]
+    for check in checks:
+        told.append(f"{'ok ' if check['ok'] else 'BAD'}  {check['name']}: {check['detail']}")
+        if check["remedy"]:
+            told.append(f"     {check['remedy']}")
+    told += ["", "## Log", "", *_log(patient)]
+    return "\n".join(told) + "\n"
+
+
+def _version(found: str) -> str:
+    """Return the number in a version, without additions of the distributor."""
+    number = _VERSION.search(found)
+    return number[0] if number else "unknown"
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "zonedrive", f"{zonedrive.__version__}, {_origin()}"
+    yield "Python", platform.python_version()
+    for name in LIBRARIES:
+        try:
+            yield name, _version(importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield name, "not there"
+    yield "libcurl", _libcurl()
+    yield "SQLite", SQLITE
+    yield "OpenSSL", _version(ssl.OPENSSL_VERSION)
+    yield "fusermount3", _fusermount()
+
+
+def _libcurl() -> str:
+    """Return the versions of libcurl and of the TLS library below it."""
+    try:
+        import pycurl  # only here: a broken one must not keep the report from being written
+    except ImportError:
+        return "not there"
+    told = pycurl.version_info()
+    return f"{_version(told[1])} with {told[5]}"
+
+
+def _origin() -> str:
+    """Return how zonedrive was installed, according to its path."""
+    path = os.fspath(Path(zonedrive.__file__))
+    for start, name in (
+        ("/usr/lib/zonedrive/", "the package with its libraries"),
+        ("/usr/lib/python3/", "the package"),
+    ):
+        if path.startswith(start):
+            return name
+    if "/pipx/" in path:
+        return "by pipx"
+    return "a checkout" if "site-packages" not in path else "by pip"
+
+
+def _fusermount() -> str:
+    found = shutil.which("fusermount3")
+    if found is None:
+        return "not there"
+    try:
+        said = subprocess.run(  # noqa: S603
+            [found, "--version"], capture_output=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not answer"
+    return _version(said.stdout.decode("ascii", "replace").rpartition(" ")[2])
+
+
+def _machine() -> Iterator[tuple[str, str]]:
+    try:
+        system = platform.freedesktop_os_release()
+    except OSError:
+        system = {}
+    name = re.sub(r"[^a-z0-9]", "", system.get("ID", "unknown"))
+    yield "system", f"{name} {_version(system.get('VERSION_ID', ''))}"
+    yield "kernel", f"{_version(os.uname().release)} {os.uname().machine}"
+    yield "user", "root" if os.getuid() == 0 else "an ordinary one"
+    marks = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
+    yield "container", _yes(any(Path(mark).exists() for mark in marks))
+    yield "encoding", f"{sys.getfilesystemencoding()}, locale {locale.getencoding()}"
+    desktops = set(os.environ.get("XDG_CURRENT_DESKTOP", "").split(":")) & DESKTOPS
+    yield "desktop", ", ".join(sorted(desktops)) or "none that is known here"
+    yield "session bus", _yes(session_bus() is not None)
+    yield "runtime folder given", _yes(bool(os.environ.get("XDG_RUNTIME_DIR")))
+    yield "mounts of zonedrive", str(sum(each.ours for each in mountpoint.mounts()))
+
+
+def _yes(it_is: bool) -> str:
+    return "yes" if it_is else "no"
+
+
+def _account(patient: Patient) -> Iterator[tuple[str, str]]:
+    try:
+        account = patient.account
+    except ConfigError:
+        yield "logon", "damaged"
+        return
+    if account is None:
+        yield "logon", "none"
+        return
+    yield "secrets", patient.secrets.kind
+    yield "logon", "in a browser" if account.sign_on else "with a password"
+    yield "password kept", _yes(account.keeps_password)
+    yield "authority of its own", _yes(account.ca_file is not None)
+    yield "named account", _yes(account.name != "default")
+
+
+def _settings(patient: Patient) -> Iterator[tuple[str, str]]:
+    try:
+        settings = patient.settings
+    except ConfigError:
+        yield "config.toml", "cannot be used"
+        return
+    usual = Settings()
+    for name in NAMES:
+        value = getattr(settings, name)
+        if value == getattr(usual, name):
+            continue
+        if isinstance(value, tuple):
+            yield name, f"{len(value)} of one's own"
+        elif name == "profile":
+            yield name, "set"
+        else:
+            yield name, str(value)
+    yield "all others", "as they come"
+
+
+def _daemon(patient: Patient) -> Iterator[tuple[str, str]]:
+    yield "running", _yes(patient.running)
+    vitals = patient.vitals or {}
+    for name in VITALS:
+        value = vitals.get(name)
+        if isinstance(value, bool | int):
+            yield name, str(value).lower()
+        elif isinstance(value, str):
+            yield name, _version(value) if name == "version" else log_redaction.plain(value)
+    if patient.holder is None:
+        return
+    for each in mountpoint.mounts():
+        if each.ours and each.path == patient.holder.mountpoint:
+            yield "mount options", ", ".join(sorted(FLAGS & each.options))
+
+
+def _log(patient: Patient) -> Iterator[str]:
+    """Yield the end of the log. In the foreground and under systemd there is no log file."""
+    path = patient.paths.log
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            last = deque(file, LINES)
+    except OSError:
+        yield "there is none here"
+        return
+    yield from log_redaction.lines(last)

@@ -1,0 +1,37 @@
+"""Result of a check.
+
+Knows nothing of the checks.
+
+INVARIANT: detail and remedy contain no name of a person, a file, a zone or a host; `here` may.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zonedrive.amounts import count
+from zonedrive.doctor.facts import Patient
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result: a description of the state, and a remedy if something is wrong.
+
+    `here` is the remedy with the names of this machine (a command with its address, a folder), for
+    the local user only; it is never sent elsewhere.
+    """
+
+    ok: bool
+    detail: str
+    remedy: str = ""
+    here: str = ""
+
+
+Check = Callable[[Patient], Finding | None]
+
+
+def age(seconds: float) -> str:
+    """Return a duration in readable form."""
+    for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            return count(int(seconds // length), unit)
+    return "less than a minute"

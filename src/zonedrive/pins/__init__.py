@@ -1,0 +1,1 @@
+"""Files and folders that stay available offline: `pins` lists them, `fetch` and `poll` get them."""

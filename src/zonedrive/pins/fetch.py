@@ -1,0 +1,381 @@
+"""Pinned content: fetches missing files and notices new ones.
+
+Knows nothing of the kernel or of how bytes are fetched; `pins` tells which entries are pinned.
+
+Two callers work on pins: the pinning command, while its user waits, and `run`.  `run` acts at the
+start, when the listing of a pinned folder has new entries, and when the service is online again.
+Pinned folders count as folders in use: `rounds` has them listed even if no program uses them.
+
+A file or folder that always fails does not delay the others.  The rest is postponed only if the
+service is unreachable or TROUBLE items failed in a row, and the next pass tries failed items last.
+
+INVARIANT: fetching for pins uses at most half of the connections, because users wait for the
+others.
+"""
+
+import errno
+import logging
+import math
+import time
+from array import array
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Literal
+
+import msgspec
+import trio
+
+from zonedrive.content.source import Changed
+from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.pins.pins import Pins
+from zonedrive.pins.poll import PASS_S, TROUBLE, Rounds
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.local_state import Core
+from zonedrive.supervisor import Task
+from zonedrive.sync.directory_cache import Folders
+
+log = logging.getLogger(__name__)
+
+TRIES = 3  # attempts for a file that changes during the fetch
+YIELD = 100  # names after which other tasks get a turn
+
+Asked = Literal["all", "unlisted", "none"]
+"""Folders to list from the service: all that are older than `refresh`, unlisted ones, or none."""
+
+NO_ROOM = "there is no room for it: cache_size or the disk is too small"
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """File or folder that could not be fetched."""
+
+    path: str
+    error: str
+
+
+class Tally(msgspec.Struct, eq=False):
+    """Progress of a pass over pins."""
+
+    files: int = 0
+    bytes: int = 0
+    here: int = 0  # number of files that are cached or local
+    here_bytes: int = 0
+    failed: list[Failed] = []
+    away: ZonedriveError | None = None  # why the service cannot be asked for the rest
+    answered: bool = False  # True if a request succeeded
+    # By path: the last failures in a row, perhaps because the service is unreachable.
+    vain: dict[str, ZonedriveError] = {}
+
+    def gave(self) -> None:
+        """Count a success: the service is reachable, so earlier failures concern single files."""
+        self.answered = True
+        self.failed += [Failed(path, str(wrong)) for path, wrong in self.vain.items()]
+        self.vain.clear()
+
+    def end(self) -> None:
+        """Finish the pass and decide if failures come from the service or from single files."""
+        if self.away is None and self.answered:
+            self.gave()
+        elif self.away is None and self.vain:
+            self.away = [*self.vain.values()][-1]
+        self.vain.clear()
+
+
+class Keeping:
+    """Background fetcher of an account's pinned files."""
+
+    def __init__(self, core: Core, service: Service, folders: Folders, pins: Pins) -> None:
+        self._core = core
+        self._service = service
+        self._folders = folders
+        self._pins = pins
+        self._wake = trio.Event()
+        self._whole = bool(pins)  # True if all pins are to be checked
+        self._changed: set[int] = set()  # folders with new entries
+        self._seen: dict[int, int] = {}  # by folder: its change counter at the last check
+        self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
+        # By ino: the revision that did not fit, and the cache ceiling at which it may fit.
+        self._hopeless: dict[int, tuple[str, int]] = {}
+        self._late: set[int] = set()  # files that failed because of the service
+        half = max(1, core.settings.transfers // 2)
+        self._width, self._asking = trio.CapacityLimiter(half), trio.CapacityLimiter(half)
+        self._rounds = Rounds(core, service, folders, pins, self._asking)
+        pins.changes.add(self._reconsider)
+        core.listing_merged.add(self._listed)
+
+    def _listed(self, ino: int) -> None:
+        """Schedule a check of a folder whose listing was merged."""
+        if not self._pins:
+            return
+        if self._pins.woken():
+            self.look()
+        if not self._pins.concerns(ino):
+            self._seen.pop(ino, None)
+            self._again.pop(ino, None)
+        elif self._news(ino):
+            self._changed.add(ino)
+            self._wake.set()
+
+    def look(self) -> None:
+        """Check all pins soon."""
+        self._whole = True
+        self._wake.set()
+
+    def _reconsider(self) -> None:
+        """Check all files again after the pins changed: more or less may fit into the cache."""
+        self._hopeless.clear()
+        self._late.clear()
+        self._forget()
+
+    def _news(self, ino: int) -> bool:
+        due = trio.current_time() >= self._again.get(ino, math.inf)
+        return due or self._seen.get(ino) != self._core.tree.changes(ino)
+
+    def _look_into(self, folder: int) -> None:
+        self._seen[folder] = self._core.tree.changes(folder)
+        self._again.pop(folder, None)
+
+    def _forget(self) -> None:
+        self._seen.clear()
+        self._again.clear()
+
+    async def run(self) -> None:
+        """Keep the pinned content complete until cancelled."""
+        async with trio.open_nursery() as nursery:
+            keep = self._core.supervisor.keep
+            nursery.start_soon(keep, Task.PINNED_FOLDERS, self._rounds.run)
+            nursery.start_soon(keep, Task.PINNED_FILES, self._keep)
+
+    async def _keep(self) -> None:
+        link = self._service.link
+        while True:
+            if not (self._whole or self._changed):
+                await self._woken()
+            elif (state := link.state) != "online":
+                await link.wait_other(state)
+            elif not await self._pass() and link.state == "online":  # it is in trouble
+                with trio.move_on_after(PASS_S):
+                    await link.wait_change()
+
+    async def _woken(self) -> None:
+        await self._wake.wait()
+        self._wake = trio.Event()
+
+    async def _pass(self) -> bool:
+        """Check what is due; return False if the service cannot be asked now.
+
+        A file that fails for another reason is tried again in the next round.
+        """
+        whole, self._whole = self._whole, False
+        changed, self._changed = self._changed, set()
+        tally = Tally()
+        try:
+            self._pins.follow()
+            if whole:
+                inos = [inode.ino for inode in self._pins.roots()]
+                await self._bring(inos, tally, deep=True, ask="unlisted")
+            else:
+                changed = {ino for ino in changed if self._news(ino)}
+                await self._bring(self._pinned_in(changed), tally, deep=False, ask="unlisted")
+        except Exception:  # a bug in one task must not end the mount
+            log.warning("pinned files could not be looked at", exc_info=True)
+            self._forget()
+        if tally.failed:
+            log.info("%d pinned files could not be brought here", len(tally.failed))
+        self._whole = self._whole or tally.away is not None
+        return tally.away is None
+
+    def _pinned_in(self, folders: set[int]) -> set[int]:
+        """Return the pinned inodes of changed folders: whole folders or single files."""
+        pinned = {ino for ino in folders if ino in self._pins}
+        for inode in self._pins.single(folders):
+            self._look_into(inode.parent)
+            pinned.add(inode.ino)
+        return pinned
+
+    async def bring(self, inode: Inode, tally: Tally) -> None:
+        """Fetch the content that is pinned with this inode and record the progress in `tally`."""
+        await self._bring([inode.ino], tally, deep=True, ask="all")
+
+    async def count(self, inode: Inode) -> Tally:
+        """Return how much of the pinned content is local, without a request to the service."""
+        tally = Tally()
+
+        def found(ino: int) -> None:
+            self._is_here(ino, tally)
+
+        await self._walk([inode.ino], tally, found, deep=True, ask="none")
+        return tally
+
+    async def _bring(self, inos: Iterable[int], tally: Tally, *, deep: bool, ask: Asked) -> None:
+        missing, late = array("q"), array("q")  # there may be millions
+
+        def found(ino: int) -> None:
+            if not self._is_here(ino, tally):
+                (late if ino in self._late else missing).append(ino)
+
+        await self._walk(inos, tally, found, deep=deep, ask=ask)
+        missing.extend(late)
+
+        async def fetch(ino: int) -> None:
+            await self._fetch(ino, tally)
+
+        await self._each(fetch, missing)
+        tally.end()
+
+    async def _walk(
+        self,
+        inos: Iterable[int],
+        tally: Tally,
+        found: Callable[[int], None],
+        *,
+        deep: bool,
+        ask: Asked,
+    ) -> None:
+        """Call `found` for each file under `inos`; without `deep`, skip folders checked before."""
+        tree = self._core.tree
+        newer_than = time.monotonic_ns() - int(self._core.settings.refresh * 1e9)
+        level: list[int] = []
+
+        def sort(inode: Inode | None) -> None:
+            if inode is not None and inode.parent != NOWHERE:
+                (level.append if inode.is_folder else found)(inode.ino)
+
+        async def refresh(ino: int) -> None:
+            folder = tree.find(ino)
+            if folder is not None and not (folder.listed and ask == "unlisted"):
+                await self._refresh(ino, newer_than, tally)
+
+        for ino in inos:
+            sort(tree.find(ino))
+        while level:
+            folders, level = level, []
+            if ask != "none":
+                await self._each(refresh, folders)
+            for folder in folders:
+                self._look_into(folder)
+                numbers = tree.numbers_in(folder)
+                for start in range(0, len(numbers), YIELD):
+                    for child in tree.get_all(numbers[start : start + YIELD]):
+                        if not child.is_folder or deep or child.ino not in self._seen:
+                            sort(child)
+                    await trio.lowlevel.checkpoint()
+
+    async def _refresh(self, ino: int, newer_than_ns: int, tally: Tally) -> None:
+        """List a folder if its listing is older than `newer_than_ns` (monotonic clock)."""
+        folder = self._core.tree.find(ino)
+        if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
+            return
+        if tally.away is None:
+            tally.away = self._away()
+        if tally.away is not None:
+            return
+        try:
+            async with self._asking:
+                await self._folders.refresh(folder, newer_than_ns)
+            tally.gave()
+        except NotFound:
+            return  # deleted in the meantime
+        except (ZonedriveError, OSError) as wrong:
+            self._failed(folder, wrong, tally)
+
+    def _is_here(self, ino: int, tally: Tally) -> bool:
+        """Count a file and return True if it can be read without the service."""
+        inode = self._core.tree.find(ino)
+        if inode is None or inode.parent == NOWHERE:
+            return True
+        cache = self._core.cache
+        here = (
+            inode.size == 0
+            or inode.is_new
+            or bool(inode.generation)
+            or cache.is_complete(ino, inode.revision)
+        )
+        tally.files += 1
+        tally.bytes += inode.size
+        tally.here += here
+        tally.here_bytes += inode.size if here else 0
+        return here
+
+    async def _fetch(self, ino: int, tally: Tally) -> None:
+        """Fetch one file in the service's current version."""
+        core = self._core
+        inode = None
+        for _ in range(TRIES):
+            inode = core.tree.find(ino)
+            if inode is None or inode.parent == NOWHERE or inode.generation:
+                return
+            tally.away = tally.away or self._away()
+            if tally.away is not None:
+                return
+            revision, size = inode.revision, inode.size
+            if self._is_hopeless(inode):
+                self._give_up(inode, NO_ROOM, tally)
+                return
+            try:
+                if size > core.cache.limit:
+                    raise OSError(errno.ENOSPC, "larger than the cache")
+                await core.cache.complete(ino, revision, size, core.source(inode))
+            except Changed:
+                above = core.tree.get(inode.parent)
+                await self._refresh(above.ino, time.monotonic_ns(), tally)
+                continue
+            except (ZonedriveError, OSError) as wrong:
+                self._failed(inode, wrong, tally)
+                return
+            tally.here += 1
+            tally.here_bytes += size
+            tally.gave()
+            self._late.discard(ino)
+            return
+        if inode is not None:
+            self._give_up(inode, "it changes all the time", tally)
+
+    def _is_hopeless(self, inode: Inode) -> bool:
+        """Return True if the cache is as small as when this version did not fit."""
+        revision, needed = self._hopeless.get(inode.ino, ("", 0))
+        return revision == inode.revision and self._core.cache.ceiling < needed
+
+    def _failed(self, inode: Inode, wrong: Exception, tally: Tally) -> None:
+        if isinstance(wrong, NotLoggedOn):
+            tally.away = wrong
+            return
+        if isinstance(wrong, Unreachable | Unavailable):
+            self._late.add(inode.ino)
+            self._try_again(inode)
+            tally.vain[self._core.tree.path(inode.ino)] = wrong
+            if len(tally.vain) >= TROUBLE or self._service.link.state != "online":
+                tally.away = tally.away or wrong
+            return
+        said = str(wrong)
+        if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
+            self._hopeless[inode.ino] = inode.revision, self._core.cache.ceiling + inode.size
+            said = NO_ROOM
+        self._give_up(inode, said, tally)
+
+    def _give_up(self, inode: Inode, why: str, tally: Tally) -> None:
+        self._try_again(inode)
+        tally.failed.append(Failed(self._core.tree.path(inode.ino), why))
+
+    def _try_again(self, inode: Inode) -> None:
+        """Retry at the next round, even if the folder is listed more often than that."""
+        self._again[inode.parent] = trio.current_time() + PASS_S / 2
+
+    def _away(self) -> ZonedriveError | None:
+        """Return why the service cannot be asked now, or None."""
+        link = self._service.link
+        if link.state == "online":
+            return None
+        return link.last_error or Unreachable("the service is offline")
+
+    async def _each(self, work: Callable[[int], Awaitable[None]], inos: Iterable[int]) -> None:
+        """Run `work` for each inode, several at a time."""
+        left = iter(inos)
+
+        async def worker() -> None:
+            for ino in left:
+                async with self._width:
+                    await work(ino)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(int(self._width.total_tokens)):
+                nursery.start_soon(worker)

@@ -1,0 +1,162 @@
+"""Pins: entries that the user keeps on this machine, with everything below them.
+
+Knows nothing of the kernel or of what is fetched for a pin; that is the task of `keeping`.  Only
+the pin itself is stored.  What is below it follows from the tree, so a new entry in a pinned folder
+is pinned, too.
+
+INVARIANT: pinned content is never evicted, from the moment of the pin on.
+"""
+
+import contextlib
+from collections.abc import Container
+
+import trio
+
+from zonedrive.errors import ZonedriveError
+from zonedrive.observers import Observers
+from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.local_state import Core
+from zonedrive.state.pin_table import Pin, PinStore
+
+
+class Pins:
+    """Pins of an account."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._store = PinStore(core.database)
+        self._roots: set[int] = set()
+        self._beside: set[int] = set()  # folders of pinned files
+        self._asleep = False  # True if a pinned entry is missing
+        self._added = trio.Event()
+        self.changes: Observers[[]] = Observers()
+        """Notified after a pin was added or removed."""
+        self.follow()
+
+    def __contains__(self, ino: object) -> bool:
+        """Return True if an inode or a folder above it is pinned."""
+        return isinstance(ino, int) and bool(self._roots) and self.root_of(ino) is not None
+
+    def __bool__(self) -> bool:
+        """Return True if there are pins."""
+        return bool(self._store.all())
+
+    def root_of(self, ino: int) -> Inode | None:
+        """Return the pinned inode: the inode itself or the nearest pinned folder above it."""
+        tree = self._core.tree
+        inode = tree.find(ino)
+        while inode is not None and inode.parent != NOWHERE:
+            if inode.ino in self._roots:
+                return inode
+            if inode.ino == ROOT:
+                return None
+            inode = tree.find(inode.parent)
+        return None
+
+    def concerns(self, ino: int) -> bool:
+        """Return True if a listing of the folder may show changes of pinned content."""
+        return ino in self or ino in self._beside
+
+    def woken(self) -> bool:
+        """Return True if a missing pinned entry exists again."""
+        if not self._asleep:
+            return False
+        before = self._roots
+        self.follow()
+        return not self._roots <= before
+
+    def places(self) -> list[int]:
+        """Return the topmost pinned folders and the folders of pinned files."""
+        self.follow()
+        found = {ino for ino in self._beside if ino not in self}
+        for inode in self._core.tree.get_all(self._roots):
+            if inode.is_folder and (inode.ino == ROOT or inode.parent not in self):
+                found.add(inode.ino)
+        return sorted(found)
+
+    async def some(self) -> bool:
+        """Wait until a pin exists; return True if the call had to wait."""
+        waited = False
+        while not self:
+            waited = True
+            await self._added.wait()
+            self._added = trio.Event()
+        return waited
+
+    def roots(self) -> list[Inode]:
+        """Return the pinned inodes that exist now, sorted by path."""
+        tree = self._core.tree
+        self.follow()
+        return sorted(map(tree.get, self._roots), key=lambda inode: tree.path(inode.ino))
+
+    def single(self, folders: Container[int]) -> list[Inode]:
+        """Return the inodes in these folders that are pinned themselves."""
+        found = self._core.tree.get_all(self._roots)
+        return [each for each in found if each.parent in folders and each.parent not in self]
+
+    def add(self, inode: Inode) -> None:
+        """Pin an inode; the caller then fetches its content."""
+        with self._core.transaction():
+            self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
+        self.follow()
+        self._added.set()
+        self.changes.notify()
+
+    def remove(self, inode: Inode) -> None:
+        """Remove the pin of an inode that `require` has accepted."""
+        with self._core.transaction():
+            for pin in self._store.all():
+                meant = self._inode_of(pin)
+                if meant is not None and meant.ino == inode.ino:
+                    self._store.drop(pin.ino)
+        self.follow()
+        self.changes.notify()
+
+    def require(self, inode: Inode) -> None:
+        """Raise ZonedriveError if the inode itself is not pinned."""
+        self.follow()
+        if inode.ino in self._roots:
+            return
+        above = self.root_of(inode.ino)
+        if above is None:
+            raise ZonedriveError("it is not pinned")
+        raise ZonedriveError(
+            f"it is kept with {self._core.tree.path(above.ino) or 'the whole mount'}",
+            remedy="unpin that",
+        )
+
+    def _inode_of(self, pin: Pin) -> Inode | None:
+        """Return the inode of a pin, or None if it is not known."""
+        tree = self._core.tree
+        found = tree.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
+        return found or tree.find(pin.ino)
+
+    def follow(self) -> None:
+        """Update the inode of each pin after changes of the tree.
+
+        A pin whose entry is missing is kept, because the entry may be restored.  Without a remote
+        id, that is impossible, and the pin is removed.
+        """
+        roots, asleep = set(), False
+        for pin in self._store.all():
+            inode = self._inode_of(pin)
+            if inode is not None and inode.parent != NOWHERE:
+                roots.add(inode.ino)
+                self._note(pin, Pin(inode.ino, inode.zone, inode.remote_id or pin.remote_id))
+            elif inode is None and pin.remote_id is None:
+                self._note(pin, None)
+            else:
+                asleep = True
+        self._roots, self._asleep = roots, asleep
+        self._beside = {
+            inode.parent for inode in self._core.tree.get_all(roots) if not inode.is_folder
+        }
+
+    def _note(self, pin: Pin, now: Pin | None) -> None:
+        """Store the pin's new inode; on a full disk, a later call stores it."""
+        if now == pin:
+            return
+        with contextlib.suppress(OSError), self._core.transaction():
+            self._store.drop(pin.ino)
+            if now is not None:
+                self._store.put(now)

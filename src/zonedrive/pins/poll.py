@@ -1,0 +1,171 @@
+"""Regular listings of pinned folders, so that remote changes are noticed.
+
+Knows nothing of the use of the changes: the observers of `Core.listing_merged` handle them.
+
+A round begins every PASS_S seconds, and also at the start, when the service is online again, and
+after a suspend.  In these cases the first AT_ONCE folders are listed without pauses.  No folder is
+listed without pins, while the service is unreachable, or without a logon.
+
+A folder that cannot be listed does not delay the others.  The rest waits for the next round only if
+the service is unreachable or TROUBLE folders failed in a row.
+
+INVARIANT: a round ends after PASS_S.  If that is too short for all pins, the next round begins with
+the pinned folders themselves and continues below them where the last round stopped.
+INVARIANT: the only state of a round are the numbers of the folders that are still to be listed.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+import trio
+
+from zonedrive.errors import Unavailable, Unreachable
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import NOWHERE
+from zonedrive.state.local_state import Core
+from zonedrive.sync.directory_cache import Folders
+
+log = logging.getLogger(__name__)
+
+PASS_S = 300.0
+PACE_S = 0.2  # pause for each listed folder
+AT_ONCE = 200  # folders
+WIDTH = 4  # listings at the same time
+TROUBLE = 5  # failures in a row that show a problem of the service
+
+
+class Pinned(Protocol):
+    """Pins as this module uses them."""
+
+    def __contains__(self, ino: object) -> bool:
+        """Return True if an inode or a folder above it is pinned."""
+
+    def concerns(self, ino: int) -> bool:
+        """Return True if a listing of the folder may show changes of pinned content."""
+
+    def places(self) -> list[int]:
+        """Return the pinned folders and the folders of pinned files."""
+
+    async def some(self) -> bool:
+        """Wait until a pin exists; return True if the call had to wait."""
+
+
+class Rounds:
+    """Periodic listing of pinned folders."""
+
+    def __init__(
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        pinned: Pinned,
+        asking: trio.CapacityLimiter,
+    ) -> None:
+        """Create the rounds; `asking` is shared with all callers that list folders for pins."""
+        self._core = core
+        self._service = service
+        self._folders = folders
+        self._pinned = pinned
+        self._left: list[int] = []  # folders still to be listed, the next one last
+        self._unhindered = AT_ONCE  # number of listings without a pause
+        self._failures = 0  # failures in a row
+        self._asking = asking
+        self._width = max(1, min(WIDTH, core.settings.transfers // 2))
+
+    async def run(self) -> None:
+        """List in rounds until cancelled."""
+        link = self._service.link
+        while True:
+            if (state := link.state) != "online":
+                await link.wait_other(state)
+                self._unhindered = AT_ONCE
+                continue
+            # A pinning command lists everything itself, so the first round is the next one.
+            waited = await self._pinned.some()
+            began, began_s = trio.current_time(), _since_boot()
+            if not waited:
+                await self._safe_round(began + PASS_S)
+            self._unhindered = 0
+            with trio.move_on_at(began + PASS_S):
+                await self._back(began_s)
+                self._unhindered = AT_ONCE
+
+    async def _back(self, since_s: float) -> None:
+        """Return when the service is back, or after a suspend that lasted beyond the next round."""
+        link = self._service.link
+        while True:
+            before = link.state
+            state = await link.wait_change()
+            late = _since_boot() - since_s >= PASS_S
+            if state == "online" and (late or before != "online"):
+                return
+
+    async def _safe_round(self, until: float) -> None:
+        try:
+            await self._round(until)
+        except Exception:  # a bug must not end the mount or the next round
+            log.warning("pinned folders could not be gone through", exc_info=True)
+            self._left.clear()
+
+    async def _round(self, until: float) -> None:
+        self._failures = 0
+        asked_ns = time.monotonic_ns()
+        places = self._pinned.places()
+        if not self._left:
+            self._left = places
+        elif not await self._list(places, asked_ns, until - PASS_S / 2):
+            return
+        while self._left and trio.current_time() < until:
+            batch = self._left[-self._width :]
+            goes_on = await self._list(batch, asked_ns, until)
+            if not goes_on and self._service.link.state != "online":
+                return
+            del self._left[-self._width :]
+            for ino in batch:
+                if ino in self._pinned:
+                    self._left += self._core.tree.folders_in(ino)
+            if not goes_on:
+                return
+
+    async def _list(self, inos: list[int], asked_ns: int, until: float) -> bool:
+        """List folders, several at a time; return False if the service cannot be asked now."""
+        wanted = [ino for ino in inos if self._pinned.concerns(ino)]
+        for start in range(0, len(wanted), self._width):
+            if trio.current_time() >= until:
+                break
+            batch = wanted[start : start + self._width]
+            if not await self._list_together(batch, asked_ns):
+                return False
+            if self._unhindered > 0:
+                self._unhindered -= len(batch)
+            else:
+                await trio.sleep(PACE_S * len(batch))
+        await trio.lowlevel.checkpoint()
+        return True
+
+    async def _list_together(self, inos: Iterable[int], asked_ns: int) -> bool:
+        async with trio.open_nursery() as nursery:
+            for ino in inos:
+                nursery.start_soon(self._list_one, ino, asked_ns)
+        return self._failures < TROUBLE and self._service.link.state == "online"
+
+    async def _list_one(self, ino: int, asked_ns: int) -> None:
+        folder = self._core.tree.find(ino)
+        if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
+            return
+        try:
+            async with self._asking:
+                await self._folders.refresh(folder, asked_ns)
+        except (Unreachable, Unavailable):
+            self._failures += 1
+        except Exception as wrong:
+            log.info("a pinned folder could not be listed: %s", type(wrong).__name__)
+        else:
+            self._failures = 0
+
+
+def _since_boot() -> float:
+    """Return the seconds of a clock that runs while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

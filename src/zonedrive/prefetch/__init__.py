@@ -1,0 +1,1 @@
+"""Content that is fetched before a program asks for it."""

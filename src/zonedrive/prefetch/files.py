@@ -1,0 +1,355 @@
+"""Prefetch of small files for programs that read one file after the other in a folder.
+
+Knows nothing of file contents, or of how they are fetched and stored; other modules do that.
+
+After ENOUGH small files of a folder in a row, in the order of the listing or of the names, the
+following ones are fetched: first a few, then more.  One file is enough if the program has just
+listed the folder.  A program that continues in a neighbouring folder in the same way keeps its
+state.  If it reached that folder from the end of the former one, it is assumed to read all folders,
+and files of the following folders are fetched as well.
+
+The files are fetched by the metadata client on the event loop, because a thread per file took twice
+the time of a small file.  With a download limit they use the normal read path, which obeys it.
+
+INVARIANT: a file that is being prefetched is not requested again when it is opened; the open waits.
+INVARIANT: at most MOST files and BYTES bytes are ahead of a program: fetched and not opened yet.
+INVARIANT: nothing is requested after the program has paused for GONE_S, nor for a guarded program,
+and some connections stay free for content that programs wait for.
+"""
+
+import heapq
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
+
+import trio
+from cachetools import LRUCache
+
+from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.prefetch.read_sequence import ENOUGH, FEW, GAP, MOST, Trail
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.local_state import Core
+from zonedrive.supervisor import Task
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_walks import ordered
+from zonedrive.vfs.caller_policy import Callers
+
+log = logging.getLogger(__name__)
+
+SMALL = 256 * 1024  # bytes; below this size a prefetch is cheaper than a wait
+FOLLOWING = 8  # maximum number of folders ahead of a program
+BYTES = 8 << 20
+LIMITED_S = 2.0  # with a download limit, the prefetch is at most this many seconds of download
+SOON_S = 3.0
+GONE_S = 2.0
+PATIENCE_S = 3.0  # an open waits this long for a running prefetch
+TRAILS = 8  # number of programs followed at the same time
+STEP = 2000  # names processed between checkpoints
+RESERVED = 2  # downloads reserved for content that programs wait for
+
+
+class Siblings:
+    """All programs that read small files one after the other."""
+
+    def __init__(self, core: Core, service: Service, folders: Folders, callers: Callers) -> None:
+        self._core = core
+        self._callers = callers
+        self._service = service
+        self._folders = folders
+        self._trails: LRUCache[int, Trail] = LRUCache(TRAILS)
+        self._running: dict[int, trio.Event] = {}  # events that are set when a prefetch has ended
+        self._nursery: trio.Nursery | None = None
+        self._bytes = BYTES
+        if limit := core.settings.download_limit:
+            self._bytes = min(BYTES, int(limit * LIMITED_S))
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run the prefetches until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def arriving(self, ino: int) -> None:
+        """Wait for a running prefetch of the file."""
+        coming = self._running.get(ino)
+        if coming is not None:
+            with trio.move_on_after(PATIENCE_S):
+                await coming.wait()
+
+    def opened(self, inode: Inode, pid: int, flags: int = 0) -> None:
+        """Record that a process opened a file for reading."""
+        if inode.size > SMALL or inode.generation or inode.is_new or inode.parent == NOWHERE:
+            return
+        trail = self._trails.get(inode.parent)
+        if trail is None or time.monotonic() - trail.moved_s > SOON_S:
+            trail = self._arrived(inode.parent)
+        ahead = trail is not None and inode.ino in trail.ahead
+        if not ahead and self._core.cache.is_complete(inode.ino, inode.revision):
+            return
+        if trail is None:
+            trail = self._trails[inode.parent] = self._new_trail(inode.parent)
+        if pid != trail.pid or flags & os.O_NOATIME:
+            if self._callers.guarded(pid, flags):
+                return
+            trail.pid = pid
+        trail.moved(inode.ino)
+        if self._nursery is None:
+            return
+        if trail.order:
+            self._go_on(trail)
+        elif (
+            len(trail.seen) == ENOUGH or trail.window or self._has_just_begun(trail)
+        ) and not trail.planning:
+            if trail.patience:
+                trail.patience -= 1
+                return
+            trail.planning = True
+            self._start(self._plan, trail)
+
+    def _has_just_begun(self, trail: Trail) -> bool:
+        """Return True if the program has listed the folder and then opened one file."""
+        return len(trail.seen) == 1 and self._folders.was_read_lately(trail.folder)
+
+    def _start(self, work: Callable[[Trail], Awaitable[None]], trail: Trail) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(
+            self._core.supervisor.job, Task.READING_ORDER, self._safely, work, trail
+        )
+
+    def _arrived(self, folder: int) -> Trail | None:
+        """Return the trail of a program that was expected to reach the folder."""
+        for trail in list(self._trails.values()):
+            for place, each in enumerate(trail.following):
+                if each.folder == folder:
+                    each.following, trail.following = trail.following[place + 1 :], []
+                    trail.goes_over = False
+                    each.window, each.goes_over = trail.window, True
+                    self._trails[folder] = each
+                    return each
+        return None
+
+    def _new_trail(self, folder: int) -> Trail:
+        """Return a new trail, of a program that may have come from a neighbouring folder."""
+        tree, now = self._core.tree, time.monotonic()
+        here = tree.find(folder)
+        for trail in self._trails.values():
+            there = tree.find(trail.folder)
+            if here is None or there is None or not trail.order or now - trail.moved_s > GONE_S:
+                continue
+            if here.parent in (there.parent, there.ino) or there.parent == here.ino:
+                found = Trail(folder, max(FEW, trail.window // 2), trail.by_name)
+                if here.parent == there.parent and trail.is_at_end:
+                    found.neighbours = trail.neighbours
+                    found.goes_over = self._next_folder(found, there.ino) == folder
+                return found
+        return Trail(folder, 0)
+
+    def _next_folder(self, trail: Trail, ino: int) -> int:
+        """Return the folder after `ino` in the program's order, or 0 after the last one.
+
+        The program is in a folder of the same parent.
+        """
+        if ino not in trail.neighbours:
+            parent = self._core.tree.get(ino).parent
+            trail.neighbours = ordered(self._core.tree, parent, by_name=trail.by_name)
+        try:
+            return trail.neighbours[trail.neighbours.index(ino) + 1]
+        except (IndexError, ValueError):
+            return 0
+
+    @staticmethod
+    async def _safely(work: Callable[..., Awaitable[None]], trail: Trail, *args: object) -> None:
+        """Stop the prefetch of the trail if the work fails."""
+        try:
+            await work(trail, *args)
+        except Exception:
+            trail.stop()
+            raise
+
+    async def _plan(self, trail: Trail) -> None:
+        """Determine the order in which the program reads."""
+        try:
+            names = await self._names(trail.folder)
+            # Random opens must not cause a scan of many names each time.
+            trail.patience = min(MOST, len(names) // STEP)
+            began = len(trail.seen) < ENOUGH and not trail.window
+            for by_name in (trail.by_name, not trail.by_name):
+                if by_name and not await self._goes_by_name(trail, names):
+                    continue
+                if began and not by_name and not self._is_first(trail, names):
+                    continue
+                order = await _sorted(names) if by_name else [ino for _, ino in names]
+                if trail.follow(order, by_name=by_name):
+                    trail.patience = 0
+                    break
+        finally:
+            trail.planning = False
+        self._go_on(trail)
+
+    async def _names(self, folder: int) -> list[tuple[str, int]]:
+        for _ in self._core.tree.loading(folder):
+            await trio.lowlevel.checkpoint()
+        return list(self._core.tree.children(folder).items())
+
+    def _is_first(self, trail: Trail, names: list[tuple[str, int]]) -> bool:
+        """Return True if no small file is listed before the one that the program has opened."""
+        for _, ino in names[:STEP]:
+            inode = self._core.tree.find(ino)
+            if inode is not None and not inode.is_folder and 0 < inode.size <= SMALL:
+                return ino == trail.seen[0]
+        return False
+
+    async def _goes_by_name(self, trail: Trail, names: list[tuple[str, int]]) -> bool:
+        """Return True if the last files are in name order with few names between them.
+
+        This check avoids an expensive sort.  A program with one file must have opened the first
+        name.
+        """
+        found = [inode.name for inode in self._core.tree.get_all(list(trail.seen))]
+        if len(found) == 1 and not trail.window:
+            return not any(name < found[0] for name, _ in names)
+        steps = list(pairwise(found))
+        if len(found) < len(trail.seen) or not all(one < other for one, other in steps):
+            return False
+        between = [0] * len(steps)
+        for batch in _batched(names):
+            for number, (one, other) in enumerate(steps):
+                between[number] += sum(one < name < other for name, _ in batch)
+            await trio.lowlevel.checkpoint()
+        return all(count < GAP for count in between)
+
+    def _go_on(self, trail: Trail) -> None:
+        """Fetch the next files as far as capacity allows."""
+        if self._nursery is None or time.monotonic() - trail.moved_s > GONE_S:
+            return
+        if not all(self._ask_for(each, trail) for each in (trail, *trail.following)):
+            return
+        room = len(trail.following) < FOLLOWING and trail.all_ahead < trail.window
+        if trail.goes_over and room and not trail.crossing:
+            trail.crossing = True
+            self._start(self._cross, trail)
+
+    def _ask_for(self, part: Trail, trail: Trail) -> bool:
+        """Fetch files of one folder of the trail; return False if capacity is missing for some."""
+        core, most = self._core, min(self._bytes, self._core.cache.limit // 8)
+        while part.next < len(part.order):
+            if trail.all_ahead >= trail.window or self._spare() <= 0:
+                return False
+            inode = core.tree.find(part.order[part.next])
+            if inode is not None and self._wanted(inode):
+                if trail.bytes_ahead + inode.size > most or self._nursery is None:
+                    return False
+                part.ahead[inode.ino] = inode.size
+                self._running[inode.ino] = trio.Event()
+                self._nursery.start_soon(
+                    core.supervisor.job, Task.SIBLING_AHEAD, self._safely, self._fetch, part, inode
+                )
+            part.next += 1
+        return True
+
+    async def _cross(self, trail: Trail) -> None:
+        """List the folder after the last one of the trail, and add its files."""
+        last = trail.following[-1] if trail.following else trail
+        folder = self._core.tree.find(self._next_folder(trail, last.folder))
+        if folder is None or not await self._folders.list_ahead(folder):
+            trail.goes_over = False
+            return
+        following = Trail(folder.ino, 0)
+        names = await self._names(folder.ino)
+        order = await _sorted(names) if trail.by_name else [ino for _, ino in names]
+        following.take(order, 0, by_name=trail.by_name)
+        following.neighbours, following.pid = trail.neighbours, trail.pid
+        trail.crossing = False
+        # The program may already be there, or somewhere else.
+        if trail.goes_over and trail.order and folder.ino not in self._trails:
+            trail.following.append(following)
+            self._go_on(trail)
+
+    def _wanted(self, inode: Inode) -> bool:
+        core = self._core
+        return (
+            not inode.is_folder
+            and 0 < inode.size <= SMALL
+            and not (inode.is_new or inode.generation or inode.attributes.read_protected)
+            and inode.ino not in self._running
+            and inode.ino not in core.opened
+            and not core.cache.is_complete(inode.ino, inode.revision)
+        )
+
+    def _spare(self) -> int:
+        """Return how many files may be requested now."""
+        core = self._core
+        if self._service.link.state != "online":
+            return 0
+        if core.settings.download_limit:
+            return core.settings.transfers - len(self._running) - RESERVED
+        return self._service.places - max(len(self._running), self._service.underway) - RESERVED
+
+    async def _fetch(self, trail: Trail, inode: Inode) -> None:
+        try:
+            if self._core.settings.download_limit:
+                await self._fill(inode)
+            else:
+                await self._bring(inode)
+        except (Forbidden, NotFound):
+            trail.ahead.pop(inode.ino, None)
+        except (ZonedriveError, OSError) as wrong:
+            log.info("fetching ahead ended (%s)", wrong)
+            trail.stop()
+        finally:
+            self._running.pop(inode.ino).set()
+        for each in list(self._trails.values()):
+            self._go_on(each)
+
+    async def _fill(self, inode: Inode) -> None:
+        """Fetch the file through the normal read path."""
+        cache = self._core.cache
+        reader = cache.open(inode.ino, inode.revision, inode.size, self._core.source(inode))
+        try:
+            await reader.fill()
+        finally:
+            reader.close()
+
+    async def _bring(self, inode: Inode) -> None:
+        """Fetch the whole file in one request, and put it into the cache."""
+        core, ino, revision, size = self._core, inode.ino, inode.revision, inode.size
+        data = await self._service.content(inode.zone, inode.remote_id or "", size)
+        if len(data) != size or inode.revision != revision or inode.generation:
+            return  # the file has another version now
+        if ino in core.opened or core.cache.put(ino, revision, data):
+            return
+        if core.cache.is_complete(ino, revision):
+            return
+        core.spool.require_room(size)
+        generation = core.next_generation()
+        file = core.spool.create(ino, generation)
+        try:
+            file.pwrite(0, data)
+            file.flush()
+            taken = file.allocated
+            file.close()
+            await core.cache.take(file.path, ino, revision, size, file.manifest(final=True), taken)
+        finally:
+            core.spool.delete(ino, generation)  # no effect if the cache has taken the file
+
+
+def _batched(names: list[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+    return (names[at : at + STEP] for at in range(0, len(names), STEP))
+
+
+async def _sorted(names: list[tuple[str, int]]) -> list[int]:
+    """Return the inos in the order of the names, with checkpoints for long lists."""
+    runs = []
+    for batch in _batched(names):
+        runs.append(sorted(batch))
+        await trio.lowlevel.checkpoint()
+    order = []
+    for _, ino in heapq.merge(*runs):
+        order.append(ino)
+        if len(order) % STEP == 0:
+            await trio.lowlevel.checkpoint()
+    return order

@@ -1,0 +1,382 @@
+"""Table of inodes.
+
+Rows are written immediately; the caller holds the transaction.  Names, authors and other metadata
+are encrypted with the account's box, so that the file reveals neither document names nor people.
+Lookups by name use the box's keyed mark of the name.
+
+INVARIANT: a row that cannot be read, and only mirrors the service's entry, gives an inode with an
+impossible name.  The next listing of its folder restores the real name.
+"""
+
+import itertools
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from zonedrive.cipher import Box
+from zonedrive.db import Database
+from zonedrive.errors import Damaged
+from zonedrive.model import Attributes, Revision
+from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.names import WANTED, stays
+
+log = logging.getLogger(__name__)
+
+_COLUMNS = (
+    "ino, parent, kind, zone, remote_id, revision, generation, local, listed, sealed, mark, seen"
+)
+_INSERT = f"INSERT INTO inodes ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_UPSERT = (
+    f"{_INSERT} ON CONFLICT (ino) DO UPDATE SET parent = excluded.parent, kind = excluded.kind,"
+    " zone = excluded.zone, remote_id = excluded.remote_id, revision = excluded.revision,"
+    " generation = excluded.generation, local = excluded.local, listed = excluded.listed,"
+    " sealed = excluded.sealed, mark = excluded.mark, seen = excluded.seen"
+)
+_PLACE = (
+    "UPDATE inodes SET parent = ?, mark = ?, local = ?, revision = '', listed = ?, sealed = ?,"
+    " seen = ? WHERE ino = ?"
+)
+_SEALED = "UPDATE inodes SET revision = '', listed = ?, sealed = ?, seen = ? WHERE ino = ?"
+_UNSEALED = "UPDATE inodes SET listed = ?, seen = ? WHERE ino = ?"
+INDEXED = frozenset(("kind", "zone", "remote_id", "generation"))
+"""Indexed fields other than the place; writing them costs one page for each index."""
+
+BATCH = 500  # rows of one question; SQLite takes 32,766 parameters
+
+_KINDS = {int(kind): kind for kind in Kind}
+_ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
+
+
+class _Sealed(msgspec.Struct, eq=False, array_like=True):
+    """Encrypted part of a row."""
+
+    name: str
+    remote_parent: str | None
+    remote_name: str | None
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    mode: int | None
+    modified_by: str
+    type: str
+    sync: str
+    attributes: tuple[bool, bool, bool, bool, bool]
+    revision: str | None = None  # None in rows of the second schema
+
+
+class Name(msgspec.Struct, eq=False, array_like=True):
+    """First field of a `_Sealed`, for reading the name only."""
+
+    name: str
+
+
+ONLY_HERE = (
+    "generation > 0",
+    "remote_id IS NULL",
+    "parent = 0",
+    "ino IN (SELECT ino FROM intents)",
+    "ino IN (SELECT ino FROM doubts)",
+)
+"""Conditions for the rows that no listing could restore; each condition uses an index."""
+
+
+def is_whole(row: Mapping[str, object], box: Box) -> bool:
+    """Return True if a row, given by column, can be decrypted with `box`."""
+    try:
+        ino = row["ino"]
+        assert isinstance(ino, int)
+        sealed = box.open(bytes(row["sealed"]), b"inode %d" % ino)  # type: ignore[call-overload]
+        msgspec.msgpack.decode(sealed, type=_Sealed)
+        Kind(int(str(row["kind"])))
+    except (Damaged, msgspec.MsgspecError, TypeError, ValueError, AssertionError):
+        return False
+    return True
+
+
+def unreadable(inode: Inode) -> bool:
+    """Return True if the row of the inode could not be read; see the module's docstring."""
+    return inode.name.startswith("/")
+
+
+class InodeStore:
+    """Inodes in their table."""
+
+    def __init__(self, database: Database, box: Box) -> None:
+        self._database = database
+        self._box = box
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(_Sealed).decode
+        self._decode_name = msgspec.msgpack.Decoder(Name).decode
+
+    def next_ino(self) -> int:
+        """Return the first inode number that was never used."""
+        row = self._database.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'inodes'"
+        ).fetchone()
+        return int(row[0]) + 1 if row else 1
+
+    # ---- writing ----
+
+    def write(self, inode: Inode) -> None:
+        """Insert or replace the inode's row."""
+        self._database.execute(_UPSERT, self._row(inode))
+
+    def write_place(self, inode: Inode) -> None:
+        """Update the row of an inode without a change of INDEXED fields."""
+        sealed, local = self._sealed(inode), self._local(inode)
+        mark = self._mark(inode.parent, inode.name)
+        row = (inode.parent, mark, local, inode.listed, sealed, inode.seen, inode.ino)
+        self._database.execute(_PLACE, row)
+
+    def write_sealed(self, inode: Inode) -> None:
+        """Update the row of an inode with no change of indexed fields, place or `local`."""
+        row = (inode.listed, self._sealed(inode), inode.seen, inode.ino)
+        self._database.execute(_SEALED, row)
+
+    def write_unsealed(self, inode: Inode) -> None:
+        """Update only the columns of a row that are neither encrypted nor indexed."""
+        self._database.execute(_UNSEALED, (inode.listed, inode.seen, inode.ino))
+
+    def write_new(self, inodes: Iterable[Inode]) -> None:
+        """Insert the rows of new inodes."""
+        self._database.execute_many(_INSERT, map(self._row, inodes))
+
+    def delete(self, ino: int) -> None:
+        """Delete the row; its number is never used again."""
+        self._database.execute("DELETE FROM inodes WHERE ino = ?", (ino,))
+
+    def distrust(self, ino: int) -> None:
+        """Reset the mark of an inode, so that the next listing updates it."""
+        self._database.execute("UPDATE inodes SET seen = 0 WHERE ino = ?", (ino,))
+
+    def distrust_listings(self) -> None:
+        """Mark all listings as incomplete, and reset the marks of their entries."""
+        self._database.execute(
+            "UPDATE inodes SET listed = 0, seen = 0"
+            " WHERE local = 0 AND (remote_id IS NOT NULL OR kind = 0)"
+        )
+
+    # ---- single inodes ----
+
+    def get(self, ino: int) -> Inode | None:
+        """Return the inode with the given number, or None."""
+        return next(self._select("ino = ?", (ino,)), None)
+
+    def get_all(self, inos: Sequence[int]) -> Iterator[Inode]:
+        """Yield the inodes of at most BATCH numbers, in any order."""
+        return self._select(f"ino IN ({_marks(inos)})", inos)
+
+    def named(self, parent: int, name: str) -> Iterator[Inode]:
+        """Yield inodes in a folder that may have the given name, found by its mark."""
+        return self._select("parent = ? AND mark = ?", (parent, self._mark(parent, name)))
+
+    def by_remote(self, zone: str, remote_id: str) -> int | None:
+        """Return the number of the inode of a remote entry, or None."""
+        row = self._database.execute(
+            "SELECT ino FROM inodes WHERE zone = ? AND remote_id = ?", (zone, remote_id)
+        ).fetchone()
+        return int(row[0]) if row else None
+
+    # ---- folders ----
+
+    def by_remotes(self, zone: str, ids: Sequence[str]) -> list[tuple[str, int, int, int]]:
+        """Return (id, ino, parent, seen) of those of at most BATCH entries that have a row."""
+        return self._database.execute(
+            "SELECT remote_id, ino, parent, seen FROM inodes"  # noqa: S608 - question marks only
+            f" WHERE zone = ? AND remote_id IN ({_marks(ids)})",
+            (zone, *ids),
+        ).fetchall()
+
+    def numbers_in(self, parent: int) -> list[int]:
+        """Return the inode numbers in a folder, in order of creation.
+
+        For NOWHERE these are the unlinked inodes.
+        """
+        rows = self._database.execute("SELECT ino FROM inodes WHERE parent = ?", (parent,))
+        return sorted(ino for (ino,) in rows)
+
+    def folders_in(self, parent: int) -> list[int]:
+        """Return the numbers of remote folders in a folder, in order of creation."""
+        rows = self._database.execute(
+            "SELECT ino FROM inodes"
+            " WHERE parent = ? AND kind < 3 AND remote_id IS NOT NULL ORDER BY ino",
+            (parent,),
+        )
+        return [ino for (ino,) in rows]
+
+    def new_in(self, parent: int) -> list[int]:
+        """Return the inode numbers in a folder that the service does not have."""
+        rows = self._database.execute(
+            "SELECT ino FROM inodes WHERE parent = ? AND remote_id IS NULL", (parent,)
+        )
+        return [ino for (ino,) in rows]
+
+    def names(self, inos: Sequence[int]) -> Iterator[tuple[int, int, str]]:
+        """Yield (ino, parent, name) of at most BATCH numbers.
+
+        The name of a row that cannot be decrypted is `/` and its number.
+        """
+        rows = self._database.execute(
+            f"SELECT ino, parent, sealed FROM inodes WHERE ino IN ({_marks(inos)})",  # noqa: S608
+            inos,
+        )
+        for ino, parent, blob in rows:
+            try:
+                yield ino, parent, self._decode_name(self._box.open(blob, b"inode %d" % ino)).name
+            except (Damaged, msgspec.MsgspecError):
+                yield ino, parent, f"/{ino}"
+
+    def has_unmarked(self, parent: int) -> bool:
+        """Return True if a folder has rows without a mark, written before the third schema."""
+        found = self._database.execute(
+            "SELECT 1 FROM inodes WHERE parent = ? AND mark IS NULL LIMIT 1", (parent,)
+        )
+        return found.fetchone() is not None
+
+    def unmarked(self) -> list[int]:
+        """Return some of the inode numbers without a mark, or an empty list."""
+        rows = self._database.execute(
+            "SELECT ino FROM inodes INDEXED BY inodes_unmarked WHERE mark IS NULL LIMIT ?",
+            (BATCH,),
+        )
+        return [ino for (ino,) in rows]
+
+    def wanted(self) -> list[int]:
+        """Return the numbers of WANTED inodes with local bytes; see `names.stays`."""
+        found = "SELECT ino FROM inodes WHERE generation > 0 AND local = ?"
+        return [ino for (ino,) in self._database.execute(found, (WANTED,))]
+
+    # ---- the whole table ----
+
+    def numbers(self, after: int) -> list[int]:
+        """Return the next BATCH inode numbers greater than `after`."""
+        rows = self._database.execute(
+            "SELECT ino FROM inodes WHERE ino > ? ORDER BY ino LIMIT ?", (after, BATCH)
+        )
+        return [ino for (ino,) in rows]
+
+    def with_bytes(self) -> dict[int, int]:
+        """Return the generation of the local bytes by inode number."""
+        return dict(
+            self._database.execute("SELECT ino, generation FROM inodes WHERE generation > 0")
+        )
+
+    def without_origin(self) -> list[int]:
+        """Return the numbers of the inodes that the service does not have."""
+        rows = self._database.execute("SELECT ino FROM inodes WHERE remote_id IS NULL AND kind > 1")
+        return [int(ino) for (ino,) in rows]
+
+    def counts(self) -> tuple[int, int]:
+        """Return (all entries, folders among them)."""
+        (entries,), (folders,) = (
+            self._database.execute(f"SELECT count(*) FROM inodes WHERE parent > 0{more}").fetchone()  # noqa: S608
+            for more in ("", " AND kind < 3")
+        )
+        return int(entries), int(folders)
+
+    # ---- rows ----
+
+    def mark(self, said: bytes) -> int:
+        """Return the keyed mark of `said`; see `Box.mark`."""
+        return self._box.mark(said)
+
+    def _mark(self, parent: int, name: str) -> int:
+        return self._box.mark(b"%d/%b" % (parent, name.encode()))
+
+    def _row(self, inode: Inode) -> tuple[object, ...]:
+        return (
+            inode.ino,
+            inode.parent,
+            int(inode.kind),
+            inode.zone,
+            inode.remote_id,
+            inode.generation,
+            self._local(inode),
+            inode.listed,
+            self._sealed(inode),
+            self._mark(inode.parent, inode.name),
+            inode.seen,
+        )
+
+    @staticmethod
+    def _local(inode: Inode) -> int:
+        return stays(inode.name) if inode.local else 0
+
+    def _sealed(self, inode: Inode) -> bytes:
+        flags = inode.attributes
+        # A tuple has the same encoding as `_Sealed` and is much faster to create.
+        sealed = (
+            inode.name,
+            inode.remote_parent,
+            inode.remote_name,
+            inode.size,
+            inode.mtime_ns,
+            inode.ctime_ns,
+            inode.mode,
+            inode.modified_by,
+            inode.type,
+            inode.sync,
+            (
+                flags.executable,
+                flags.hidden,
+                flags.read_protected,
+                flags.synchronize,
+                flags.write_protected,
+            ),
+            inode.revision,
+        )
+        return self._box.seal(self._encode(sealed), b"inode %d" % inode.ino)
+
+    def _select(self, where: str, parameters: Sequence[object]) -> Iterator[Inode]:
+        rows = self._database.execute(
+            f"SELECT {_COLUMNS} FROM inodes WHERE {where}",  # noqa: S608 - constants only
+            parameters,
+        )
+        return map(self._inode, rows.fetchall())
+
+    def _inode(self, row: tuple[Any, ...]) -> Inode:
+        ino, parent, kind, zone, remote_id, revision, generation, local, listed, blob, _, seen = row
+        try:
+            sealed = self._decode(self._box.open(blob, b"inode %d" % ino))
+        except (Damaged, msgspec.MsgspecError):
+            if remote_id is None or generation:
+                raise
+            log.error("the row of inode %d is damaged: it is asked for again", ino)
+            seen, sealed = 0, _nothing(ino)
+        name, remote_name, share = sealed.name, sealed.remote_name, sys.intern
+        return Inode(
+            ino,
+            parent,
+            name,
+            _KINDS[kind],
+            share(zone),
+            remote_id,
+            share(sealed.remote_parent) if sealed.remote_parent else sealed.remote_parent,
+            name if remote_name == name else remote_name,
+            Revision(revision if sealed.revision is None else sealed.revision),
+            sealed.size,
+            sealed.mtime_ns,
+            sealed.ctime_ns,
+            sealed.mode,
+            generation,
+            bool(local),
+            bool(listed),
+            share(sealed.modified_by),
+            share(sealed.type),
+            share(sealed.sync),
+            _ATTRIBUTES[sealed.attributes],
+            seen,
+        )
+
+
+def _marks(values: Sequence[object]) -> str:
+    """Return one question mark for each value, for an SQL statement."""
+    return ",".join("?" * len(values))
+
+
+def _nothing(ino: int) -> _Sealed:
+    """Return a placeholder for a row that cannot be decrypted."""
+    return _Sealed(f"/{ino}", None, None, 0, 0, 0, None, "", "", "", (False,) * 5, "")

@@ -1,0 +1,378 @@
+"""Journal of intents: for each inode, the local changes that the service does not have yet.
+
+The table has one row for each inode.  It is not a log of operations: a row states how the service's
+state differs from the local state, and a newer change overwrites the row.  A row holds the inode,
+the content generation and the base revision, but no path, so that a rename changes no other row.
+
+Knows nothing of the tree.  Nothing here is `async`; the caller holds the transaction.
+
+INVARIANT: the bytes of `generation` are complete in the spool before the row that names them is
+written.
+
+INVARIANT: `seq` grows with every local change of the inode.  A delivery that ends with another
+`seq` than it began with leaves the row to the next delivery.
+"""
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+import msgspec
+
+from zonedrive.causes import Cause
+from zonedrive.cipher import Box, Clear
+from zonedrive.db import Database
+from zonedrive.errors import Damaged
+from zonedrive.model import Revision
+from zonedrive.observers import Observers
+from zonedrive.state import conflict_log
+from zonedrive.state.column_crypto import opened, sealed
+from zonedrive.state.due_queue import Agenda
+
+_COLUMNS = (
+    "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
+)
+_BASE, _ERROR = 4, 11  # columns that are sealed
+_FLAGS = (5, 6, 7, 12)  # columns that are true or false
+_CAUSE = 10
+_USES = {"base": b"intent base", "error": b"intent error"}
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """Changes of one inode that the service does not have yet."""
+
+    ino: int
+    seq: int
+    generation: int = 0  # content to send, 0: none
+    size: int = 0  # bytes of that content, as last flushed
+    base: Revision | None = None  # version that was edited; None: a new file, or already sent
+    place: bool = False  # folder or name differs; for a folder without an id: create it
+    gone: bool = False  # delete the entry; with `place`: no new file takes over its identity
+    held: bool = False  # a program still has it open for writing
+    due_ns: int = 0  # earliest time to send (wall clock)
+    attempts: int = 0  # failed attempts
+    cause: Cause = Cause.NONE  # why the last attempt failed
+    error: str = ""  # why, in one line
+    parked: bool = False  # the name is local-only: no request is sent for now
+
+    @property
+    def failed(self) -> bool:
+        """Return True if the user may have to act before the change can be sent."""
+        return self.cause.is_failure
+
+    @property
+    def final(self) -> bool:
+        """Return True if no new file may take over the identity of the deleted entry."""
+        return self.gone and self.place
+
+    def change(self, *, is_new: bool) -> str:
+        """Return the kind of change: "content", "folder" (a new one), "moved" or "removed".
+
+        `is_new`: the service has no entry for this inode yet.
+        """
+        if self.gone:
+            return "removed"
+        if self.generation:
+            return "content"
+        return "folder" if is_new else "moved"
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of the first schema."""
+    connection.execute(
+        """
+        CREATE TABLE intents (
+            ino INTEGER PRIMARY KEY,      -- what it is about
+            seq INTEGER NOT NULL,         -- grows with every local change
+            generation INTEGER NOT NULL,  -- content to send, 0: none
+            size INTEGER NOT NULL,        -- bytes of it
+            base TEXT,                    -- revision the edit began from, NULL: a new file; sealed
+            place INTEGER NOT NULL,       -- 1: folder or name differ from the service's
+            gone INTEGER NOT NULL,        -- 1: to be deleted; with place: see `Intent.final`
+            held INTEGER NOT NULL,        -- 1: a writer has it open; after a crash: was open
+            due_ns INTEGER NOT NULL,      -- not before this time (wall clock)
+            attempts INTEGER NOT NULL,    -- failed deliveries so far
+            failed INTEGER NOT NULL,      -- a `Cause`, see error
+            error TEXT NOT NULL           -- the last failure, one line; sealed, "" for none
+        )
+        """
+    )
+    conflict_log.create_table(connection)
+
+
+def add_parked(connection: sqlite3.Connection) -> None:
+    """Migrate to the second schema: entries of the service with a local-only name."""
+    connection.execute("ALTER TABLE intents ADD COLUMN parked INTEGER NOT NULL DEFAULT 0")
+
+
+def is_whole(row: Mapping[str, object], box: Box) -> bool:
+    """Return True if a row, given by column, is a valid intent and `box` can decrypt it."""
+    try:
+        texts = {name: opened(box, row.get(name), _USES[name]) for name in ("base", "error")}
+        values = {**row, **texts, "cause": row.get("failed")}
+        msgspec.convert(values, Intent, strict=False)
+    except (msgspec.ValidationError, Damaged):
+        return False
+    return True
+
+
+class Journal:
+    """Intents, in memory and in their table."""
+
+    def __init__(self, database: Database, box: Box | None = None) -> None:
+        """Load the rows of an earlier daemon; `box` encrypts texts that may name people."""
+        self._database = database
+        self._box = box or Clear()
+        self._intents: dict[int, Intent] = {}
+        self.changes: Observers[[]] = Observers()
+        self.agenda = Agenda()
+        self.conflicts = conflict_log.Conflicts(database, self._box)
+        self.changed_at = float("-inf")  # time of the last local change (monotonic, s)
+        rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
+        for row in rows:
+            values = list(row)
+            values[_BASE] = opened(self._box, values[_BASE], _USES["base"])
+            values[_ERROR] = opened(self._box, values[_ERROR], _USES["error"])
+            for flag in _FLAGS:
+                values[flag] = bool(values[flag])
+            values[_CAUSE] = Cause(values[_CAUSE])
+            intent = Intent(*values)
+            self._intents[intent.ino] = intent
+            self.agenda.note(intent.ino, intent)
+        self._seq = max((intent.seq for intent in self._intents.values()), default=0)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Return a transaction; its changes apply to memory and table together, or not at all."""
+        return self._database.transaction()
+
+    def get(self, ino: int) -> Intent | None:
+        """Return the intent of an inode, or None."""
+        return self._intents.get(ino)
+
+    def all(self) -> list[Intent]:
+        """Return all intents, oldest change first."""
+        return sorted(self._intents.values(), key=lambda intent: intent.seq)
+
+    def pending(self) -> list[Intent]:
+        """Return all intents that are not parked, oldest change first."""
+        return [intent for intent in self.all() if not intent.parked]
+
+    def leaving(self) -> list[Intent]:
+        """Return the intents that move or delete an entry of the service, oldest change first."""
+        return [intent for intent in self.names() if intent.place or intent.gone]
+
+    def edited(self) -> list[int]:
+        """Return the inodes with new content for a file that the service has."""
+        every = self._intents.values()
+        return [each.ino for each in every if each.generation and each.base is not None]
+
+    def names(self) -> list[Intent]:
+        """Return the intents that concern names, oldest change first."""
+        found = [self._intents[ino] for ino in self.agenda.names]
+        return sorted(found, key=lambda intent: intent.seq)
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest change; grows with every local change."""
+        return self._seq
+
+    def __len__(self) -> int:
+        return len(self._intents)
+
+    # ---- local changes ----
+
+    def content(
+        self,
+        ino: int,
+        generation: int,
+        size: int,
+        *,
+        base: Revision | None,
+        held: bool,
+        due_ns: int,
+    ) -> Intent:
+        """Record new content of a file, which becomes its next version (or a new file).
+
+        The base of an earlier intent is kept, because the edit began from that version.
+        """
+        old = self._intents.get(ino)
+        if old is not None and (old.generation or old.parked):
+            base = old.base
+        return self._change(
+            ino,
+            generation=generation,
+            size=size,
+            base=base,
+            held=held,
+            due_ns=due_ns,
+        )
+
+    def hold(self, ino: int, held: bool, due_ns: int) -> None:
+        """Record that a writer opened the file of an intent, or that the last writer closed it."""
+        old = self._intents.get(ino)
+        if old is not None and (old.held != held or old.due_ns != due_ns):
+            self._put(msgspec.structs.replace(old, held=held, due_ns=due_ns))
+
+    def hold_back(self, ino: int) -> None:
+        """Block the upload of an intent's content until `let_go`.
+
+        Changes memory only, not the row.
+        """
+        old = self._intents.get(ino)
+        if old is not None:
+            self._set(ino, msgspec.structs.replace(old, held=True))
+
+    def let_go(self, ino: int, due_ns: int) -> None:
+        """Release an intent as `hold` with False does.
+
+        Changes memory only, not the row: after a restart no writer has the file open anyway.
+        """
+        old = self._intents.get(ino)
+        if old is not None:
+            self._set(ino, msgspec.structs.replace(old, held=False, due_ns=due_ns))
+            self.changes.notify()
+
+    def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
+        """Record that the folder or name of an inode changed, or that a folder is to be created.
+
+        `base` is the version that the file had then.  If another file takes over the identity, its
+        version follows that one.
+        """
+        old = self._intents.get(ino)
+        if old is not None and old.base is not None:
+            base = old.base
+        return self._change(ino, place=True, parked=False, base=base, due_ns=due_ns)
+
+    def park(self, ino: int, base: Revision) -> None:
+        """Record that a file got a name that stays on this machine.
+
+        The service keeps its entry as it is.  The content is stored only locally from now on.
+        `base` is the version that the content began from.
+        """
+        old = self._intents.get(ino)
+        if old is not None and (old.generation or old.parked):
+            base = old.base or base
+        self._change(
+            ino, generation=0, size=0, base=base, place=True, gone=False, held=False, parked=True
+        )
+
+    def gone(self, ino: int, due_ns: int, *, final: bool = False) -> Intent:
+        """Record that an inode was deleted locally.
+
+        `final`: no new file at the same place takes over the entry's identity.
+        """
+        return self._change(
+            ino, generation=0, size=0, place=final, gone=True, held=False, parked=False,
+            due_ns=due_ns,
+        )  # fmt: skip
+
+    def rebase(self, ino: int, base: Revision | None) -> None:
+        """Replace the version that the content is based on."""
+        old = self._intents.get(ino)
+        if old is not None and old.base != base:
+            self._put(msgspec.structs.replace(old, base=base))
+
+    def drop(self, ino: int) -> None:
+        """Delete the intent of an inode, if there is one, and notify the observers."""
+        before = self._intents.get(ino)
+        if before is not None:
+            self._remember(ino)
+            self._database.execute("DELETE FROM intents WHERE ino = ?", (ino,))
+            self._set(ino, None)
+        self.changes.notify()  # also without an intent: other steps may wait for the place
+
+    # ---- delivery ----
+
+    def done(self, intent: Intent, *, content: bool = False, place: bool = False) -> None:
+        """Clear the parts of an intent that are on the service, unless they have changed since."""
+        now = self._intents.get(intent.ino)
+        if now is None:
+            return
+        fields: dict[str, object] = {"attempts": 0, "cause": Cause.NONE, "error": ""}
+        if content and now.generation == intent.generation and not now.held:
+            fields |= {"generation": 0, "size": 0, "base": None}
+        if place and now.seq == intent.seq:
+            fields["place"] = False
+        left = msgspec.structs.replace(now, **fields)
+        if left.generation or left.place or left.gone:
+            self._put(left)
+        else:
+            self.drop(intent.ino)
+
+    def postpone(self, intent: Intent, due_ns: int, error: str, cause: Cause) -> None:
+        """Record a failed delivery and when to try again."""
+        now = self._intents.get(intent.ino)
+        if now is not None and now.seq == intent.seq:  # else the newer change sets the due time
+            self._put(
+                msgspec.structs.replace(
+                    now, due_ns=due_ns, attempts=now.attempts + 1, error=error, cause=cause
+                )
+            )
+
+    def hurry(self, ino: int, now_ns: int) -> None:
+        """Make an intent due at once, also after a failure, because a caller waits for it.
+
+        Changes memory only, not the row, so that a full disk does not block the caller.  A restart
+        does not need the new time.
+        """
+        old = self._intents.get(ino)
+        if old is not None and old.due_ns > now_ns:
+            self._set(ino, msgspec.structs.replace(old, due_ns=now_ns))
+            self.changes.notify()
+
+    # ---- inside ----
+
+    def _change(self, ino: int, **fields: object) -> Intent:
+        """Write a local change with the next `seq` and reset the count of attempts."""
+        self._seq += 1
+        self.changed_at = time.monotonic()
+        old = self._intents.get(ino, Intent(ino, 0))
+        new = msgspec.structs.replace(
+            old, seq=self._seq, attempts=0, cause=Cause.NONE, error="", **fields
+        )
+        self._put(new)
+        return new
+
+    def _put(self, intent: Intent) -> None:
+        self._remember(intent.ino)
+        values = list(msgspec.structs.astuple(intent))
+        values[_BASE] = sealed(self._box, intent.base, _USES["base"])
+        values[_ERROR] = sealed(self._box, intent.error, _USES["error"])
+        self._database.execute(
+            f"INSERT OR REPLACE INTO intents ({_COLUMNS})"  # noqa: S608 - constants only
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
+        self._set(intent.ino, intent)
+        self.changes.notify()
+
+    def _set(self, ino: int, intent: Intent | None) -> None:
+        if intent is None:
+            self._intents.pop(ino, None)
+        else:
+            self._intents[ino] = intent
+        self.agenda.note(ino, intent)
+
+    def _remember(self, ino: int) -> None:
+        """Restore the intent in memory if the transaction is rolled back."""
+        before = self._intents.get(ino)
+        self._database.on_rollback(lambda: self._set(ino, before))
+
+
+def due_in(seconds: float) -> int:
+    """Return the wall clock time in `seconds` from now, in nanoseconds."""
+    return time.time_ns() + int(seconds * 1e9)
+
+
+def waiting(database: Database) -> tuple[int, int, int]:
+    """Count the intents, the bytes of their content, and the intents without content.
+
+    Needs neither the daemon nor a key.  Raises OSError and StoreError.
+    """
+    sums = (
+        "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0),"
+        " count(*) - count(nullif(generation, 0)) FROM intents WHERE NOT parked"
+    )
+    files, size, changes = map(int, database.execute(sums).fetchone())
+    return files, size, changes

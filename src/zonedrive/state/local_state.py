@@ -1,0 +1,345 @@
+"""Shared state of the vfs: the stores, the service, the settings and the open files."""
+
+import contextlib
+import errno
+import fnmatch
+import re
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from cachetools import LRUCache
+
+from zonedrive.config import Settings
+from zonedrive.content.cache import Cache
+from zonedrive.content.source import Source
+from zonedrive.content.spool import Spool
+from zonedrive.db import Database
+from zonedrive.errors import StoreError
+from zonedrive.model import Entry, Revision
+from zonedrive.observers import Observers
+from zonedrive.state.attributes import Attr, Owner, Rules, attr_of
+from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.inodes import Tree
+from zonedrive.state.intents import Intent, Journal, due_in
+from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
+from zonedrive.state.kernel_inodes import KernelInodes
+from zonedrive.state.merge_types import Local, Merged
+from zonedrive.state.names import MAX_BYTES, fits, shows, typed
+from zonedrive.state.open_file import Content, OpenFile, content_of
+from zonedrive.state.pending_requests import Doubt, Doubts
+from zonedrive.state.rejected_changes import Refusals
+from zonedrive.state.status import path_of
+from zonedrive.supervisor import Supervisor
+
+NAMES_SETTLE_S = 2.0
+"""Delay in seconds before a local removal or rename is sent to the service.
+
+Many programs save a file by removing or renaming it and writing another file under its name.
+"""
+
+
+ATIMES = 100_000
+COPIES = 10_000
+
+
+@dataclass(eq=False)
+class Core:
+    """Shared context of the vfs modules; the daemon creates one instance."""
+
+    database: Database
+    tree: Tree
+    journal: Journal
+    doubts: Doubts
+    spool: Spool
+    cache: Cache
+    settings: Settings
+    source: Callable[[Inode], Source]  # returns the byte source of the service's current version
+    user: str  # the logged-on user's id on the service
+    owner: Owner
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    host: str = field(default_factory=socket.gethostname)
+    kernel: KernelInodes = field(default_factory=KernelInodes)
+    in_flight: set[int] = field(default_factory=set)  # inodes with an outbox step in progress
+    listing_merged: Observers[[int]] = field(default_factory=Observers)  # notified with the ino
+    suspect: set[tuple[int, int]] = field(default_factory=set)  # (ino, generation), perhaps torn
+    refusals: Refusals = field(default_factory=Refusals)  # refused and rolled-back renames
+    called_back: set[int] = field(default_factory=set)  # inodes whose uploads are to be cancelled
+    opened: dict[int, OpenFile] = field(default_factory=dict)  # by ino
+    # Access times that a program has set, by ino; other inodes report their modification time.
+    atimes: LRUCache[int, int] = field(default_factory=lambda: LRUCache(ATIMES))
+
+    def __post_init__(self) -> None:
+        self.rules = Rules(keep_executable=self.settings.executable == "keep")
+        self.invalidations = Invalidations(self.kernel)
+        patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
+        self._local_only = re.compile(patterns) if patterns else None
+        # By inode and generation: the remote entry and revision that the bytes were copied from.
+        self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
+        stored = [generation for _, generation in self.spool.stored()]
+        self._generation = max([time.time_ns() // 1_000_000, *stored])
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Return a transaction in which tree and journal change together or not at all."""
+        return self.database.transaction()
+
+    def next_generation(self) -> int:
+        """Return a generation number that no content of any inode has had."""
+        self._generation += 1
+        return self._generation
+
+    def stays_local(self, parent: Inode, name: str) -> bool:
+        """Return True if an entry with this name in this folder is never uploaded."""
+        return parent.local or bool(self._local_only and self._local_only.match(name))
+
+    def local(self, ino: int) -> Local:
+        """Return which local changes of the inode the service does not know yet."""
+        intent = self.journal.get(ino)
+        opened = self.opened.get(ino)
+        found = Local.NOTHING
+        if (opened is not None and opened.session) or (intent is not None and intent.generation):
+            found |= Local.CONTENT
+        if intent is not None and intent.place and not intent.gone:
+            found |= Local.PLACE
+        if intent is not None and intent.gone:
+            found |= Local.GONE
+        return found
+
+    def follow(self, inode: Inode, found: Entry) -> None:
+        """Make the service's current version the content of the file, instead of local bytes.
+
+        The caller holds a transaction.
+        """
+        self.tree.update(
+            inode,
+            generation=0,
+            revision=found.revision,
+            size=found.size,
+            mtime_ns=found.modified_ns,
+            modified_by=found.modified_by,
+        )
+
+    def is_copy(self, inode: Inode, base: Revision | None) -> bool:
+        """Return True if the local bytes were copied from revision `base` of the inode's entry."""
+        copied = self.copies.get((inode.ino, inode.generation))
+        return copied is not None and copied == (inode.remote_id, base)
+
+    def drop_copy(self, inode: Inode) -> None:
+        """Delete local bytes that only copy the service's version; readers fetch that version."""
+        intent, opened = self.journal.get(inode.ino), self.opened.get(inode.ino)
+        wanted = intent is not None and intent.generation == inode.generation
+        if wanted or not self.is_copy(inode, inode.revision):
+            return
+        if opened is not None:
+            if opened.session is not None or opened.preparing.locked():
+                return  # a program writes to the file; the session deletes the copy later
+            opened.replaced(inode.generation, inode.revision)
+            opened.close_local()
+        with self.transaction():
+            self.drop_bytes(inode.ino, inode.generation)
+            self.tree.update(inode, generation=0)
+
+    def same_bytes(self, inode: Inode, content: Content) -> None:
+        """Give the inode's bytes a new content identity; open readers continue with them."""
+        opened = self.opened.get(inode.ino)
+        if opened is not None:
+            opened.replaced(content_of(inode), content)
+
+    def content_changed(self, inode: Inode) -> None:
+        """Tell the kernel that a file has new bytes, unless open handles keep the old ones."""
+        if not self.supersede(inode):
+            self.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+
+    def supersede(self, inode: Inode) -> bool:
+        """Give newer bytes their own kernel inode if a program may have read the older ones.
+
+        Return True if the inode got a new kernel inode.  Handles that can only write move to the
+        new content, because they have read nothing.  While a program writes, nothing changes: its
+        edit is the newer content.
+        """
+        opened = self.opened.get(inode.ino)
+        if opened is None or not opened.is_settled:
+            return False
+        content = content_of(inode)
+        if opened.content == content and not opened.is_spoilt:
+            return False
+        if not opened.may_be_read:
+            opened.close()
+            opened.content, opened.pages = content, False
+            return False
+        self._hold(inode, opened)
+        opened.superseded = True
+        opened.told.nlink = 0  # as of a file that another file was renamed over
+        opened.told.attr_timeout = self.settings.refresh
+        del self.opened[inode.ino]
+        self.kernel.renew(opened)
+        if following := [handle for handle in opened.by_handle if not handle.readable]:
+            successor = self.new_open_file(inode)
+            for handle in following:
+                handle.move_to(successor)
+        if inode.parent != NOWHERE:
+            self.invalidations.put(EntryChanged(inode.parent, inode.name.encode()))
+        return True
+
+    def new_open_file(self, inode: Inode) -> OpenFile:
+        """Register the inode as open and return its OpenFile."""
+        opened = OpenFile(inode.ino, content_of(inode), self.attr(inode, self.settings.refresh))
+        self.opened[inode.ino] = opened
+        return opened
+
+    def _hold(self, inode: Inode, opened: OpenFile) -> None:
+        """Let handles on an older version continue to read its local or cached bytes."""
+        content = opened.content
+        if isinstance(content, int):
+            if opened.local is None or opened.local[0] != content:
+                opened.close()
+                with contextlib.suppress(OSError, StoreError):
+                    opened.local = content, self.spool.open(inode.ino, content)
+        elif opened.reader is None and self.cache.is_complete(inode.ino, content):
+            source = self.source(inode)
+            opened.reader = content, self.cache.open(inode.ino, content, opened.told.size, source)
+
+    def due(self) -> int:
+        """Return the time at which a change made now may be sent."""
+        return due_in(self.settings.settle)
+
+    def due_for_names(self) -> int:
+        """Return the time at which a removal or rename of a remote entry may be sent."""
+        return due_in(max(self.settings.settle, NAMES_SETTLE_S))
+
+    def attr(self, inode: Inode, timeout: float) -> Attr:
+        """Return the stat fields, including those of bytes that are being written."""
+        if inode.ino in self.opened:
+            self.supersede(inode)
+        attr = attr_of(inode, self.owner, self.rules, timeout, timeout)
+        attr.ino = self.kernel.number(inode.ino)
+        opened = self.opened.get(inode.ino)
+        if opened is not None:
+            opened.told = attr
+        if opened is not None and opened.session is not None:
+            attr.size = opened.session.size
+            attr.mtime_ns = attr.atime_ns = opened.session.mtime_ns
+            attr.ctime_ns = max(inode.ctime_ns, opened.session.ctime_ns)
+        attr.atime_ns = self.atimes.get(inode.ino, attr.atime_ns)
+        return attr
+
+    def remote_name(self, inode: Inode) -> str:
+        """Return the name that the inode is to have on the service."""
+        known = inode.remote_name
+        if known is not None and shows(inode.name, known, inode.remote_id or ""):
+            return known
+        return inode.name
+
+    def path(self, ino: int) -> str:
+        """Return the path of an inode, see `path_of`."""
+        return path_of(self, ino)
+
+    def require_folders(self, inode: Inode) -> None:
+        """Check that no folder above the inode was removed together with its content.
+
+        Raises FileNotFoundError otherwise: what is written there is deleted together with the
+        folder as soon as the service has processed the removal.
+        """
+        while inode.ino != ROOT and (above := self.tree.find(inode.parent)) is not None:
+            if above.parent == NOWHERE and above.ino != ROOT:
+                raise FileNotFoundError(errno.ENOENT, "its folder has been removed")
+            inode = above
+
+    def checked_name(self, name: bytes) -> str:
+        """Return a program's name as folders show it.  Raises OSError (ENAMETOOLONG, EILSEQ)."""
+        try:
+            shown = typed(name.decode())
+        except UnicodeDecodeError as wrong:
+            raise OSError(errno.EILSEQ, "the name is not UTF-8") from wrong
+        if len(name) > MAX_BYTES or not fits(shown):
+            raise OSError(errno.ENAMETOOLONG, "the name is longer than 255 bytes")
+        return shown
+
+    def outdated(self, intent: Intent) -> bool:
+        """Return True if newer bytes or a removal supersede the intent.  Thread-safe."""
+        now = self.journal.get(intent.ino)
+        return now is None or now.generation != intent.generation
+
+    def overtaken(self, intent: Intent) -> bool:
+        """Return True if the inode has changed locally since the intent was read."""
+        now = self.journal.get(intent.ino)
+        return now is None or now.seq != intent.seq
+
+    def in_use(self, inode: Inode) -> bool:
+        """Return True if the inode has local bytes or local changes."""
+        return bool(inode.generation or self.local(inode.ino))
+
+    def try_again_in(self, folder: int) -> None:
+        """Retry failed changes in a folder at once, after the folder has changed on the service."""
+        for intent in self.journal.pending():
+            inode = self.tree.find(intent.ino) if intent.failed else None
+            if inode is not None and inode.parent == folder:
+                self.journal.hurry(inode.ino, time.time_ns())
+
+    def announce(self, merged: Merged) -> None:
+        """Report a listing's changes to the kernel, and delete local copies of replaced versions.
+
+        New names are not reported.  The kernel caches no missing names, and when the report
+        arrives, a program may already work in the new entry.  A renamed folder is not reported as
+        gone either: no program could work in that folder any more.
+        """
+        for parent, name, ino in merged.gone:
+            self.invalidations.put(EntryGone(parent, name.encode(), ino))
+        for parent, name in merged.moved:
+            self.invalidations.put(EntryChanged(parent, name.encode()))
+        for ino in merged.content:
+            if (inode := self.tree.find(ino)) is not None:
+                self.content_changed(inode)
+        for ino, generation in merged.copies:
+            self.drop_bytes(ino, generation)
+        for ino in merged.attributes:
+            self.invalidations.put(InodeChanged(ino, attr_only=True))
+
+    def named_bytes(self) -> set[tuple[int, int]]:
+        """Return each (ino, generation) in the spool that a database row refers to."""
+        named = set(self.tree.with_bytes().items())
+        named |= {(each.ino, each.generation) for each in self.journal.all() if each.generation}
+        return named | {(each.bytes_ino, each.generation) for each in self.doubts.all()}
+
+    def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
+        """Delete local bytes that no row refers to any more."""
+        for generation in {inode.generation, intent.generation if intent else 0} - {0}:
+            self.drop_bytes(inode.ino, generation)
+
+    def drop_bytes(self, ino: int, generation: int) -> None:
+        """Delete a generation of bytes, unless a pending request has sent it.
+
+        In a transaction, the bytes are deleted after the commit: until then the rows refer to them.
+        """
+
+        def drop() -> None:
+            if not self.doubts.keeps(ino, generation):
+                self.spool.delete(ino, generation)
+
+        self.database.after_commit(drop)
+
+    def resolved(self, doubt: Doubt) -> None:
+        """Delete a pending request whose outcome is known, and the bytes that were kept for it."""
+        with self.transaction():
+            self.doubts.drop(doubt.ino)
+        ino, generation = doubt.bytes_ino, doubt.generation
+        inode, intent, opened = self.tree.find(ino), self.journal.get(ino), self.opened.get(ino)
+        needed = {0, inode.generation if inode else 0, intent.generation if intent else 0}
+        if opened is not None and opened.session is not None:
+            needed.add(opened.session.generation)
+        if generation not in needed:
+            self.drop_bytes(ino, generation)
+
+    def reap(self, inode: Inode) -> None:
+        """Release an unlinked inode once no program and no kernel reference uses it."""
+        if inode.parent != NOWHERE or inode.ino in self.opened:
+            return
+        if inode.generation and self.journal.get(inode.ino) is None:
+            self.discard_bytes(inode)
+            inode.generation = 0
+        if not self.tree.remembered(inode.ino):
+            self.tree.release(inode.ino)
+            if inode.remote_id is None:
+                self.cache.drop(inode.ino)

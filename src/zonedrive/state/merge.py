@@ -1,0 +1,404 @@
+"""Merge of a listing from the service into the tree.
+
+Local changes that are not on the service yet win over the listing; the outbox uploads them later.
+Knows no network: the caller has fetched the listing and passes the time of the request, so that a
+reply older than a local change does not undo that change.
+
+A large folder is merged in steps of one transaction each.  Other operations may run between the
+steps, so each step checks again the rows that it is about to change.  A mark of each entry's last
+reply is stored; an entry is decoded only if the mark of the new reply differs.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from zonedrive.model import Entry, Zone
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inodes import Tree
+from zonedrive.state.merge_types import Answer, Local, Merged, Ours
+from zonedrive.state.names import fits, local_name, safe, shows, zone_name
+from zonedrive.state.prune import STEP, Sweep
+
+SORTED = 5000  # entries sorted in one go
+
+
+class Merge:
+    """Merge of one listing into one folder."""
+
+    def __init__(self, tree: Tree, folder: Inode, asked_ns: int, ours: Ours) -> None:
+        """Prepare a merge; `asked_ns` is the time of the request (monotonic)."""
+        self._tree = tree
+        self._folder = folder
+        self._remote_id = folder.remote_id
+        self._asked_ns = asked_ns
+        self._ours = ours
+        self._seen: set[int] = set()
+        self.result = Merged()
+        self._sweep = Sweep(tree, folder, asked_ns, ours, self._seen, self.result)
+
+    # ---- the entries of a folder ----
+
+    def entries(self, answer: Answer) -> Iterator[None]:
+        """Apply a listing of the folder, one step at a time.
+
+        Does nothing if the folder is removed meanwhile.
+        """
+        tree, folder = self._tree, self._folder
+        known = tree.numbers_in(folder.ino)
+        for stranger in answer.strangers:
+            self._hide(stranger)
+        changed, elsewhere, fresh = list[int](), list[int](), list[int]()
+        ids = answer.ids
+        if not known and len(ids) <= STEP:  # the usual case when a program walks a tree
+            tree.note_empty(folder.ino)
+            numbers = sorted(range(len(ids)), key=ids.__getitem__)
+            return self._step(answer, numbers, (), last=True, empty=True)
+        ordered: list[list[int]] = []
+        for start in range(0, len(ids), SORTED):
+            part = range(start, min(start + SORTED, len(ids)))
+            ordered.append(sorted(part, key=ids.__getitem__))
+            yield
+        # In the order of the ids, so that of two equal names always the same is marked.
+        for numbers in _parts(heapq.merge(*ordered, key=ids.__getitem__)):
+            if known:
+                self._compare(answer, numbers, changed, elsewhere, fresh)
+            else:
+                fresh += numbers
+            yield
+        left = [ino for ino in known if ino not in self._seen and answer.complete]
+        yield from self._sweep.empty(left)
+        if len(fresh) > STEP or len(fresh) > len(self._seen):
+            yield from tree.loading(folder.ino)
+        if len(changed) + len(elsewhere) + len(fresh) + len(left) <= STEP:
+            everything = sorted(changed + elsewhere + fresh, key=answer.ids.__getitem__)
+            self._step(answer, everything, left, last=True)
+            return
+        if elsewhere:  # before their former folders are removed
+            folders = set(tree.folders_in(folder.ino))
+            self._step(answer, elsewhere, [ino for ino in left if ino in folders])
+            yield
+        renamed: list[int] = []
+        for gone in _parts(left):
+            self._step(answer, (), gone)
+            yield
+        for numbers in _parts(changed):
+            self._step(answer, numbers, (), renamed)
+            yield
+        self._step(answer, renamed, ())  # together, because entries may have exchanged names
+        yield
+        for numbers in _parts(fresh):
+            self._step(answer, numbers, ())
+            yield
+        self._step(answer, (), (), last=True)
+
+    def _compare(
+        self,
+        answer: Answer,
+        numbers: Sequence[int],
+        changed: list[int],
+        elsewhere: list[int],
+        fresh: list[int],
+    ) -> None:
+        """Sort entries into unchanged, possibly changed, moved here and unknown."""
+        tree, folder = self._tree, self._folder
+        known = tree.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
+        for number in numbers:
+            row = known.get(answer.ids[number])
+            if row is None:
+                fresh.append(number)
+                continue
+            ino, parent, seen = row
+            if parent == folder.ino and seen and seen == tree.mark(answer.said(number)):
+                self._seen.add(ino)
+            elif answer.unsure(number):
+                self._seen.add(ino)
+                self.result.unsure += 1
+            elif answer.entry(number) is not None:
+                self._seen.add(ino)
+                (changed if parent == folder.ino else elsewhere).append(number)
+
+    def _step(
+        self,
+        answer: Answer,
+        numbers: Sequence[int],
+        left: Sequence[int],
+        later: list[int] | None = None,
+        *,
+        last: bool = False,
+        empty: bool = False,
+    ) -> None:
+        """Merge some entries, and remove some that the listing does not name, in one transaction.
+
+        Old names are freed before new names are given.  With `later`, entries with a new name are
+        only added to that list.  `empty`: the folder has no entries yet.
+        """
+        tree, folder = self._tree, self._folder
+        if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
+            return
+        with tree.transaction():
+            self._sweep.begin()
+            met, fresh = self._look(answer, numbers, empty=empty)
+            renamed = list(self._renamed(met))
+            if later is None:
+                renames = [(inode, entry.name, entry.id) for _, inode, entry in renamed]
+                before = self._take_names(renames)
+            else:
+                later.extend(number for number, _, _ in renamed)
+            for child in tree.get_all(left):
+                if child.ino not in self._seen:
+                    self._sweep.take(child)
+            if later is None:
+                self._give_names(renames, before)
+            put_off = set(later or ())
+            for number, inode, entry in met:
+                if number not in put_off:
+                    self._update(inode, entry, tree.mark(answer.said(number)))
+            self._add(answer, fresh)
+            if last:
+                if len(answer.ids) <= SORTED:
+                    self._unmark()
+                tree.update(folder, listed=True)
+
+    def _look(
+        self, answer: Answer, numbers: Sequence[int], *, empty: bool
+    ) -> tuple[list["_Met"], list[tuple[int, Entry]]]:
+        """Return the entries that have an inode and the entries that have none."""
+        tree, folder = self._tree, self._folder
+        met: list[_Met] = []
+        fresh: list[tuple[int, Entry]] = []
+        if not numbers:
+            return met, fresh
+        rows = tree.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
+        inodes = {inode.ino: inode for inode in tree.get_all(row[0] for row in rows.values())}
+        new = () if empty else tree.new_in(folder.ino)
+        ours = {child.remote_name or child.name for child in new}
+        in_doubt = self._ours.in_doubt(folder.remote_id or "")
+        for number in numbers:
+            entry = answer.entry(number)
+            row = rows.get(answer.ids[number])
+            inode = None if row is None else inodes.get(row[0])
+            if inode is not None:
+                self._seen.add(inode.ino)
+            if entry is None or tree.settled.since(folder.zone, entry.id, self._asked_ns):
+                continue
+            if entry.unsure:
+                self.result.unsure += 1
+                if inode is None:
+                    self._hide(entry)
+                continue
+            if inode is not None and inode.is_folder != entry.folder:
+                self._seen.discard(inode.ino)
+                if not self._sweep.remove(inode):
+                    continue
+                inode = None
+            if inode is not None and inode.is_folder and self._is_above(inode):
+                continue  # the listing further up has not been read yet
+            if inode is not None:
+                met.append((number, inode, entry))
+            elif entry.name in ours or entry.name in in_doubt:
+                self.result.hidden[entry.name] = entry
+            else:
+                fresh.append((number, entry))
+        return met, fresh
+
+    def _hide(self, entry: Entry) -> None:
+        """Count an entry that cannot be shown, and reserve its name."""
+        self.result.unshown += 1
+        self.result.hidden[entry.name] = entry
+
+    def _add(self, answer: Answer, fresh: list[tuple[int, Entry]]) -> None:
+        tree, folder = self._tree, self._folder
+        added, names = dict[str, dict[str, Any]](), _Names(tree, folder.ino)
+        for number, entry in fresh:
+            name = local_name(entry.name, entry.id, names)
+            names.given.add(name)
+            added[name] = fields_of(entry, folder)
+            added[name]["seen"] = tree.mark(answer.said(number))
+        tree.add_all(folder.ino, added)
+        self.result.appeared += len(added)
+
+    def _renamed(self, met: list["_Met"]) -> Iterator["_Met"]:
+        """Yield the entries that the service has renamed or moved to this folder."""
+        for number, inode, entry in met:
+            if self._ours.local(inode.ino) & (Local.PLACE | Local.GONE):
+                continue
+            if inode.remote_name != entry.name or inode.parent != self._folder.ino:
+                yield number, inode, entry
+
+    def _is_above(self, inode: Inode) -> bool:
+        """Return True if the folder is locally still inside `inode`."""
+        each: Inode | None = self._folder
+        while each is not None and each.ino != ROOT:
+            if each.ino == inode.ino:
+                return True
+            each = self._tree.find(each.parent)
+        return False
+
+    def _take_names(self, renames: list[tuple[Inode, str, str]]) -> list[tuple[int, str]]:
+        """Move inodes into the folder under impossible names; return their former places."""
+        before = [(inode.parent, inode.name) for inode, _, _ in renames]
+        for inode, _, _ in renames:
+            self._tree.move(inode, self._folder.ino, f"/{inode.ino}")
+        return before
+
+    def _give_names(
+        self,
+        renames: list[tuple[Inode, str, str]],
+        before: list[tuple[int, str]],
+        show: Callable[[str], str] = safe,
+    ) -> None:
+        """Give inodes their names, from (inode, the service's name, id).
+
+        All names are given together, because entries may have exchanged names.
+        """
+        tree, parent = self._tree, self._folder.ino
+        for (inode, name, entry_id), old in zip(renames, before, strict=True):
+            shown = local_name(name, entry_id, _Names(tree, parent), show=show)
+            tree.move(inode, parent, shown)
+            if (parent, shown) != old:
+                if inode.is_folder:
+                    self.result.moved.append(old)
+                else:
+                    self.result.gone.append((*old, inode.ino))
+                self.result.appeared += 1
+
+    def _unmark(self) -> None:
+        """Remove the mark from names whose duplicate in the folder no longer exists."""
+        tree, parent = self._tree, self._folder.ino
+        marked = [ino for name, ino in tree.children(parent).items() if "~" in name]
+        alone: list[tuple[Inode, str, str]] = []
+        for inode in tree.get_all(marked):
+            name, entry_id = inode.remote_name, inode.remote_id
+            if name is None or entry_id is None or self._ours.local(inode.ino) & Local.PLACE:
+                continue
+            plain = safe(name)
+            if plain == inode.name or not fits(plain) or tree.has_name(parent, plain):
+                continue
+            if shows(inode.name, name, entry_id):
+                alone.append((inode, name, entry_id))
+        self._give_names(alone, self._take_names(alone))
+
+    def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
+        local = self._ours.local(inode.ino)
+        place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
+        if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
+            # The base of the edit is kept, so that another version since then is noticed.
+            self._tree.update(inode, **place)
+            return
+        fields = {"type": entry.type, "sync": entry.sync, "attributes": entry.attributes}
+        others = any(getattr(inode, name) != value for name, value in fields.items())
+        if inode.revision != entry.revision:
+            fields |= {
+                "revision": entry.revision,
+                "size": 0 if entry.folder else entry.size,
+                "mtime_ns": entry.modified_ns,
+                "modified_by": entry.modified_by,
+            }
+            if not entry.folder:
+                self.result.content.append(inode.ino)
+            if inode.generation:  # an unneeded copy of the former version
+                self.result.copies.append((inode.ino, inode.generation))
+                fields["generation"] = 0
+        if others:
+            self.result.attributes.append(inode.ino)
+        if others or "revision" in fields:
+            # Backup programs notice the change by this time, independent of the service's clock.
+            fields["ctime_ns"] = time.time_ns()
+        self._tree.update(inode, **place, **fields, seen=0 if local else mark)
+
+    # ---- the zones in the root ----
+
+    def zones(
+        self,
+        zones: Iterable[Zone],
+        *,
+        unsure: Container[str] = frozenset(),
+        complete: bool = True,
+    ) -> Merged:
+        """Update the root to show the accessible `zones`.
+
+        Zones whose ids are in `unsure` are unchanged.  If the list is not `complete`, zones that it
+        does not name are unchanged, too.
+        """
+        tree, root = self._tree, self._folder
+        with tree.transaction():
+            self._sweep.begin()
+            zones_here = [child for child in tree.inodes_in(ROOT) if child.kind is Kind.ZONE]
+            known = {child.zone: child for child in zones_here}
+            zones = list(zones)
+            told = {zone.id for zone in zones}
+            shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
+            for gone in known.keys() - {zone.id for zone in shown}:
+                stays = gone in unsure or not (complete or gone in told)
+                if not stays and not self._sweep.busy(known[gone]):
+                    self._sweep.remove(known[gone])
+            met = [(known[zone.id], zone) for zone in shown if zone.id in known]
+            renames = [
+                (inode, zone.name, zone.id) for inode, zone in met if inode.remote_name != zone.name
+            ]
+            self._give_names(renames, self._take_names(renames), zone_name)
+            for inode, zone in met:
+                tree.update(inode, remote_name=zone.name)
+                if inode.remote_id != zone.root_id:
+                    tree.update(inode, remote_id=zone.root_id, listed=False)
+            for zone in shown:
+                if zone.id not in known:
+                    self._add_zone(zone)
+            tree.update(root, listed=True)
+        return self.result
+
+    def _add_zone(self, zone: Zone) -> None:
+        name = local_name(zone.name, zone.id, self._tree.children(ROOT), show=zone_name)
+        self._tree.add(
+            ROOT,
+            name,
+            Kind.ZONE,
+            zone=zone.id,
+            remote_id=zone.root_id,
+            remote_name=zone.name,
+            **({"mtime_ns": zone.created_ns} if zone.created_ns else {}),
+        )
+        self.result.appeared += 1
+
+
+_Met = tuple[int, Inode, Entry]  # number in the answer
+
+
+class _Names(Container[str]):
+    """Names in a folder, loaded or not, plus the names in `given`."""
+
+    def __init__(self, tree: Tree, folder: int) -> None:
+        self._tree = tree
+        self._folder = folder
+        self.given: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.given or self._tree.has_name(self._folder, str(name))
+
+
+def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:
+    """Yield batches of at most STEP numbers."""
+    rest = iter(numbers)
+    while part := list(islice(rest, STEP)):
+        yield part
+
+
+def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:
+    """Return the fields of a new inode for an entry in a folder."""
+    return {
+        "kind": Kind.FOLDER if entry.folder else Kind.FILE,
+        "zone": folder.zone,
+        "remote_id": entry.id,
+        "remote_parent": folder.remote_id,
+        "remote_name": entry.name,
+        "revision": entry.revision,
+        "size": 0 if entry.folder else entry.size,
+        "mtime_ns": entry.modified_ns,
+        "modified_by": entry.modified_by,
+        "type": entry.type,
+        "sync": entry.sync,
+        "attributes": entry.attributes,
+    }

@@ -1,0 +1,169 @@
+"""Open files: the state that all handles of an inode share.
+
+INVARIANT: the bytes of a closed generation never change; a new writer works on its own copy until
+its close.
+"""
+
+import time
+from typing import TypeAlias
+
+import msgspec
+import trio
+
+from zonedrive.content.file import ContentFile
+from zonedrive.content.reader import Reader
+from zonedrive.model import Revision
+from zonedrive.state.attributes import Attr
+from zonedrive.state.inode import Inode
+
+PAGE = 4096  # unit in which the kernel writes pages of a mapping
+
+Content: TypeAlias = Revision | int
+"""Identity of a file's bytes: a revision of the service or a local generation."""
+
+
+def content_of(inode: Inode) -> Content:
+    """Return the identity of an inode's stored bytes, without those being written."""
+    return inode.generation or inode.revision
+
+
+class Session:
+    """Bytes that are being written, from the first write to the last close."""
+
+    def __init__(
+        self,
+        generation: int,
+        file: ContentFile,
+        base: Revision | None,
+        mtime_ns: int,
+        former: Content,
+    ) -> None:
+        self.generation = generation
+        self.file = file
+        self.former = former  # content to restore if nothing of the session is stored
+        self.base = base  # revision that the edit is based on
+        self.mtime_ns = self.ctime_ns = mtime_ns
+        self.dirty = False  # written since the last commit
+        self.synced = False  # a program has called fsync, so the record may be durable
+        self.frozen = False  # the bytes are being sent: the next write needs a copy
+        self.rewritten = False  # bytes before the former end were changed
+        self.written = False  # a program has written, not only truncated
+        self.refused = 0  # errno of the last failed write
+        self._floor = file.size
+        self._begun = time.monotonic()
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return self.file.size
+
+    @property
+    def age(self) -> float:
+        """Seconds since the first write."""
+        return time.monotonic() - self._begun
+
+    def changed(self, offset: int) -> None:
+        """Record a change of the bytes from `offset` on."""
+        self.dirty = True
+        self.rewritten = self.rewritten or offset < self._floor
+        self.mtime_ns = self.ctime_ns = time.time_ns()
+
+
+class OpenFile:
+    """Open file: one kernel inode whose handles all see the same bytes.
+
+    INVARIANT: `content` changes only by a local edit, when the same bytes get another identity, or
+    before any handle can have read the former bytes.
+    """
+
+    def __init__(self, ino: int, content: Content, told: Attr) -> None:
+        self.ino = ino
+        self.number = told.ino  # inode number in the kernel, see `kernel_inodes`
+        self.content = content  # of the session, if one exists
+        self.handles = 0
+        self.by_handle: list[Handle] = []
+        self.writers = 0
+        self.pages = False  # True if the kernel may have pages of `content`
+        self.told = told  # attributes of `content` as last sent to the kernel
+        self.superseded = False  # the file has newer bytes, under another inode number
+        self.removed_here = False  # a local program has removed the name
+        self.session: Session | None = None
+        self.local: tuple[int, ContentFile] | None = None  # a closed generation, open for reading
+        self.reader: tuple[Revision, Reader] | None = None  # a reader of the service's bytes
+        self.preparing = trio.Lock()
+
+    @property
+    def is_settled(self) -> bool:
+        """Return True if no program writes or is about to write."""
+        return self.session is None and not self.preparing.locked()
+
+    @property
+    def may_be_read(self) -> bool:
+        """Return True if a handle may have read the content.
+
+        The kernel does not report each read, because it caches pages.
+        """
+        return self.pages and any(handle.readable for handle in self.by_handle)
+
+    @property
+    def is_spoilt(self) -> bool:
+        """Return True if reads fail because the service no longer has this version."""
+        return self.reader is not None and self.reader[1].spoilt
+
+    def replaced(self, content: Content, by: Content) -> None:
+        """Change the identity of the same bytes, so that open handles continue with them."""
+        if self.content == content:
+            self.content = by
+        if self.session is not None and self.session.former == content:
+            self.session.former = by
+
+    def close(self) -> None:
+        """Close what is open for reading."""
+        self.close_local()
+        if self.reader is not None:
+            self.reader[1].close()
+            self.reader = None
+
+    def close_local(self) -> None:
+        """Close the local generation."""
+        if self.local is not None:
+            self.local[1].close()
+            self.local = None
+
+
+class Handle(msgspec.Struct, eq=False):
+    """One open(2) of a file."""
+
+    file: OpenFile
+    number: int  # number of the kernel inode that was opened
+    readable: bool
+    writable: bool
+    append: bool
+    pid: int = 0  # process or thread that opened the file
+    flags: int = 0  # flags of open(2)
+    guarded: bool | None = None  # True if the program is in `guard`; None before the check
+
+    def move_to(self, file: OpenFile) -> None:
+        """Move the handle to another open file."""
+        for each, number in ((self.file, -1), (file, 1)):
+            each.handles += number
+            each.writers += number * self.writable
+        self.file.by_handle.remove(self)
+        file.by_handle.append(self)
+        self.file = file
+
+    def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:
+        """Return True if a write by an appending handle comes from pages of an mmap(2).
+
+        The kernel does not mark such writes.  It writes such pages whole, up to the end of the
+        file, and only a readable handle can be mapped.
+        """
+        end, whole = offset + length, not offset % PAGE
+        return self.readable and whole and (end == size or (end < size and not end % PAGE))
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """Result of an open(2) for the kernel."""
+
+    handle: int
+    keep_cache: bool = False

@@ -1,0 +1,79 @@
+"""Upgrade of rows that an earlier version wrote.
+
+`names` runs before requests are served, `rows` in the background.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inode_table import unreadable
+from zonedrive.state.inodes import Tree
+from zonedrive.state.names import (
+    WANTED,
+    fits,
+    local_name,
+    may_be_renewed,
+    renewed,
+    stays,
+    with_mark,
+)
+
+
+def mark_names(connection: sqlite3.Connection) -> None:
+    """Migrate the schema: names are shown by a new rule.
+
+    A root row without a mark means that `names` must still check the rows.
+    """
+    connection.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
+
+
+def names(tree: Tree) -> None:
+    """Rename entries to the current rule of `zonedrive.state.names`, once after an upgrade.
+
+    Takes some seconds for a million entries.
+    """
+    if not tree.rows.has_unmarked(ROOT):
+        return
+    last = NOWHERE
+    while numbers := tree.rows.numbers(last):
+        last = numbers[-1]
+        odd = [
+            ino
+            for ino, parent, name in tree.rows.names(numbers)
+            if parent == ROOT or may_be_renewed(name)
+        ]
+        for inode in tree.get_all(odd):
+            _show(tree, inode)
+    with tree.transaction():
+        tree.rows.write(tree.get(ROOT))
+
+
+def _show(tree: Tree, inode: Inode) -> None:
+    if inode.parent == NOWHERE or inode.ino == ROOT or unreadable(inode):
+        return
+    name = renewed(inode.name, inode.remote_name, zone=inode.kind is Kind.ZONE)
+    if name == inode.name:
+        return
+    if not fits(name) or tree.has_name(inode.parent, name):
+        name = with_mark(name, f"~{inode.ino}")
+        if inode.remote_id is not None and inode.remote_name is not None:
+            name = local_name(inode.remote_name, inode.remote_id, tree.children(inode.parent))
+    if not tree.has_name(inode.parent, name):
+        with tree.transaction():
+            tree.move(inode, inode.parent, name)
+
+
+def rows(tree: Tree) -> Iterator[None]:
+    """Rewrite rows of earlier schemas in the current form, one step at a time."""
+    while numbers := tree.rows.unmarked():
+        with tree.transaction():
+            for inode in tree.get_all(numbers):
+                tree.rows.write(inode)
+        yield
+    # Earlier versions marked all local files as WANTED, and a logoff refuses to delete those.
+    for inode in tree.get_all(tree.rows.wanted()):
+        if stays(inode.name) != WANTED:
+            with tree.transaction():
+                tree.rows.write(inode)
+            yield

@@ -1,0 +1,64 @@
+"""Schema history of an account's database, which holds tree and outbox.
+
+A released schema never changes; each change is a new step.
+"""
+
+from collections.abc import Callable, Mapping
+
+from zonedrive.cipher import Box
+from zonedrive.content import manifest_table
+from zonedrive.db import Connection
+from zonedrive.state import (
+    conflict_log,
+    inode_schema,
+    inode_table,
+    intents,
+    pending_requests,
+    pin_table,
+    row_upgrade,
+)
+
+
+def _first(connection: Connection) -> None:
+    inode_schema.create_table(connection)
+    intents.create_tables(connection)
+
+
+def _second(connection: Connection) -> None:
+    intents.add_parked(connection)
+    pending_requests.create_table(connection)
+
+
+def _third(connection: Connection) -> None:
+    inode_schema.add_marks(connection)
+
+
+SCHEMAS = (
+    _first,
+    _second,
+    _third,
+    pin_table.create_table,
+    conflict_log.add_told,
+    row_upgrade.mark_names,
+    conflict_log.end_with_inodes,
+    manifest_table.create_table,
+)
+"""Upgrade steps: `SCHEMAS[n]` upgrades a database from schema n to n + 1."""
+
+ONLY_HERE = {"inodes": inode_table.ONLY_HERE}
+"""For tables that hold copies of listings: which rows hold more than a copy."""
+
+
+def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
+    """Return a check that a table's row, given by column, is readable with that box."""
+    checks = {
+        "inodes": inode_table.is_whole,
+        "doubts": pending_requests.is_whole,
+        "intents": intents.is_whole,
+        "manifests": manifest_table.is_whole,
+    }
+
+    def accept(table: str, row: Mapping[str, object]) -> bool:
+        return table not in checks or checks[table](row, box)
+
+    return accept

@@ -1,0 +1,248 @@
+"""Answer to `zonedrive status`, from the state on disk and the daemon's work on it.
+
+The answer has the same form with and without a daemon.  This module changes nothing.
+"""
+
+import heapq
+from collections.abc import Callable, Collection, Container, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from zonedrive import causes
+from zonedrive.causes import Cause
+from zonedrive.state import repair
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inodes import Tree
+from zonedrive.state.intents import Intent, Journal
+from zonedrive.state.pending_requests import Doubts
+
+LOST_FOUND = "lost+found"
+URGENCY = ("failed", "uploading", "conflict", "pending")
+"""Upload states, the most urgent first, for lists that are cut short."""
+
+
+class State(Protocol):
+    """Local state of an account."""
+
+    @property
+    def tree(self) -> Tree:
+        """Tree of all known entries."""
+
+    @property
+    def journal(self) -> Journal:
+        """Journal of the changes that are to be sent to the service."""
+
+    @property
+    def doubts(self) -> Doubts:
+        """Pending requests with an unknown outcome."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of a daemon on the outbox; empty without a daemon."""
+
+    running: Callable[[], Collection[int]] = frozenset
+    failure: Callable[[int], Exception | None] = lambda ino: None
+    sent: Callable[[int], int] = lambda ino: 0
+
+
+class Status:
+    """Status facts as plain values that JSON can encode."""
+
+    def __init__(self, state: State, work: Work | None = None) -> None:
+        self._state = state
+        self._work = work or Work()
+
+    def answer(
+        self,
+        intents: list[Intent],
+        most: int | None,
+        *,
+        state: str,
+        cache: tuple[int, int],
+        notices: Iterable[str],
+        lost: int,
+    ) -> dict[str, Any]:
+        """Return state, outbox, uploads, cache and tree, as `zonedrive status --json` prints them.
+
+        The one-line `notice` is added after a damaged database, if a folder cannot be shown
+        completely, or if content could not be fetched recently.
+
+        `most` limits the list to the most urgent uploads, while `outbox` counts all of them.  It is
+        for output to people and adds: `change` and `cause` to each upload; `files` (the number of
+        files with bytes that are only on this machine) and `causes` (failures per cause) to the
+        outbox; and `lost`, the number of files in lost+found.
+        """
+        copies, running = self.copies() if intents else set(), self._work.running()
+        states = {one.ino: state_of(one, running, copies) for one in intents}
+        counted = list(states.values())
+        shown = intents
+        if most is not None:
+            shown = heapq.nsmallest(
+                most, intents, key=lambda one: (URGENCY.index(states[one.ino]), one.seq)
+            )
+        entries, folders = self._state.tree.counts()
+        notice = "; ".join(each for each in notices if each)
+        return {
+            "state": state,
+            "outbox": {
+                "pending": counted.count("pending") + counted.count("conflict"),
+                "uploading": counted.count("uploading"),
+                "failed": counted.count("failed"),
+                "conflicts": len(self.conflicts()),
+                "bytes": sum(intent.size for intent in intents),
+                **({} if most is None else _for_people(intents)),
+            },
+            "uploads": [
+                self._upload(one, states[one.ino]) | ({} if most is None else self._said(one))
+                for one in shown
+            ],
+            "cache": {"bytes": cache[0], "limit": cache[1]},
+            "tree": {"entries": entries, "folders": folders},
+            **({"notice": notice} if notice else {}),
+            **({} if most is None else {"lost": lost}),
+        }
+
+    def uploads(self, intents: list[Intent]) -> list[dict[str, Any]]:
+        """Return path, state, size, sent bytes and error of each upload."""
+        copies, running = self.copies() if intents else set(), self._work.running()
+        return [self._upload(one, state_of(one, running, copies)) for one in intents]
+
+    def copies(self) -> set[int]:
+        """Return the inodes of all conflict copies."""
+        return {conflict.ino for conflict in self._state.journal.conflicts.all()}
+
+    def conflicts(self) -> list[dict[str, Any]]:
+        """Return the existing conflict copies: path, original, by and at_ns of each."""
+        tree, found = self._state.tree, []
+        for conflict in self._state.journal.conflicts.all():
+            copy = tree.find(conflict.ino)
+            if copy is None or copy.parent == NOWHERE:
+                continue
+            original = tree.find(conflict.original)
+            path = tree.path(copy.ino)
+            found.append(
+                {
+                    "path": path,
+                    "original": tree.path(original.ino) if original else path,
+                    "by": conflict.by,
+                    "at_ns": conflict.at_ns,
+                }
+            )
+        return found
+
+    def _upload(self, intent: Intent, state: str) -> dict[str, Any]:
+        return {
+            "path": path_of(self._state, intent.ino),
+            "state": state,
+            "size": intent.size,
+            "sent": min(self._work.sent(intent.ino), intent.size),
+            "error": intent.error or self._trouble(intent),
+        }
+
+    def _trouble(self, intent: Intent) -> str | None:
+        """Return the local reason that delays an upload, or None."""
+        if intent.held and not intent.gone:
+            return "a program still has it open for writing"
+        failure = self._work.failure(intent.ino)
+        if failure is not None and self._passing(intent):
+            return causes.line_of(failure)
+        return None
+
+    def _passing(self, intent: Intent) -> Cause:
+        """Return the cause of the last failure if a full disk kept it out of the journal."""
+        failure = self._work.failure(intent.ino)
+        local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
+        return Cause.LOCAL if local and not intent.held else Cause.NONE
+
+    def _said(self, intent: Intent) -> dict[str, Any]:
+        """Return the additional fields of an upload in output for people."""
+        inode = self._state.tree.find(intent.ino)
+        return {
+            "change": intent.change(is_new=inode is not None and inode.is_new),
+            "cause": causes.label(intent.cause or self._passing(intent)),
+        }
+
+
+def state_of(intent: Intent, running: Container[int], copies: Container[int]) -> str:
+    """Return the state of an upload, in the words of `zonedrive status`."""
+    if intent.ino in running:
+        return "uploading"
+    if intent.failed:
+        return "failed"
+    return "conflict" if intent.ino in copies else "pending"
+
+
+def path_of(state: State, ino: int) -> str:
+    """Return the path of an inode; for an entry removed locally, its path on the service."""
+    parts = list[str]()
+    inode = state.tree.find(ino)
+    while inode is not None and inode.ino != ROOT:
+        if inode.parent != NOWHERE:
+            parts.append(inode.name)
+            inode = state.tree.find(inode.parent)
+            continue
+        doubt = state.doubts.get(inode.ino)
+        above = inode.remote_parent or (doubt.folder if doubt else "")
+        parts.append(inode.remote_name or (doubt.name if doubt else "") or inode.name)
+        inode = state.tree.by_remote(inode.zone, above)
+    return "/".join(reversed(parts))
+
+
+def damage_notice(path: Path, number: int) -> str:
+    """Return one line about damage that the user should know of, or "".
+
+    `path` is that of the database, `number` the number of files in lost+found.
+    """
+    if repair.doubted(path):
+        return "the database of names is damaged: unmount and mount again, that mends it"
+    if not number:
+        return ""
+    return (
+        f"{number} file(s) lost their names when the database was damaged:"
+        f" copy what you need from {LOST_FOUND}, then delete it there"
+    )
+
+
+def staying(
+    state: State, under: Iterable[int] | None = None, but: Container[int] = ()
+) -> dict[str, int | str]:
+    """Return the number of `files` with a `local_only` name, and the `path` of one of them.
+
+    `under` limits the count to these folders.  Files in lost+found, which are reported separately,
+    and the inodes in `but` are not counted.
+    """
+    tree, journal = state.tree, state.journal
+    waiting = {intent.ino for intent in journal.pending()}
+    parked = {intent.ino for intent in journal.all() if intent.parked}
+    roots = None if under is None else set(under)
+    found = [
+        inode
+        for inode in tree.get_all(({*tree.without_origin()} - waiting) | parked)
+        if inode.local
+        and inode.kind is Kind.FILE
+        and inode.ino not in but
+        and _counts(tree, inode, roots)
+    ]
+    return {"files": len(found), "path": tree.path(found[0].ino) if found else ""}
+
+
+def _counts(tree: Tree, inode: Inode, roots: set[int] | None) -> bool:
+    """Return True if the inode is below one of `roots` and not in lost+found."""
+    below = roots is None
+    above: Inode | None = inode
+    while above is not None and above.parent not in (NOWHERE, ROOT):
+        below = below or above.ino in (roots or ())
+        above = tree.find(above.parent)
+    if above is None or above.parent == NOWHERE:
+        return False
+    return (below or bool({above.ino, ROOT} & (roots or set()))) and above.name != LOST_FOUND
+
+
+def _for_people(intents: list[Intent]) -> dict[str, Any]:
+    """Return the additional outbox counts in output for people."""
+    return {
+        "files": sum(bool(one.generation) for one in intents),
+        "causes": causes.count(one.cause for one in intents),
+    }

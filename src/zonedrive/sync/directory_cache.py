@@ -1,0 +1,402 @@
+"""Folder listings: one request serves all waiting callers, and is trusted for `refresh` seconds.
+
+A folder that was listed before is read from the tree while the service is slow or unreachable.  A
+folder that was never listed makes its caller wait, or fails with the service's error.
+
+A program that walks from folder to folder finds listings that were prefetched, see `walks`.  A
+program that uses one folder for a long time does not wait each time the listing expires: in the
+last part of its lifetime, the listing is renewed in the background when it is used.
+
+INVARIANT: at most one listing of a folder is in progress; a caller that stops waiting does not
+cancel it for the others.
+INVARIANT: prefetched listings leave connections free for listings that programs wait for, and are
+not requested from a service that is unreachable or failing.
+INVARIANT: the age of a listing grows while the machine is suspended.
+"""
+
+import logging
+import time
+
+import msgspec
+import trio
+
+from zonedrive import memory
+from zonedrive.amounts import count, verb
+from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.model import Entry
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.local_state import Core
+from zonedrive.state.merge import Merge
+from zonedrive.state.merge_types import Merged
+from zonedrive.supervisor import Task
+from zonedrive.sync.directory_walks import Walks
+from zonedrive.sync.listing_batches import Merging
+from zonedrive.sync.local_changes import Unsent
+from zonedrive.sync.moved_files import Following
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 3.0  # seconds that a program with a stale listing waits for a fresh one
+SLUGGISH_S = 10.0  # seconds without such waits after one timed out, because a path has many folders
+RESERVED = 2  # requests that are reserved for listings that programs wait for
+STALE_S = 1.0  # seconds that the kernel may cache stale content
+LARGE = 5000  # listed entries, over all folders, after which freed memory is returned
+RENEWED = 0.3  # fraction of `refresh`: with less left, a used listing is renewed in the background
+TOPS = 64  # zones whose top folders are prefetched
+LOOK_S = 0.2  # seconds between checks for spare capacity
+LEVELS_S = 2.0  # seconds that a listing of the zones waits for the user's levels in them
+ADD = "Add"  # the add-only level, as the published interface names it
+TROUBLE_S = 5.0  # seconds without prefetching after a failure
+
+
+def _since_boot_ns() -> int:
+    """Return the boot-time clock, which, unlike the monotonic clock, runs during suspend."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class _Flight:
+    """Listing in progress."""
+
+    def __init__(self) -> None:
+        self.asked_ns = time.monotonic_ns()
+        self.aged_from_ns = _since_boot_ns()
+        self.landed = trio.Event()
+        self.error: Exception | None = None
+        self.awaited = False  # True if a program waits for it
+
+
+class Folders:
+    """Content of folders, kept in sync with the service."""
+
+    def __init__(self, core: Core, service: Service) -> None:
+        self._core = core
+        self._service = service
+        self.following = Following(core, service)
+        self._asked_ns: dict[int, int] = {}  # by ino: when the newest merged listing was requested
+        self._aged_from_ns: dict[int, int] = {}  # the same moment on the clock of `_since_boot_ns`
+        self._took_s: dict[int, float] = {}  # from the request until the merge
+        self._flights: dict[int, _Flight] = {}
+        self._hidden: dict[int, dict[str, Entry]] = {}
+        self._unsure: dict[int, int] = {}  # by ino, the number in the last log message
+        self._unshown: dict[int, int] = {}  # number of hidden entries by ino
+        self._listed = 0  # entries listed so far
+        self._nursery: trio.Nursery | None = None
+        self._merging = Merging(core, service, self._tell)
+        self._listing_tops = False
+        self._closed: set[int] = set()  # zones that refused a listing and are not prefetched again
+        self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
+        self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
+        self.was_read_lately = self._walks.was_read_lately
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run the listings in progress until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    def trusted_for(self, ino: int) -> float:
+        """Return the seconds that the kernel may cache a folder's content."""
+        folder = self._core.tree.find(ino)
+        if folder is None or folder.is_new:
+            return self._core.settings.refresh
+        # A stale answer is given while the service is slow or unreachable.  Without a minimum, the
+        # kernel would look up each name of a large folder again.  Changes are announced to the
+        # kernel anyway.
+        least = min(STALE_S, self._core.settings.refresh)
+        return max(least, self._trust(ino) - self._age(ino))
+
+    async def ensure(self, folder: Inode) -> None:
+        """Make sure that the folder's listing is known, and fresh if the service answers in time.
+
+        Raises the service's error if the folder was never listed.
+        """
+        if folder.is_new or folder.parent == NOWHERE:
+            return
+        if folder.listed and (left := self._trust(folder.ino) - self._age(folder.ino)) > 0:
+            if self._walks.expects(folder.ino):
+                self._walks.used(folder, listed=True)
+            if left < self._core.settings.refresh * RENEWED and self._spare() > 0:
+                self._flight(folder)
+            return
+        if not folder.listed:
+            flight = self._awaited(folder)
+            self._walks.used(folder, listed=False)
+            await flight.landed.wait()
+            if flight.error is not None:
+                raise flight.error
+            return
+        if self._service.link.state != "online":
+            return
+        flight = self._awaited(folder)
+        self._walks.used(folder, listed=True)
+        patience = 0.0 if time.monotonic() < self._sluggish_until else PATIENCE_S
+        with trio.move_on_after(patience) as waiting:
+            await flight.landed.wait()
+        if waiting.cancelled_caught and patience:
+            self._sluggish_until = time.monotonic() + SLUGGISH_S
+        if isinstance(flight.error, Forbidden) and not self._holds_ours(folder):
+            raise flight.error
+
+    def reading(self, ino: int) -> None:
+        """Note that a program begins to read the names of a folder."""
+        self._walks.reading(ino)
+        if ino == ROOT and not self._listing_tops and self._nursery is not None:
+            self._listing_tops = True
+            self._nursery.start_soon(self._core.supervisor.job, Task.LISTING_AHEAD, self._list_tops)
+
+    async def list_ahead(self, folder: Inode) -> bool:
+        """Prefetch the listing of a folder; return False if that is not possible now."""
+        if not self._wanted(folder):
+            return folder.parent != NOWHERE and not folder.is_new
+        if self._spare() <= 0:
+            return False
+        await (flight := self._flight(folder)).landed.wait()
+        return flight.error is None
+
+    def _holds_ours(self, folder: Inode) -> bool:
+        """Return True if the folder holds local changes, readable also without access."""
+        return any(self._core.in_use(inode) for inode in self._core.tree.below(folder.ino))
+
+    async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
+        """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
+
+        A folder that the service no longer has is removed, or becomes a new folder if it holds
+        local changes; in both cases no listing exists.  Raises the service's error.
+        """
+        while folder.parent != NOWHERE and not folder.is_new:
+            if folder.listed and self._asked_ns.get(folder.ino, -1) >= newer_than_ns:
+                return
+            flight = self._awaited(folder)
+            await flight.landed.wait()
+            if isinstance(flight.error, NotFound) and folder.ino != ROOT:
+                await self.refresh(self._core.tree.get(folder.parent), flight.asked_ns)
+                if folder.parent == NOWHERE or folder.is_new:
+                    return
+            if flight.error is not None:
+                raise flight.error
+
+    def known_empty(self, folder: Inode) -> None:
+        """Record that a folder created by this client is empty on the service."""
+        self._asked_ns[folder.ino] = time.monotonic_ns()
+        self._aged_from_ns[folder.ino] = _since_boot_ns()
+
+    def forget(self, ino: int) -> None:
+        """Mark the folder's listing as out of date."""
+        self._asked_ns.pop(ino, None)
+
+    def forget_all(self) -> None:
+        """Mark all listings as out of date."""
+        self._asked_ns.clear()
+
+    def hidden(self, folder: int, name: str) -> Entry | None:
+        """Return the service's entry that a new local file of the same name hides."""
+        return self._hidden.get(folder, {}).get(name)
+
+    def notice(self) -> str:
+        """Return one line about entries that cannot be shown, or ""."""
+        tree = self._core.tree
+        unshown = {
+            ino: number
+            for ino, number in self._unshown.items()
+            if (folder := tree.find(ino)) is not None and folder.parent != NOWHERE
+        }
+        if not unshown:
+            return ""
+        first, more, number = min(unshown), len(unshown) - 1, sum(unshown.values())
+        elsewhere = f" and {count(more, 'more folder')}" if more else ""
+        return (
+            f"{count(number, 'entry', 'entries')} in {tree.path(first)}{elsewhere} {verb(number)}"
+            " not shown: the service does not say what is there; what is saved here under such a"
+            " name is kept beside it"
+        )
+
+    def _age(self, ino: int) -> float:
+        if ino not in self._asked_ns:
+            return float("inf")
+        return (_since_boot_ns() - self._aged_from_ns[ino]) / 1e9
+
+    def _flight(self, folder: Inode) -> _Flight:
+        flight = self._flights.get(folder.ino)
+        if flight is None:
+            if self._nursery is None:
+                raise AssertionError("the vfs is not running")
+            flight = self._flights[folder.ino] = _Flight()
+            job = self._core.supervisor.job
+            self._nursery.start_soon(job, Task.LISTING, self._fetch, folder, flight)
+        return flight
+
+    def _awaited(self, folder: Inode) -> _Flight:
+        """Return the folder's listing in progress, which is merged as soon as it arrives."""
+        flight = self._flight(folder)
+        flight.awaited = True
+        self._merging.merge_waiting()
+        return flight
+
+    async def _fetch(self, folder: Inode, flight: _Flight) -> None:
+        try:
+            if folder.kind is Kind.ROOT:
+                await self._fetch_zones(folder, flight)
+            else:
+                await self._fetch_folder(folder, flight)
+        except ZonedriveError as wrong:
+            flight.error = wrong
+        except OSError as wrong:
+            log.warning("a listing could not be kept: %s", wrong)
+            flight.error = wrong
+        except Exception as wrong:
+            log.exception("a listing could not be merged")
+            flight.error = wrong
+        finally:
+            del self._flights[folder.ino]
+            flight.landed.set()
+        if flight.error is not None and not isinstance(flight.error, NotFound | Forbidden):
+            self._quiet_until = time.monotonic() + TROUBLE_S
+        self._walks.landed(folder.ino)
+
+    def _wanted(self, folder: Inode) -> bool:
+        """Return True if a prefetched listing of the folder is useful."""
+        if folder.parent == NOWHERE or folder.is_new:
+            return False
+        left = self._trust(folder.ino) - self._age(folder.ino)
+        return not folder.listed or left < self._core.settings.refresh * RENEWED
+
+    def _spare(self) -> int:
+        """Return how many listings may start that no program waits for."""
+        service = self._service
+        if service.link.state != "online" or time.monotonic() < self._quiet_until:
+            return 0
+        asked = len(self._flights) - self._merging.waiting
+        return service.places - max(asked, service.underway) - RESERVED
+
+    async def _list_tops(self) -> None:
+        """Prefetch the top folder of each zone that was never listed, one after the other.
+
+        A user who opens a zone can then write into it even if the service becomes unreachable.  No
+        program waits for these listings, and a later access gets a fresh listing.
+        """
+        try:
+            if (flight := self._flights.get(ROOT)) is not None:
+                await flight.landed.wait()
+            for zone in [*self._core.tree.inodes_in(ROOT)][:TOPS]:
+                if zone.kind is not Kind.ZONE or zone.listed or zone.ino in self._closed:
+                    continue
+                while not self._is_calm():
+                    if self._service.link.state != "online":
+                        return
+                    await trio.sleep(LOOK_S)
+                if zone.parent != NOWHERE and not zone.listed:
+                    await (flight := self._flight(zone)).landed.wait()
+                    if not flight.awaited:
+                        self.forget(zone.ino)
+                    if isinstance(flight.error, Forbidden | NotFound):
+                        self._closed.add(zone.ino)
+        except Exception:  # a program that opens the zone gets the error
+            log.warning("zones could not be listed ahead", exc_info=True)
+        finally:
+            self._listing_tops = False
+
+    def _is_calm(self) -> bool:
+        """Return True if a prefetch may start: capacity is spare, or a small service is idle."""
+        service = self._service
+        if service.places > RESERVED or service.link.state != "online":
+            return self._spare() > 0
+        quiet = time.monotonic() >= self._quiet_until
+        return quiet and not max(len(self._flights), service.underway)
+
+    async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
+        core = self._core
+        wrong: ZonedriveError | None = None
+        async with trio.open_nursery() as nursery:  # both requests run at the same time
+            nursery.start_soon(self._fetch_levels)
+            try:
+                listed = await self._service.listed_zones()
+            except ZonedriveError as error:
+                wrong = error
+                nursery.cancel_scope.cancel()
+        if wrong is not None:
+            raise wrong
+        merge = Merge(core.tree, root, flight.asked_ns, Unsent(core, self._service))
+        merged = merge.zones(listed.zones, unsure=listed.unsure, complete=listed.complete)
+        self._merged(ROOT, flight)
+        core.announce(merged)
+
+    async def _fetch_levels(self) -> None:
+        """Fetch the zones in which the user may only add; on an error the known levels stay."""
+        core = self._core
+        if not self._service.can("levels"):
+            return
+        with trio.move_on_after(LEVELS_S):
+            try:
+                levels = await self._service.levels()
+            except ZonedriveError as wrong:
+                log.info("the levels in zones cannot be read: %s", wrong)
+                return
+            add_only = frozenset(zone for zone, level in levels.items() if level == ADD)
+            core.rules = msgspec.structs.replace(core.rules, add_only=add_only)
+
+    async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
+        core = self._core
+        try:
+            listed = await self._service.listed(folder.zone, folder.entry_id)
+        except NotFound:
+            await self._vanished(folder)
+            raise
+        if folder.parent == NOWHERE:
+            return
+        if listed.complete:
+            await self.following.all_missing(folder, listed.ids)
+            if folder.parent == NOWHERE:
+                return
+        await self._merging.merge(folder, flight.asked_ns, listed, urgent=flight.awaited)
+        if self._nursery is not None and self._merging.claim_checkpoint():
+            work = self._merging.checkpoint
+            self._nursery.start_soon(core.supervisor.job, Task.DATABASE_LOG, work)
+        self._merged(folder.ino, flight)
+        before, self._listed = self._listed, self._listed + len(listed.ids)
+        if before // LARGE < self._listed // LARGE and self._nursery is not None:
+            self._nursery.start_soon(core.supervisor.job, Task.FREED_MEMORY, _give_back)
+
+    def _tell(self, folder: int, merged: Merged) -> None:
+        """Report the changes of a merged listing to the kernel, the outbox and the log."""
+        core = self._core
+        if merged.unsure and merged.unsure != self._unsure.get(folder):
+            log.warning("of %d entries of a folder the service does not say what they are;"
+                        " what was known of them stays", merged.unsure)  # fmt: skip
+        self._unsure[folder] = merged.unsure
+        if merged.unshown:
+            if merged.unshown != self._unshown.get(folder):
+                log.warning("%d entries of a folder cannot be shown: the service does not say what"
+                            " they are", merged.unshown)  # fmt: skip
+            self._unshown[folder] = merged.unshown
+        else:
+            self._unshown.pop(folder, None)
+        self._hidden[folder] = merged.hidden
+        core.announce(merged)
+        if merged.changed:
+            core.try_again_in(folder)
+        for _, _, ino in merged.gone:
+            inode = core.tree.find(ino)
+            if inode is not None:
+                core.reap(inode)
+
+    def _trust(self, ino: int) -> float:
+        """Return the maximum age (s) of a listing; a listing that took long is trusted longer."""
+        return max(self._core.settings.refresh, 2 * self._took_s.get(ino, 0.0))
+
+    def _merged(self, ino: int, flight: _Flight) -> None:
+        self._asked_ns[ino] = flight.asked_ns
+        self._aged_from_ns[ino] = flight.aged_from_ns
+        self._took_s[ino] = (_since_boot_ns() - flight.aged_from_ns) / 1e9
+        self._core.listing_merged.notify(ino)
+
+    async def _vanished(self, folder: Inode) -> None:
+        """Mark the parent's listing as out of date: the service has no such folder."""
+        above = self._core.tree.find(folder.parent)
+        if above is not None and above.ino != folder.ino and above.ino not in self._flights:
+            self._asked_ns.pop(above.ino, None)
+
+
+async def _give_back() -> None:
+    await trio.to_thread.run_sync(memory.give_back)

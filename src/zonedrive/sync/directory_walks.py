@@ -1,0 +1,317 @@
+"""Prefetched listings for programs that walk the tree folder by folder.
+
+Knows nothing of the service or of how a listing is fetched.  The caller reports which listings
+programs use and which have arrived, and this module decides which ones to fetch next.
+
+A walk begins when a program uses a second folder of the same parent soon after the first, or when
+it lists a folder and at once continues with the first subfolder.  From then on the folders that
+follow are listed ahead, the nearest first.  Their order is that of a printed tree, expressed by
+keys: the second subfolder of the first one has the key (0, 1).  Some programs use the order of the
+listing, others the order of the names: two consecutive folders show which.
+
+INVARIANT: at most MOST listings per walk are ahead of the program: requested and not used yet.
+INVARIANT: no listing is requested after a program has paused for GONE_S, or if `spare` reports no
+capacity besides the listings that programs wait for.
+"""
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Iterator
+
+from cachetools import TTLCache
+
+from zonedrive.state.inode import ROOT, Inode
+from zonedrive.state.inodes import Tree
+
+SOON_S = 3.0  # a walk needs two folders of one parent within this time
+AT_ONCE_S = 0.5  # maximum time between a folder and its subfolder; people are slower
+GONE_S = 2.0
+FEW = 2  # first number of listings ahead; doubled with each folder that the program reaches
+MOST = 128
+WALKS = 4
+REMEMBERED = 256  # number of recently used folders to remember
+STEPS = 512  # folders checked in one call
+SORTED = 2000  # a larger number of subfolders is not sorted by name
+LEVELS = 256  # folders of one walk with known subfolders
+
+Key = tuple[int, ...]
+
+
+def _now() -> float:
+    return time.monotonic()  # looked up at each call, because tests replace the clock
+
+
+class _Level:
+    """Subfolders of one folder, in the order of its listing."""
+
+    def __init__(self, key: Key, inos: list[int]) -> None:
+        self.key = key  # the key of the folder itself
+        self.inos = inos
+        self.places = {ino: place for place, ino in enumerate(inos)}
+        self.next = 0  # the first subfolder that was not checked yet
+
+    def is_above(self, position: Key) -> bool:
+        """Return True if `position` is one of the subfolders or below one of them."""
+        return len(self.key) < len(position) and position[: len(self.key)] == self.key
+
+
+class Walk:
+    """One program's walk through the folders below `top`."""
+
+    def __init__(
+        self, tree: Tree, top: int, *, deep: bool, window: int, by_name: bool = False
+    ) -> None:
+        """Start a walk; with `deep` it enters the folders that it lists.
+
+        With `by_name` it follows the order of the names, not that of the listing.
+        """
+        self._tree = tree
+        self.top = top
+        self.deep = deep
+        self.window = window
+        self.by_name = by_name
+        self.moved_s = _now()
+        self.ahead: dict[int, Key] = {}  # requested and not used yet
+        self._position: Key = ()
+        self._levels: dict[int, _Level] = {}
+        # (key of the next subfolder, ino of the parent folder).
+        self._queue: list[tuple[Key, int]] = []
+        self._coming: dict[int, Key] = {}  # folders to enter once they are listed
+        self._bare: set[int] = set()  # listed folders in `ahead` without subfolders
+        self._open(top, ())
+
+    def knows(self, folder: Inode) -> bool:
+        """Return True if the folder is on the way of this walk."""
+        level = self._levels.get(folder.parent)
+        return level is not None and folder.ino in level.places
+
+    def begins_with(self, folder: Inode) -> bool:
+        """Return True if a complete walk would reach this folder first."""
+        return folder.ino == self._levels[self.top].inos[0]
+
+    def moved(self, folder: Inode, *, listed: bool) -> None:
+        """Record that the program has reached a folder of the walk."""
+        self.moved_s = _now()
+        expected = self.ahead.pop(folder.ino, None) is not None
+        level = self._levels[folder.parent]
+        place = level.places[folder.ino]
+        key = (*level.key, place)
+        if key == self._position:
+            return  # another program waits for the same folder
+        if not expected and level.next != place + 1:
+            self._go_on(folder.parent, level, place + 1)
+        entered = bool(self._position) and level.key == self._position
+        if not self._position:
+            self.window *= 2
+        elif expected or level.is_above(self._position) or (entered and place == 0):
+            self.window = min(MOST, max(FEW, self.window * 2))
+        else:
+            self.window = 0  # the program chooses its folders; perhaps a new walk begins here
+        self.deep = self.deep or entered
+        passed: list[int] = []
+        if self.ahead and min(self.ahead.values()) < key:
+            passed = [ino for ino, other in self.ahead.items() if other < key]
+            self._bare.difference_update(passed)
+        if any(len(self.ahead.pop(ino)) > len(key) for ino in passed):
+            self.deep = False
+        if passed:
+            self.window = max(FEW, self.window // 4)
+        self._position = key
+        is_bare = listed and folder.ino in self._bare
+        self._bare.discard(folder.ino)
+        if self.deep and not is_bare:
+            self._coming[folder.ino] = key
+            if listed:
+                self.landed(folder.ino)
+
+    def landed(self, ino: int) -> None:
+        """Open the level of a folder whose listing has arrived."""
+        key = self._coming.pop(ino, None)
+        if key is not None and ino not in self._levels:
+            self._open(ino, key)
+
+    def following(self) -> Iterator[tuple[int, Key]]:
+        """Yield the unchecked folders after the program's position, the nearest first."""
+        while self._queue:
+            key, parent = heapq.heappop(self._queue)
+            level = self._levels.get(parent)
+            if level is None or key != (*level.key, level.next):
+                continue
+            if level.is_above(self._position):
+                reached = self._position[len(level.key)]
+                if level.next <= reached:
+                    self._go_on(parent, level, reached + 1)
+                    continue
+            elif key < self._position or (not self.deep and len(key) > len(self._position)):
+                # The program has left the folder, or does not enter subfolders.
+                del self._levels[parent]
+                continue
+            ino = level.inos[level.next]
+            self._go_on(parent, level, level.next + 1)
+            if self.deep:
+                self._coming[ino] = key
+            yield ino, key
+
+    def _open(self, ino: int, key: Key) -> None:
+        inos = ordered(self._tree, ino, by_name=self.by_name)
+        if inos:
+            if len(self._levels) >= LEVELS:
+                self._forget_passed()
+            self._levels[ino] = level = _Level(key, inos)
+            self._go_on(ino, level, 0)
+        elif ino in self.ahead:
+            self._bare.add(ino)
+
+    def _go_on(self, ino: int, level: _Level, place: int) -> None:
+        level.next = place
+        if place < len(level.inos):
+            heapq.heappush(self._queue, ((*level.key, place), ino))
+
+    def _forget_passed(self) -> None:
+        for ino, level in list(self._levels.items()):
+            if level.key < self._position and not level.is_above(self._position):
+                del self._levels[ino]
+        self._coming = {ino: key for ino, key in self._coming.items() if key >= self._position}
+
+
+def ordered(tree: Tree, parent: int, *, by_name: bool) -> list[int]:
+    """Return the subfolders that are on the service, in the order of a walk."""
+    inos = tree.folders_in(parent)
+    if by_name and len(inos) <= SORTED:
+        inos = [inode.ino for inode in sorted(tree.get_all(inos), key=lambda each: each.name)]
+    return inos
+
+
+class Walks:
+    """Walks of all programs."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        wanted: Callable[[Inode], bool],
+        ask: Callable[[Inode], object],
+        spare: Callable[[], int],
+    ) -> None:
+        """Store the callbacks: `wanted` tells if a folder needs a listing, `ask` starts one.
+
+        `spare` returns how many listings may start now that no program waits for.
+        """
+        self._tree = tree
+        self._wanted, self._ask, self._spare = wanted, ask, spare
+        self._walks: list[Walk] = []  # the last active walk first
+        self._used: TTLCache[int, int] = TTLCache(REMEMBERED, SOON_S, _now)  # by parent
+        self._read: TTLCache[int, float] = TTLCache(REMEMBERED, SOON_S, _now)  # by ino
+
+    def expects(self, ino: int) -> bool:
+        """Return True if the folder was prefetched and the program has not reached it yet."""
+        return any(ino in walk.ahead for walk in self._walks)
+
+    def reading(self, ino: int) -> None:
+        """Record that a program begins to read the names of a folder."""
+        self._read[ino] = _now()
+
+    def was_read_lately(self, ino: int) -> bool:
+        """Return True if a program has read the names of the folder a moment ago."""
+        return _now() - self._read.get(ino, -math.inf) < AT_ONCE_S
+
+    def used(self, folder: Inode, *, listed: bool) -> None:
+        """Record that a program needs a listing that is new or was prefetched."""
+        if folder.ino == ROOT:
+            return  # the root is its own parent and has no siblings
+        walk = self._walk(folder)
+        if walk is not None and folder.ino not in walk.ahead:
+            walk = self._turned(walk, folder)
+        self._used[folder.parent] = folder.ino
+        if walk is not None:
+            self._walks = [walk, *(other for other in self._walks if other is not walk)][:WALKS]
+            walk.moved(folder, listed=listed)
+            self.go_on()
+
+    def landed(self, ino: int) -> None:
+        """Record that a requested listing has arrived or failed."""
+        if ino in self._read:
+            self._read[ino] = _now()
+        for walk in self._walks:
+            walk.landed(ino)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Request the next listings as far as capacity allows."""
+        now = _now()
+        for walk in self._walks:
+            if now - walk.moved_s < GONE_S:
+                self._ask_for(walk)
+
+    def _ask_for(self, walk: Walk) -> None:
+        if len(walk.ahead) >= walk.window or self._spare() <= 0:
+            return
+        for step, (ino, key) in enumerate(walk.following()):
+            folder = self._tree.find(ino)
+            if folder is not None and self._wanted(folder):
+                walk.ahead[ino] = key
+                self._ask(folder)
+            else:
+                walk.landed(ino)  # its subfolders may need a listing
+            if len(walk.ahead) >= walk.window or step >= STEPS or self._spare() <= 0:
+                return
+
+    def _walk(self, folder: Inode) -> Walk | None:
+        """Return the walk that the folder belongs to, perhaps a new one, or None."""
+        now = _now()
+        self._walks = [walk for walk in self._walks if now - walk.moved_s < SOON_S]
+        for walk in self._walks:
+            if walk.knows(folder):
+                return walk
+        for walk in self._walks:
+            above = self._above(walk.top)
+            if folder.ino in above:
+                return None  # the folder is above the program's position
+            if folder.parent in above:
+                # All folders below are done, and the walk continues further up.
+                self._walks.remove(walk)
+                window = walk.window // 2
+                return self._begun(folder, deep=True, window=window, by_name=walk.by_name)
+        went_in = folder.ino in self._read and now - self._read.get(folder.parent, 0.0) < AT_ONCE_S
+        if self._used.get(folder.parent, folder.ino) != folder.ino:
+            return self._begun(folder, deep=went_in, window=FEW // 2)
+        begun = self._begun(folder, deep=True, window=0) if went_in else None
+        return begun if begun is not None and begun.begins_with(folder) else None
+
+    def _turned(self, walk: Walk, folder: Inode) -> Walk:
+        """Return the walk, replaced by one in the other order if the program follows that order."""
+        before = self._used.get(folder.parent, folder.ino)
+        if before == folder.ino:
+            return walk
+        steps = []
+        for by_name in (walk.by_name, not walk.by_name):
+            order = ordered(self._tree, folder.parent, by_name=by_name)
+            known = before in order and folder.ino in order
+            steps.append(order.index(folder.ino) - order.index(before) if known else 0)
+        if steps[0] == 1 or steps[1] != 1:
+            return walk
+        turned = Walk(
+            self._tree,
+            folder.parent,
+            deep=walk.deep,
+            window=max(FEW // 2, walk.window // 2),
+            by_name=not walk.by_name,
+        )
+        self._walks = [other for other in self._walks if other is not walk]
+        return turned
+
+    def _begun(
+        self, folder: Inode, *, deep: bool, window: int, by_name: bool = False
+    ) -> Walk | None:
+        walk = Walk(self._tree, folder.parent, deep=deep, window=window, by_name=by_name)
+        return walk if walk.knows(folder) else None
+
+    def _above(self, ino: int) -> set[int]:
+        """Return a folder and all folders above it."""
+        found: set[int] = set()
+        while ino not in found:
+            found.add(ino)
+            inode = self._tree.find(ino)
+            ino = ROOT if inode is None else inode.parent
+        return found

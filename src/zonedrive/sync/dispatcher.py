@@ -1,0 +1,352 @@
+"""Dispatcher: runs the steps concurrently, in order, when they are due, with retries.
+
+Knows nothing of the work of a step; the `Carrier` does it and updates journal and tree.
+
+INVARIANT: an inode has at most one running step.
+
+INVARIANT: only the carrier drops an intent, on success; a failure postpones it.
+"""
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import trio
+
+from zonedrive.causes import Cause, cause_of, line_of
+from zonedrive.errors import StoreError
+from zonedrive.state.due_queue import FAR_NS
+from zonedrive.state.intents import Intent, Journal, due_in
+from zonedrive.supervisor import Supervisor, Task
+from zonedrive.sync.coalesce import Action, Step
+from zonedrive.sync.planner import Planner, Subjects
+
+log = logging.getLogger(__name__)
+
+# Bytes.  Large uploads take at most half of the places, and some places are left for small ones.
+BIG = 4 << 20
+SMALL = 256 << 10
+TINY = 128 << 10  # sent without a thread: handing over costs more than sending
+FIRST_RETRY_S = 1.0
+AT_ONCE = 1  # tries again without a pause, after what an attempt stood on has changed
+CHANGED_RETRY_S = 0.5  # from then on, at first
+LONGEST_RETRY_S = 15.0
+WAITED_FOR_RETRY_S = 2.0  # while a caller waits for all uploads
+FULL_RETRY_S = 5.0  # after a failed write to the journal
+FIRST_FAILED_RETRY_S = 4.0  # if the user may have to act; the cause may be gone
+LONGEST_FAILED_RETRY_S = 300.0
+BIG_FAILED_RETRY_S = 60.0  # at least, so that a large file is not sent every few seconds
+FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
+# While programs write many files, uploads wait for a quiet moment, but only for a limited time.
+OVERDUE_NS = 5_000_000_000
+FOR_OVERDUE = 2  # places
+LOOK_S = 0.5  # between two checks for overdue steps
+LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others is given up
+CALM = 4.0  # times the duration of a check: pause until the next one
+
+
+class Carrier(Subjects, Protocol):
+    """Interface to the inodes and the service."""
+
+    async def ready(self) -> bool:
+        """Wait while the service is unreachable or requires a logon; return True if it waited."""
+
+    async def carry(self, step: Step) -> None:
+        """Perform the step, and record its success in journal and tree."""
+
+
+def is_blocked(intent: Intent, vain: int | None = None) -> bool:
+    """Return True if the user may have to act, or if `vain` attempts in a row failed."""
+    return intent.failed or (vain is not None and intent.attempts >= vain)
+
+
+class Dispatcher:
+    """Runner of the outbox's steps."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        carrier: Carrier,
+        places: int,
+        quiet: float = 0.0,
+        supervisor: Supervisor | None = None,
+        most: int = 0,
+        in_flight: set[int] | None = None,
+    ) -> None:
+        """Allow `places` concurrent steps, and as many additional small ones.
+
+        With a larger `most`, tiny steps may run up to that total.  After a local change no new step
+        starts for `quiet` seconds.  `in_flight` is kept up to date with the inodes of running
+        steps.
+        """
+        self._supervisor = supervisor or Supervisor()
+        self._journal = journal
+        self._carrier = carrier
+        self._places = places
+        self._in_all = max(2 * places, most)
+        self._quiet = quiet
+        self._planner = Planner(journal, carrier)
+        self._running: dict[int, Step] = {}
+        self._in_flight = set[int]() if in_flight is None else in_flight
+        self._failures: dict[int, Exception] = {}
+        self._faltering: set[int] = set()  # inodes that wait after a temporary error
+        self._unwritable = False  # the last write to the journal failed
+        self._impatient = 0  # number of callers that wait for all uploads
+        self._queue: deque[Step] = deque()  # of the last folding: startable, best first
+        self._looked = float("-inf")  # when that was made (monotonic seconds)
+        self._pause = 0.0  # seconds for which looking again is of no use, if nothing changes
+        self._nursery: trio.Nursery | None = None
+        self._wake = trio.Event()
+        self._changed = trio.Event()
+        journal.changes.add(self.wake)
+
+    @property
+    def running(self) -> set[int]:
+        """Inodes with a running step."""
+        return set(self._running)
+
+    @property
+    def changed(self) -> trio.Event:
+        """Event that is set at the next change of the outbox and then replaced."""
+        return self._changed
+
+    def wake(self) -> None:
+        """Report a change, so that new steps are looked for."""
+        self._wake.set()
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Return once `reached` returns True; it is called at every change of the outbox."""
+        begun = time.perf_counter()
+        while not reached():
+            took = time.perf_counter() - begun
+            await self._changed.wait()
+            await trio.sleep(CALM * took)  # with much to do, looking takes long, too
+            begun = time.perf_counter()
+
+    async def wait_until_idle(self, ino: int) -> None:
+        """Return once the inode has no running step."""
+        await self.wait_until(lambda: ino not in self._running)
+
+    def stuck(self, vain: int | None = None) -> bool:
+        """Return True if every remaining step failed or waits for a failed step.
+
+        With `vain`, steps that failed this many times in a row with a temporary error count, too.
+        """
+        now = time.time_ns()
+        if any(intent.held for intent in self._journal.all()):
+            return False  # a program is still writing
+        if self._running:
+            return False
+        return all(
+            step.after or (is_blocked(step.intent, vain) and step.intent.due_ns > now)
+            for step in self._planner.everything()
+        )
+
+    def hurry(self, inos: Iterable[int]) -> None:
+        """Make the intents due at once."""
+        now = time.time_ns()
+        for ino in inos:
+            self._journal.hurry(ino, now)
+
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """Shorten the pauses after temporary errors while a caller waits."""
+        self._impatient += 1
+        self.wake()
+        try:
+            yield
+        finally:
+            self._impatient -= 1
+
+    def _recovered(self) -> None:
+        """Retry steps with temporary errors at once, because a request succeeded."""
+        if self._faltering:
+            faltering, self._faltering = self._faltering, set()
+            self.hurry(faltering)
+
+    def failure(self, ino: int) -> Exception | None:
+        """Return the error of the inode's last delivery, or None."""
+        return self._failures.get(ino)
+
+    async def run(self) -> None:
+        """Run steps until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await self._supervisor.keep(Task.UPLOAD_QUEUE, self._work)
+
+    async def _work(self) -> None:
+        while True:
+            self._wake = trio.Event()
+            try:
+                if await self._carrier.ready():
+                    self.hurry(intent.ino for intent in self._journal.all())
+                begun = time.perf_counter()
+                self._look()
+            except OSError as full:  # what is to be noted first cannot be: look again soon
+                log.error("the journal cannot be written: %s", full)
+                await trio.sleep(FIRST_RETRY_S)
+                continue
+            self._start()
+            await self._rest(CALM * (time.perf_counter() - begun))
+
+    def _look(self) -> None:
+        """Fill the queue with steps that may start now, if more steps may run."""
+        if len(self._running) >= self._most():
+            self._pause = float("inf")
+            return
+        unquiet = self._unquiet()
+        if unquiet and time.monotonic() < self._looked + LOOK_S:
+            self._pause = unquiet
+            return
+        self._looked = time.monotonic()
+        now = time.time_ns()
+        steps, more = self._planner.due(now, self._running)
+        self._queue = self._startable(steps, now)
+        later = [self._planner.names_due, self._journal.agenda.next_due()]
+        self._pause = min(
+            (max(0.0, (due - now) / 1e9) for due in later if due is not None),
+            default=float("inf"),
+        )
+        if more and not self._queue:
+            self._pause = 0.0
+        elif unquiet:
+            self._pause = min(self._pause, unquiet)
+
+    @staticmethod
+    def _startable(steps: list[Step], now: int) -> deque[Step]:
+        """Return the steps that are due and wait for no other step, small ones first."""
+        due = [
+            step for step in steps if not now < step.intent.due_ns < now + FAR_NS and not step.after
+        ]
+        due.sort(key=lambda step: (step.intent.size > BIG, step.action, step.intent.seq))
+        return deque(due)
+
+    def _start(self) -> None:
+        """Start steps from the queue, if they are still up to date.
+
+        Folding takes long with many intents, so not every ended step is followed by a new folding.
+        """
+        assert self._nursery is not None
+        busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}
+        sizes = [step.intent.size for step in self._running.values()]
+        overdue = time.time_ns() - OVERDUE_NS if self._unquiet() else None
+        most = self._most()
+        passed: list[Step] = []
+        while self._queue and len(self._running) < most and len(passed) < LOOK_AHEAD:
+            step = self._queue.popleft()
+            if self._journal.get(step.ino) != step.intent:
+                continue
+            if (
+                step.ino in busy
+                or (step.other and step.other in busy)
+                or (overdue is not None and step.intent.due_ns > overdue)
+                or not self._has_place(step.intent.size, sizes)
+                or (step.action is not Action.UPLOAD and self._planner.outdated(step))
+            ):
+                passed.append(step)
+                continue
+            sizes.append(step.intent.size)
+            busy.update((step.ino, step.other))
+            self._running[step.ino] = step
+            self._in_flight.add(step.ino)
+            self._nursery.start_soon(self._supervisor.job, Task.UPLOAD, self._deliver, step)
+        self._queue.extendleft(reversed(passed))
+
+    def _unquiet(self) -> float:
+        """Return the seconds until the quiet time after the last local change ends."""
+        if self._impatient:
+            return 0.0
+        return max(0.0, self._journal.changed_at + self._quiet - time.monotonic())
+
+    def _most(self) -> int:
+        """Return how many steps may run now."""
+        return FOR_OVERDUE if self._unquiet() else self._in_all
+
+    def _has_place(self, size: int, running: list[int]) -> bool:
+        """Return True if an upload of this size may start now."""
+        if size <= TINY:
+            return True
+        if sum(each > TINY for each in running) >= 2 * self._places:
+            return False
+        if size <= SMALL:
+            return True
+        if size > BIG and sum(each > BIG for each in running) >= max(1, self._places // 2):
+            return False
+        return sum(each > SMALL for each in running) < self._places
+
+    async def _rest(self, calm: float) -> None:
+        """Wait for a change or the next due step, at least `calm` seconds."""
+        with trio.move_on_after(self._pause):
+            await self._wake.wait()
+        await trio.sleep(max(FOLD_PAUSE_S, calm))
+
+    async def _deliver(self, step: Step) -> None:
+        try:
+            await self._carrier.carry(step)
+            self._failures.pop(step.ino, None)
+            self._unwritable = False
+            self._recovered()
+        except Exception as wrong:
+            try:
+                self._failed(step.intent, wrong)
+            except Exception as unwritten:  # a full disk, above all; the next round tries again
+                foreseen = isinstance(unwritten, OSError | StoreError)
+                if not self._unwritable:
+                    log.error(
+                        "inode %d: a failure could not be noted: %s",
+                        step.ino,
+                        unwritten,
+                        exc_info=not foreseen,
+                    )
+                self._unwritable = True
+                await trio.sleep(FULL_RETRY_S)
+        finally:
+            del self._running[step.ino]
+            self._in_flight.discard(step.ino)
+            self._planner.ended(step.ino)
+            self.wake()
+        if self._failures.get(step.ino) is None:
+            self._start()
+
+    def _failed(self, intent: Intent, wrong: Exception) -> None:
+        """Record a failed step and when to retry it; no step is ever abandoned."""
+        cause, text = cause_of(wrong), line_of(wrong)
+        self._failures[intent.ino] = wrong
+        self._log(intent, cause, text, wrong)
+        with self._journal.transaction():
+            self._journal.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
+
+    def _pause_after(self, intent: Intent, cause: Cause) -> float:
+        """Return the seconds until the next attempt."""
+        attempts = intent.attempts
+        if cause is Cause.CHANGED:
+            if attempts < AT_ONCE:
+                return 0.0
+            first, longest, attempts = CHANGED_RETRY_S, LONGEST_RETRY_S, attempts - AT_ONCE
+        elif cause.is_failure:
+            first = BIG_FAILED_RETRY_S if intent.size > BIG else FIRST_FAILED_RETRY_S
+            longest = LONGEST_FAILED_RETRY_S
+        else:
+            self._faltering.add(intent.ino)
+            first = FIRST_RETRY_S
+            longest = WAITED_FOR_RETRY_S if self._impatient else LONGEST_RETRY_S
+        wait: float = min(longest, first * 2 ** min(attempts, 10))
+        return wait * random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
+
+    @staticmethod
+    def _log(intent: Intent, cause: Cause, text: str, wrong: Exception) -> None:
+        match cause:
+            case Cause.UNEXPECTED:
+                log.error("inode %d: an unexpected error", intent.ino, exc_info=wrong)
+            case Cause.REFUSED:
+                log.warning("inode %d: refused: %s", intent.ino, text)
+            case Cause.CHANGED:
+                log.info("inode %d: decided again: %s", intent.ino, text)
+            case _ if cause.is_failure:
+                log.warning("inode %d: not sent: %s", intent.ino, text)

@@ -1,0 +1,262 @@
+"""Outbox carrier: describes inodes to the outbox and performs its steps."""
+
+import time
+from contextlib import suppress
+
+from zonedrive.causes import Cause, cause_of
+from zonedrive.errors import Forbidden, NotFound, Rejected
+from zonedrive.failpoint import Place as Failpoint
+from zonedrive.failpoint import reached
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.intents import due_in
+from zonedrive.state.local_state import Core
+from zonedrive.sync import remote_binding
+from zonedrive.sync.coalesce import Action, Place, Step, Subject
+from zonedrive.sync.conflict_copy import Conflicts
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.materialize import materialize
+from zonedrive.sync.planner import Chains
+from zonedrive.sync.reconcile import Resolution
+from zonedrive.sync.remote_namespace import Placement
+from zonedrive.sync.upload import Uploads
+
+MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
+"""Causes of failures after which the known remote state may be wrong."""
+
+
+class Delivery:
+    """Implementation of `outbox.dispatch.Carrier`."""
+
+    def __init__(self, core: Core, service: Service, folders: Folders) -> None:
+        conflicts = self._conflicts = Conflicts(core, folders)
+        self._core = core
+        self._service = service
+        self._folders = folders
+        # Inodes whose last step failed because of the known remote state.
+        self._mistaken: set[int] = set()
+        self._resolution = Resolution(core, service, folders)
+        self._placement = Placement(core, service, folders, conflicts, self._resolution)
+        self.uploads = Uploads(core, service, folders, conflicts, self._resolution)
+
+    def describe(self, ino: int, chains: Chains) -> Subject | None:
+        """Return the facts about an inode that the outbox needs to plan, or None."""
+        core = self._core
+        inode = core.tree.find(ino)
+        doubt = core.doubts.get(ino)
+        if inode is None or (inode.parent == NOWHERE and inode.is_new and doubt is None):
+            return None
+        inside = self._inside(inode, chains)
+        origin = (inside[0], inode.remote_name) if inside and inode.remote_name else None
+        if inode.is_new and doubt is not None:
+            folder = core.tree.by_remote(doubt.zone, doubt.folder)
+            origin = (folder.ino, doubt.name) if folder is not None else None
+        above = core.tree.find(inode.parent) if inode.is_folder and not inode.is_new else None
+        return Subject(
+            ino=ino,
+            folder=inode.is_folder,
+            new=inode.is_new,
+            place=(inode.parent, core.remote_name(inode)),
+            origin=origin,
+            inside=inside,
+            toward=() if above is None else self._inside(above, chains),
+        )
+
+    def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:
+        """Return the folders above an inode on the service, nearest first."""
+        if inode.remote_parent is None:
+            return ()
+        which = (inode.zone, inode.remote_parent)
+        if which not in chains:
+            folder = self._core.tree.by_remote(*which)
+            chains[which] = () if folder is None else (folder.ino, *self._inside(folder, chains))
+        return chains[which]
+
+    def being_written(self) -> set[Place]:
+        """Return the places of new files that programs have open for writing."""
+        core, places = self._core, set()
+        for opened in core.opened.values():
+            if opened.session is None:
+                continue
+            inode = core.tree.find(opened.ino)
+            if inode is not None and inode.is_new and inode.parent != NOWHERE and not inode.local:
+                places.add((inode.parent, core.remote_name(inode)))
+        return places
+
+    def in_doubt(self) -> list[int]:
+        """Return the inodes of requests with an unknown outcome."""
+        return [doubt.ino for doubt in self._core.doubts.all()]
+
+    def occupant(self, place: Place) -> int:
+        """Return the new file at a local place, or 0."""
+        folder = self._core.tree.find(place[0])
+        if folder is None or folder.parent == NOWHERE:
+            return 0
+        inode = self._core.tree.child(*place)
+        return inode.ino if inode is not None and inode.is_new and not inode.is_folder else 0
+
+    async def ready(self) -> bool:
+        """Wait until the service can be reached; return True if the call had to wait."""
+        link = self._service.link
+        if link.state == "online":
+            return False
+        await link.wait_online()
+        return True
+
+    async def carry(self, step: Step) -> None:
+        """Perform one step."""
+        inode = self._core.tree.find(step.ino)
+        if inode is None or self._core.journal.get(step.ino) is None:
+            return
+        for ino in (step.other, step.ino, *self._perhaps_at(inode)):
+            if ino and await self._resolution.settle(ino):
+                return  # the next step is planned again
+        if step.ino in self._mistaken:
+            await self._look_anew(step)
+            self._mistaken.discard(step.ino)
+            return  # the next step is planned again
+        try:
+            await self._do(step, inode)
+        except Exception as wrong:
+            if cause_of(wrong) in MISTAKEN:
+                self._mistaken.add(step.ino)
+            raise
+
+    async def _look_anew(self, step: Step) -> None:
+        """Fetch the remote state that the last attempt was based on, because it may be wrong.
+
+        An error of the service is ignored here, because the next attempt gets it with a better
+        message.
+        """
+        core = self._core
+        for inode in core.tree.get_all({step.ino, step.other} - {0}):
+            if inode.remote_id is not None and not inode.is_folder:
+                with suppress(NotFound, Forbidden, Rejected):
+                    found = await self._service.entry(inode.zone, inode.remote_id)
+                    await self._folders.following.follow(inode, found)
+            for folder in (
+                core.tree.find(inode.parent),
+                core.tree.by_remote(inode.zone, inode.remote_parent or ""),
+            ):
+                if folder is not None and folder.ino != ROOT:
+                    with suppress(NotFound, Forbidden, Rejected):
+                        await self._folders.refresh(folder, time.monotonic_ns())
+
+    async def _do(self, step: Step, inode: Inode) -> None:
+        match step.action:
+            case Action.ADOPT:
+                await self._adopt(step, inode)
+            case Action.WITHDRAW:
+                await self._withdraw(step, inode)
+            case Action.MAKE:
+                await self._placement.make(step.intent, inode)
+            case Action.MOVE:
+                await self._placement.move(step.intent, inode)
+            case Action.ASIDE:
+                await self._placement.step_aside(step.intent, inode)
+            case Action.UPLOAD:
+                await self.uploads.upload(step.intent, inode)
+            case Action.DELETE:
+                await self._placement.delete(step.intent, inode)
+
+    def _perhaps_at(self, inode: Inode) -> list[int]:
+        """Return other inodes that an unanswered move may have moved to this inode's place."""
+        core = self._core
+        folder = core.tree.find(inode.parent)
+        if folder is None or folder.remote_id is None:
+            return []
+        moves = core.doubts.moved_to(folder.remote_id, core.remote_name(inode))
+        return [each.ino for each in moves if each.ino != inode.ino]
+
+    async def _withdraw(self, step: Step, parked: Inode) -> None:
+        """Turn a parked file into a local file, because its place on the service is needed."""
+        core = self._core
+        known = parked.revision
+        if not parked.generation:
+            try:
+                await materialize(core, self._service, parked)
+            except NotFound:
+                self._vanished(parked)
+                return
+        intent = core.journal.get(parked.ino)
+        if intent is None or core.overtaken(step.intent):
+            core.drop_copy(parked)
+            return
+        with core.transaction():
+            # A coworker's later version must not be deleted unnoticed.
+            core.tree.update(parked, revision=intent.base or known)
+            remote_binding.give_up(core, parked, due_in(0))
+
+    def _vanished(self, inode: Inode) -> None:
+        """Handle an entry that the service no longer has: only local edits of it are kept."""
+        intent = self._core.journal.get(inode.ino)
+        if intent is not None:
+            self._conflicts.vanished(intent, inode)
+
+    async def _is_there(self, inode: Inode) -> bool:
+        """Return True if the service still has the entry."""
+        try:
+            entry = await self._service.entry(inode.zone, inode.entry_id)
+        except NotFound:
+            return False
+        return not entry.deleted
+
+    async def _adopt(self, step: Step, new: Inode) -> None:
+        """Give the new file the remote entry of a file that was deleted or renamed."""
+        core = self._core
+        old = core.tree.find(step.other)
+        old_intent = core.journal.get(step.other)
+        if old is None or old_intent is None or old.is_new:
+            return
+        stays = not old_intent.gone
+        opened = core.opened.get(old.ino)
+        # Open handles continue to read the old content.
+        read_on = opened is not None and opened.session is None
+        known, there = old.revision, True
+        try:
+            if (stays or read_on) and not old.generation:
+                await materialize(core, self._service, old)
+            there = stays or await self._is_there(old)
+        except NotFound:
+            there = False
+        if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
+            core.drop_copy(old)
+            return
+        # Deleted by a coworker, or by this client with a lost answer: the new file stays new.
+        if not there:
+            self._vanished(old)
+            return
+        base = old_intent.base or known
+        taken = {
+            name: getattr(old, name)
+            for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
+        }
+        with core.transaction():
+            if stays:
+                core.tree.update(old, remote_id=None, remote_parent=None, remote_name=None)
+            else:
+                core.tree.unlink(old)
+                core.journal.drop(old.ino)
+            core.tree.update(new, **taken)
+            core.journal.rebase(new.ino, base)
+            opened = core.opened.get(new.ino)
+            if opened is not None and opened.session is not None:
+                opened.session.base = base  # begun after the step was planned
+            sending = core.journal.get(new.ino)
+            # The content is that of the remote version.
+            if sending is not None and core.is_copy(new, base):
+                core.journal.done(sending, content=True)
+                core.drop_copy(new)
+            if stays:
+                local = core.stays_local(core.tree.get(old.parent), old.name)
+                core.tree.update(old, local=local)
+                if local:
+                    core.journal.drop(old.ino)
+                else:
+                    core.journal.done(old_intent, place=True)
+                    core.journal.content(
+                        old.ino, old.generation, old.size, base=None, held=False, due_ns=due_in(0)
+                    )
+            reached(Failpoint.IDENTITY_INSIDE)
+        reached(Failpoint.IDENTITY_ADOPTED)
+        core.reap(old)

@@ -1,0 +1,81 @@
+"""Transfer of a file's history to its successor when the successor is on the service, too.
+
+A new file at the former name continues the history without this module (`outbox.fold`).  A
+temporary file that was uploaded before its program renamed it has to become new again: its own
+entry is deleted, and its bytes become the former file's next version.
+
+This is done if the former file was removed, or is a backup that coworkers do not see.  It is not
+done after a plain rename: then both files continue with their own histories.
+"""
+
+from zonedrive.model import Revision
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import Inode
+from zonedrive.state.local_state import Core
+from zonedrive.sync import remote_binding
+from zonedrive.sync.materialize import materialize
+
+
+class Succession:
+    """Successors and the transfer of histories to them."""
+
+    def __init__(self, core: Core, service: Service) -> None:
+        self._core = core
+        self._service = service
+
+    def former(self, folder: Inode, name: str) -> Inode | None:
+        """Return the file that the service still has under a name, if removed or parked here."""
+        for intent in self._core.journal.leaving():
+            if intent.final or not (intent.gone or intent.parked):
+                continue
+            inode = self._core.tree.find(intent.ino)
+            if inode is None or inode.is_folder or inode.remote_name != name:
+                continue
+            if (inode.zone, inode.remote_parent) == (folder.zone, folder.remote_id):
+                return inode
+        return None
+
+    def heir(self, inode: Inode) -> Inode | None:
+        """Return the file that was moved to the place where the service still has the inode."""
+        core = self._core
+        folder = core.tree.by_remote(inode.zone, inode.remote_parent or "")
+        heir = core.tree.child(folder.ino, inode.remote_name or "") if folder else None
+        if heir is None or heir is inode or heir.is_folder or heir.is_new:
+            return None
+        intent = core.journal.get(heir.ino)
+        return heir if intent is not None and intent.place else None
+
+    async def bring_bytes(self, heir: Inode | None, former: Inode | None) -> None:
+        """Copy the cached bytes of a remote file into a local generation."""
+        if heir is None or former is None or former is heir or former.is_new:
+            return
+        if heir.is_new or heir.is_folder or heir.generation:
+            return
+        if self._core.cache.is_complete(heir.ino, heir.revision):
+            await materialize(self._core, self._service, heir)
+
+    def succeed(self, heir: Inode) -> None:
+        """Turn the successor into a new file if its bytes are local, so that it gets the identity.
+
+        In a transaction.
+        """
+        core = self._core
+        if heir.is_new:
+            remote_binding.disown(core, heir)
+        elif heir.generation:
+            remote_binding.give_up(core, heir, core.due_for_names())
+            self.send_content(heir, None)
+
+    def send_content(self, inode: Inode, base: Revision | None) -> None:
+        """Schedule the upload of the local bytes on top of version `base`.  In a transaction."""
+        core = self._core
+        opened = core.opened.get(inode.ino)
+        core.journal.content(
+            inode.ino,
+            inode.generation,
+            inode.size,
+            base=base,
+            held=opened is not None and opened.session is not None,
+            due_ns=core.due(),
+        )
+        core.journal.rebase(inode.ino, base)

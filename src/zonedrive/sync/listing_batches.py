@@ -1,0 +1,152 @@
+"""Merging of arrived listings into the tree, several small ones per transaction.
+
+Knows nothing of how a listing is fetched.  A commit writes each index page that it touches:
+separate commits of small listings took a fifth of the time of a walk through many folders.
+Therefore a listing that no program waits for is collected with others, until they fill a
+transaction or GATHER_S is over.  When a program needs one of them, all are merged at once
+(`merge_waiting`).
+
+INVARIANT: a listing that cannot be merged does not block others: each then gets its own
+transaction.
+"""
+
+from collections.abc import Callable
+
+import trio
+
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import Inode
+from zonedrive.state.local_state import Core
+from zonedrive.state.merge import Merge
+from zonedrive.state.merge_types import Answer, Merged
+from zonedrive.sync.local_changes import Unsent
+
+TOGETHER = 200  # entries of one transaction: a few milliseconds
+GATHER_S = 0.02
+ROWS = 500  # changed since the last checkpoint: about half of the pages of `db.LOG_PAGES`
+
+
+class _Arrived:
+    """Small listing that waits to be merged."""
+
+    def __init__(self, folder: Inode, asked_ns: int, answer: Answer) -> None:
+        self.folder = folder
+        self.asked_ns = asked_ns
+        self.answer = answer
+        self.error: Exception | None = None
+        self.result = Merged()
+        self.done = trio.Event()
+
+
+class Merging:
+    """Merger of folder listings."""
+
+    def __init__(self, core: Core, service: Service, tell: Callable[[int, Merged], None]) -> None:
+        """Create the merger; it passes each folder's ino and listing changes to `tell`."""
+        self._core = core
+        self._service = service
+        self._tell = tell
+        self._waiting: list[_Arrived] = []
+        self._checkpointed = core.database.changes
+
+    @property
+    def waiting(self) -> int:
+        """Number of listings that have arrived and are not merged yet."""
+        return len(self._waiting)
+
+    def claim_checkpoint(self) -> bool:
+        """Return True to one caller if enough was written that `checkpoint` is due."""
+        changes = self._core.database.changes
+        if changes - self._checkpointed < ROWS:
+            return False
+        self._checkpointed = changes
+        return True
+
+    async def checkpoint(self) -> None:
+        """Shorten the database's log, so that no commit waits for the disk."""
+        await trio.to_thread.run_sync(self._core.database.checkpoint)
+
+    async def merge(
+        self, folder: Inode, asked_ns: int, answer: Answer, *, urgent: bool = True
+    ) -> None:
+        """Merge a listing that was requested at `asked_ns` (monotonic) into the folder.
+
+        `urgent` means that a program waits for it.
+        """
+        if len(answer.ids) > TOGETHER:
+            await self._merge_in_steps(folder, asked_ns, answer)
+            return
+        if not self._has_room(answer):
+            self.merge_waiting()
+        arrived = _Arrived(folder, asked_ns, answer)
+        self._waiting.append(arrived)
+        try:
+            if urgent:
+                # Lets the loop process other listings that arrived.
+                await trio.lowlevel.checkpoint()
+            elif arrived is self._waiting[0]:
+                with trio.move_on_after(GATHER_S):
+                    await arrived.done.wait()
+            else:
+                await arrived.done.wait()
+        except trio.Cancelled:
+            if arrived in self._waiting:
+                self._waiting.remove(arrived)
+                self.merge_waiting()  # others may have relied on this one
+            raise
+        if not arrived.done.is_set():
+            self.merge_waiting()
+        if arrived.error is not None:
+            raise arrived.error
+
+    def _has_room(self, answer: Answer) -> bool:
+        """Return True if the answer fits in one transaction with the waiting listings."""
+        entries = sum(len(each.answer.ids) + 1 for each in self._waiting)
+        return entries + len(answer.ids) <= TOGETHER
+
+    def merge_waiting(self) -> None:
+        """Merge all waiting listings, in transactions of limited size."""
+        while self._waiting:
+            self._merge_some()
+
+    async def _merge_in_steps(self, folder: Inode, asked_ns: int, answer: Answer) -> None:
+        merge = self._begun(folder, asked_ns, answer)
+        try:
+            for _ in merge.entries(answer):
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._tell(folder.ino, merge.result)
+
+    def _begun(self, folder: Inode, asked_ns: int, answer: Answer) -> Merge:
+        return Merge(self._core.tree, folder, asked_ns, Unsent(self._core, self._service))
+
+    def _merge_some(self) -> None:
+        """Merge the oldest waiting listings, up to the size of one transaction."""
+        batch: list[_Arrived] = []
+        entries = 0
+        while self._waiting and entries + len(self._waiting[0].answer.ids) <= TOGETHER:
+            batch.append(self._waiting.pop(0))
+            entries += len(batch[-1].answer.ids) + 1
+        try:
+            self._merge_all(batch)
+        except Exception:
+            for each in batch:
+                try:
+                    self._merge_all([each])
+                except Exception as wrong:
+                    each.error = wrong
+        for each in batch:
+            if each.error is None:
+                try:
+                    self._tell(each.folder.ino, each.result)
+                except Exception as wrong:
+                    each.error = wrong
+            each.done.set()
+
+    def _merge_all(self, batch: list[_Arrived]) -> None:
+        with self._core.transaction():
+            for each in batch:
+                merge = self._begun(each.folder, each.asked_ns, each.answer)
+                for _ in merge.entries(each.answer):
+                    pass
+                each.result = merge.result

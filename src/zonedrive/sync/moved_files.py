@@ -1,0 +1,120 @@
+"""Edited files that a coworker moves: they follow to their new place.
+
+A listing that no longer contains an edited file shows that the file is elsewhere, but not where.
+The file cannot be dropped, and its name may already belong to another entry.
+
+INVARIANT: only names that the service has reported change here, and no folder that was removed or
+moved locally is restored.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.model import Entry
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.invalidation import EntryChanged, EntryGone
+from zonedrive.state.local_state import Core
+from zonedrive.state.merge import fields_of
+from zonedrive.state.merge_types import Local
+from zonedrive.state.names import local_name
+
+log = logging.getLogger(__name__)
+
+DEEPEST = 64  # maximum number of nested folders to look up
+
+
+class Following:
+    """Tracker of edited files that coworkers move: moves them to their new places."""
+
+    def __init__(self, core: Core, service: Service) -> None:
+        self._core = core
+        self._service = service
+
+    async def all_missing(self, folder: Inode, listed: Sequence[str]) -> None:
+        """Move the edited files of a folder that its listing does not contain.
+
+        `listed` are the ids in the listing.  If the service does not answer, the files stay.
+        """
+        for inode in self._missing(folder, listed):
+            try:
+                found = await self._service.entry(inode.zone, inode.entry_id)
+                await self.follow(inode, found)
+            except NotFound:
+                continue  # deleted: the upload decides about the edit
+            except ZonedriveError as wrong:
+                log.info("inode %d: it is not known where the file is: %s", inode.ino, wrong)
+                return
+
+    def _missing(self, folder: Inode, listed: Sequence[str]) -> list[Inode]:
+        core = self._core
+        edited = core.journal.edited()
+        edited += [ino for ino, opened in core.opened.items() if opened.session is not None]
+        if not edited:
+            return []
+        named = set(listed)
+        found = (core.tree.find(ino) for ino in dict.fromkeys(edited))
+        return [
+            inode
+            for inode in found
+            if inode is not None
+            and inode.parent == folder.ino
+            and inode.remote_parent == folder.remote_id
+            and inode.remote_id is not None
+            and inode.remote_id not in named
+            and self._may_follow(inode)
+        ]
+
+    def _may_follow(self, inode: Inode) -> bool:
+        """Return True if only the content of the inode has local changes."""
+        local = self._core.local(inode.ino)
+        return not (inode.is_folder or inode.local or local & (Local.PLACE | Local.GONE))
+
+    async def follow(self, inode: Inode, found: Entry) -> bool:
+        """Move the file to the folder and name that the service reports.
+
+        Return False if it stays.  Raises the service's error.
+        """
+        core, remote_id = self._core, inode.remote_id
+        above = found.parent_id or inode.remote_parent or ""
+        if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):
+            return False
+        folder = await self._folder(inode.zone, above)
+        gone = inode.parent == NOWHERE or inode.remote_id != remote_id
+        if folder is None or gone or not self._may_follow(inode):
+            return False
+        old, former = inode.parent, inode.name
+        others = {name for name, ino in core.tree.children(folder.ino).items() if ino != inode.ino}
+        name = local_name(found.name, found.id, others)
+        with core.transaction():
+            core.tree.move(inode, folder.ino, name)
+            core.tree.update(inode, remote_parent=above, remote_name=found.name)
+        core.invalidations.put(EntryGone(old, former.encode(), inode.ino))
+        core.invalidations.put(EntryChanged(folder.ino, name.encode()))
+        core.journal.changes.notify()
+        log.info("inode %d: follows a coworker's move of the file that is edited here", inode.ino)
+        return True
+
+    async def _folder(self, zone: str, remote_id: str) -> Inode | None:
+        """Return the local folder of a remote id, and add unknown folders above it to the tree."""
+        core, above = self._core, remote_id
+        unknown: list[Entry] = []
+        while (known := core.tree.by_remote(zone, above)) is None:
+            if len(unknown) == DEEPEST:
+                return None
+            found = await self._service.entry(zone, above)
+            if found.deleted or found.unsure or not (found.folder and found.parent_id):
+                return None
+            unknown.append(found)
+            above = found.parent_id
+        if known.parent == NOWHERE:
+            return None
+        with core.transaction():
+            for entry in reversed(unknown):
+                present = core.tree.by_remote(zone, entry.id)
+                if present is None:
+                    name = local_name(entry.name, entry.id, core.tree.children(known.ino))
+                    present = core.tree.add(known.ino, name, **fields_of(entry, known))
+                known = present
+        return known if known.parent != NOWHERE else None

@@ -1,0 +1,412 @@
+"""Names on the service: creates folders, and moves and deletes entries."""
+
+import logging
+import time
+
+import msgspec
+
+from zonedrive.errors import (
+    AlreadyExists,
+    Changed,
+    NotFound,
+    Rejected,
+    ZonedriveError,
+)
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.intents import Intent
+from zonedrive.state.local_state import Core
+from zonedrive.state.names import safe
+from zonedrive.state.pending_requests import Doubt
+from zonedrive.sync.conflict_copy import Conflicts
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.reconcile import Resolution
+from zonedrive.sync.remote_binding import claim
+from zonedrive.sync.rollback import FOR_GOOD, Reversal, aside_name, is_aside
+from zonedrive.sync.subtree import folders_below, is_below, let_go
+
+log = logging.getLogger(__name__)
+
+
+class Placement:
+    """Sender of local name changes to the service."""
+
+    def __init__(
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        conflicts: Conflicts,
+        resolution: Resolution,
+    ) -> None:
+        self._core = core
+        self._service = service
+        self._folders = folders
+        self._conflicts = conflicts
+        self._resolution = resolution
+        self._reversal = Reversal(core, folders)
+
+    async def make(self, intent: Intent, inode: Inode) -> None:
+        """Create a folder on the service."""
+        core, resolution = self._core, self._resolution
+        parent = core.tree.get(inode.parent)
+        if parent.remote_id is None:
+            raise Changed("its folder is not on the service yet")
+        name = core.remote_name(inode)
+        if await resolution.wait_for(parent.remote_id, name):
+            return
+        doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, parent.remote_id, name, None)
+        with resolution.sending(doubt):
+            reached(Place.FOLDER_ASKED)
+            try:
+                with resolution.asking(doubt):
+                    entry = await self._service.make_folder(inode.zone, parent.remote_id, name)
+            except AlreadyExists as taken:
+                await self._meet(intent, inode, await self._in_the_way(inode, name, taken))
+                return
+            reached(Place.FOLDER_MADE)
+            # If this cannot be stored, the pending request stays.
+            await resolution.arrived(doubt, entry)
+            self._folders.known_empty(inode)
+
+    async def _meet(self, intent: Intent, inode: Inode, found: Entry) -> None:
+        """Handle a taken name: adopt a folder with that name, or step aside for a file."""
+        core = self._core
+        if core.overtaken(intent):
+            return
+        if not found.folder:
+            self._conflicts.give_way(inode, found)
+            return
+        with core.transaction():
+            claim(core, inode, found.id)
+            core.tree.update(
+                inode,
+                remote_id=found.id,
+                remote_parent=core.tree.get(inode.parent).remote_id,
+                remote_name=found.name,
+                revision=found.revision,
+                modified_by=found.modified_by,
+                listed=False,
+            )
+            core.tree.settled.add(inode.zone, found.id)
+            core.journal.done(intent, place=True)
+
+    async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
+        """Return the service's entry with the name that the inode should get.
+
+        Raises Changed if that entry is gone, or is a local inode that is about to be moved away.
+        """
+        core = self._core
+        parent = core.tree.get(inode.parent)
+        entries = await self._service.listing(inode.zone, parent.entry_id)
+        found = next((each for each in entries if each.name == name), None)
+        other = None if found is None else core.tree.by_remote(inode.zone, found.id)
+        if found is None:
+            raise Changed("what had this name on the service is gone") from taken
+        if other is not None and other is not inode and core.journal.get(other.ino) is not None:
+            if other.ino not in core.in_flight:  # its place was not known, or it has left
+                with core.transaction():
+                    core.tree.update(other, remote_parent=parent.remote_id, remote_name=name)
+            raise Changed("another entry is about to leave this name") from taken
+        return found
+
+    async def move(self, intent: Intent, inode: Inode) -> None:
+        """Rename or move the entry; roll the local change back if the service rejects it."""
+        try:
+            await self._move(intent, inode)
+        except FOR_GOOD as refused:
+            if not await self._take_back(intent, inode, refused):
+                raise
+
+    async def _move(self, intent: Intent, inode: Inode) -> None:
+        core = self._core
+        parent = core.tree.get(inode.parent)
+        if parent.remote_id is None:
+            raise Changed("its folder is not on the service yet")
+        name = core.remote_name(inode)
+        try:
+            unchanged = await self._is_unchanged(intent, inode)
+            if core.overtaken(intent):
+                return
+            if await self._resolution.wait_for(parent.remote_id, name):
+                return
+            reached(Place.MOVE_ASKED)
+            doubt, entry = await self._tell(inode, parent.remote_id, name)
+            reached(Place.MOVE_DONE)
+        except AlreadyExists as taken:
+            entry = await self._in_the_way(inode, name, taken)
+            if core.overtaken(intent):
+                return
+            if entry.id != inode.remote_id:
+                self._conflicts.give_way(inode, entry)
+                return
+            doubt = None
+        except NotFound:
+            if not core.overtaken(intent):
+                self._conflicts.vanished(intent, inode)
+            return
+        with core.transaction():
+            self._moved(self._whose(doubt) or inode, parent.remote_id, entry, unchanged)
+            core.journal.done(intent, place=True)
+        core.refusals.over(inode.zone, entry.id)
+        reached(Place.MOVE_NOTED)
+
+    async def _take_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
+        """Roll a move back and return True on success; former folders may need a restore."""
+        core = self._core
+        await self._locate(intent, inode)
+        if self._reversal.move(intent, inode, refused):
+            return True
+        for each in (way := self._reversal.reopen(inode, refused)):
+            folder = core.tree.by_remote(inode.zone, each)
+            if folder is None or folder.parent == NOWHERE:
+                return False
+            try:
+                await self._folders.refresh(folder, time.monotonic_ns())
+            except ZonedriveError:
+                return False  # the next attempt finds the folders
+        return bool(way) and self._reversal.move(intent, inode, refused)
+
+    async def _locate(self, intent: Intent, inode: Inode) -> None:
+        """Record the entry's place after a refusal: the first of two requests may have worked."""
+        core = self._core
+        try:
+            entry = await self._service.entry(inode.zone, inode.entry_id)
+        except ZonedriveError:
+            return
+        above = entry.parent_id or inode.remote_parent or ""
+        as_noted = (above, entry.name) == (inode.remote_parent, inode.remote_name)
+        if not (entry.deleted or as_noted or core.overtaken(intent)):
+            with core.transaction():
+                self._moved(inode, above, entry, unchanged=False)
+
+    async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[Doubt, Entry]:
+        """Move an entry on the service; the request stays pending until the answer is recorded."""
+        resolution, remote_id = self._resolution, inode.entry_id
+        doubt = Doubt(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
+        try:
+            with resolution.sending(doubt), resolution.asking(doubt):
+                entry = await self._service.move(
+                    inode.zone, remote_id, folder, name, folder=inode.is_folder
+                )
+        except NotFound as unknown:
+            if not await self._is_there(inode):
+                raise
+            if await self._is_folder_there(inode.zone, folder):
+                raise _senseless(unknown) from unknown
+            raise Changed("the folder that it is moved to is gone") from unknown
+        return doubt, msgspec.structs.replace(entry, name=entry.name or name)
+
+    async def _is_folder_there(self, zone: str, folder: str) -> bool:
+        try:
+            await self._service.listed(zone, folder)
+        except NotFound:
+            return False
+        return True
+
+    def _whose(self, sent: Doubt | None) -> Inode | None:
+        """Return the inode of the moved entry, and end the pending request.  In a transaction."""
+        doubt = None if sent is None else self._resolution.present(sent)
+        if doubt is None:
+            return None
+        self._core.doubts.drop(doubt.ino)
+        return self._core.tree.find(doubt.ino)
+
+    async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
+        """Return True if the service still has the base version of a waiting edit."""
+        if not intent.generation:
+            return False
+        found = await self._service.entry(inode.zone, inode.entry_id)
+        return found.revision == intent.base
+
+    async def step_aside(self, intent: Intent, inode: Inode) -> None:
+        """Move the entry to a temporary name, so that another can get its name.
+
+        The move to the final name follows.
+        """
+        try:
+            await self._step_aside(intent, inode)
+        except FOR_GOOD as refused:
+            if not await self._take_back(intent, inode, refused):
+                raise
+
+    async def _step_aside(self, intent: Intent, inode: Inode) -> None:
+        core = self._core
+        above = inode.remote_parent or ""
+        folder = core.tree.by_remote(inode.zone, above)
+        if folder is None or core.journal.get(folder.ino) is not None:
+            zone = next(each for each in core.tree.inodes_in(ROOT) if each.zone == inode.zone)
+            above = zone.remote_id or ""
+        name = aside_name(inode.ino, intent.seq)
+        try:
+            unchanged = await self._is_unchanged(intent, inode)
+            if core.overtaken(intent):
+                return
+            reached(Place.ASIDE_ASKED)
+            doubt, entry = await self._tell(inode, above, name)
+            reached(Place.ASIDE_DONE)
+        except NotFound:
+            if not core.overtaken(intent):
+                self._conflicts.vanished(intent, inode)
+            return
+        with core.transaction():
+            self._moved(self._whose(doubt) or inode, above, entry, unchanged)
+        reached(Place.ASIDE_NOTED)
+
+    def _moved(self, inode: Inode, above: str, entry: Entry, unchanged: bool) -> None:
+        core = self._core
+        core.tree.settled.add(inode.zone, entry.id)
+        core.tree.update(inode, remote_parent=above, remote_name=entry.name)
+        edited = core.journal.get(inode.ino)
+        if unchanged and edited is not None and edited.generation:
+            # The new revision comes from this client's own move.
+            core.journal.rebase(inode.ino, entry.revision)
+            core.tree.update(inode, revision=entry.revision)
+            return
+        if inode.revision != entry.revision and inode.size == entry.size:
+            if edited is not None and edited.generation:
+                return  # the conflict check before the upload compares the versions
+            # A move may count as a modification; the bytes are the same.
+            if not inode.generation:
+                core.same_bytes(inode, entry.revision)
+            core.tree.update(inode, revision=entry.revision)
+
+    async def delete(self, intent: Intent, inode: Inode) -> None:
+        """Delete a removed entry on the service; restore it locally if that is rejected."""
+        try:
+            await self._delete(intent, inode)
+        except FOR_GOOD as refused:
+            if await self._is_there(inode):
+                await self._name_again(inode)
+                self._reversal.removal(intent, inode, refused)
+            elif not self._core.overtaken(intent):  # an earlier request succeeded without an answer
+                await self._deleted(intent, inode)
+
+    async def _is_there(self, inode: Inode) -> bool:
+        """Return True if the service still has the entry, or does not tell."""
+        try:
+            return not (await self._service.entry(inode.zone, inode.entry_id)).deleted
+        except NotFound:
+            return False
+        except FOR_GOOD:
+            return True
+
+    async def _delete(self, intent: Intent, inode: Inode) -> None:
+        core = self._core
+        if inode.is_folder:
+            changed = await self._others_in(inode)
+        else:
+            changed = await self._has_other_version(intent, inode)
+        if core.overtaken(intent):
+            return  # another inode may stand for the entry now
+        if changed:
+            log.warning(
+                "a folder that was removed here holds something new on the service: it stays"
+                if inode.is_folder
+                else "a file that was deleted here has a newer version on the service: it stays"
+            )
+            await self._name_again(inode)
+            if not core.overtaken(intent):
+                self._reversal.keep(inode, intent)
+            return
+        reached(Place.DELETE_ASKED)
+        try:
+            await self._service.delete(inode.zone, inode.entry_id, folder=inode.is_folder)
+        except NotFound as unknown:
+            if await self._is_there(inode):
+                raise _senseless(unknown) from unknown
+        reached(Place.DELETE_DONE)
+        await self._deleted(intent, inode)
+
+    async def _name_again(self, inode: Inode) -> None:
+        """Rename an entry that stays on the service from its temporary name to a regular one."""
+        if not is_aside(inode.remote_name):
+            return
+        core, above = self._core, inode.remote_parent or ""
+        names = (inode.name, self._conflicts.copy_name(inode))
+        for name in names:
+            try:
+                doubt, entry = await self._tell(inode, above, safe(name))
+            except AlreadyExists:
+                if name == names[-1]:
+                    raise
+                continue
+            with core.transaction():
+                self._moved(self._whose(doubt) or inode, above, entry, unchanged=False)
+            return
+
+    async def _deleted(self, intent: Intent, inode: Inode) -> None:
+        """Forget the inode after the service has deleted its entry."""
+        core, deleted = self._core, inode.remote_id or ""
+        core.tree.settled.add(inode.zone, deleted)
+        if inode.is_folder:
+            await let_go(core, inode)
+        with core.transaction():
+            core.tree.unlink(inode)
+            core.journal.drop(inode.ino)
+        core.refusals.over(inode.zone, deleted)
+        reached(Place.DELETE_NOTED)
+        core.discard_bytes(inode, intent)
+        core.reap(inode)
+
+    async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
+        """Return True if the service has a version that was unknown at the removal."""
+        try:
+            entry = await self._service.entry(inode.zone, inode.entry_id)
+        except NotFound:
+            return False
+        if entry.revision == inode.revision:
+            return False
+        # A version by this user may result from a rename, without other bytes.
+        return entry.modified_by != self._core.user or (
+            intent.base is None and entry.size != inode.size
+        )
+
+    async def _others_in(self, folder: Inode) -> bool:
+        """Return True if the remote folder holds entries that were not removed locally.
+
+        Entries of a folder that was removed as a whole are still in the tree.  In that case,
+        subfolders that were listed before are listed again, and a new version of a file counts as
+        well.
+        """
+        core, tree = self._core, self._core.tree
+        if await self._news_in(folder):
+            return True
+        if not tree.numbers_in(folder.ino):
+            return False
+        for inner in folders_below(tree, folder):
+            if inner.listed and await self._news_in(inner):
+                return True
+        pending = (tree.find(each.ino) for each in core.journal.all())
+        return any(each is not folder and is_below(tree, each, folder) for each in pending)
+
+    async def _news_in(self, folder: Inode) -> bool:
+        """Return True if the remote folder holds entries or versions that are unknown locally."""
+        core = self._core
+        try:
+            listed = await self._service.listed(folder.zone, folder.entry_id)
+        except NotFound:
+            return False
+        if not listed.complete:
+            return True
+        present = listed.entries()
+        known = core.tree.by_remotes(folder.zone, [entry.id for entry in present])
+        if any(each.id not in known or known[each.id][1] != folder.ino for each in present):
+            return True
+        said = {known[entry.id][0]: entry for entry in present if not entry.folder}
+        return any(
+            said[inode.ino].revision != inode.revision
+            and (said[inode.ino].modified_by != core.user or said[inode.ino].size != inode.size)
+            for inode in core.tree.get_all(said)
+        )
+
+
+def _senseless(unknown: NotFound) -> Rejected:
+    """Return the error for a 404 about existing entries: the service lacks that endpoint."""
+    return Rejected(
+        f"{unknown.message}, but has what this is about",
+        remedy="'zonedrive doctor --profile PROFILE' tells whether the service has such a request",
+        status=unknown.status,
+    )

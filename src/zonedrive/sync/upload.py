@@ -1,0 +1,369 @@
+"""Uploads of content: the conflict check, the transfer and the recording of the answer.
+
+INVARIANT: before an upload, the service's current version is compared with the base of the edit, so
+a coworker's version is never overwritten.
+INVARIANT: a pending request is recorded before its upload starts; see `resolution`.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import trio
+from cachetools import LRUCache
+
+from zonedrive.content.file import ContentFile
+from zonedrive.errors import AmbiguousName, Changed, Damaged, NotFound, StoreError
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry
+from zonedrive.remote.service import Service
+from zonedrive.remote.transfer import Cancelled
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.intents import Intent
+from zonedrive.state.local_state import Core
+from zonedrive.state.merge_types import Local
+from zonedrive.state.names import may_show, safe
+from zonedrive.state.pending_requests import Doubt
+from zonedrive.sync import remote_binding
+from zonedrive.sync.conflict_check import Verdict, on_new_name, on_version
+from zonedrive.sync.conflict_copy import Conflicts
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.dispatcher import TINY
+from zonedrive.sync.reconcile import Resolution, Sent
+from zonedrive.sync.rollback import is_aside
+from zonedrive.turns import Turn
+
+log = logging.getLogger(__name__)
+
+# Age at which a listing no longer shows which names are free, in seconds and in multiples of its
+# duration.  A coworker's new file of the same name can stay unseen for that time.  (The service
+# keeps all versions, and such a window exists between check and upload in any case.)
+RECENT_S = 1.0
+CALM = 5.0
+PIECE = 512 << 10  # bytes per read from the spool and per write to the connection
+LEAST_PIECE = 4096
+LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is done anyway
+STEPS = 8  # pieces per second with a limit
+
+
+class Body:
+    """Bytes of one generation for an upload; they can be read again from the start."""
+
+    def __init__(self, file: ContentFile, size: int, limit: int = 0) -> None:
+        """Create the body; `limit` is the maximum of bytes per second, or 0 for no limit."""
+        self._file = file
+        self._size = size
+        self._piece = max(LEAST_PIECE, min(PIECE, limit // STEPS)) if limit else PIECE
+        self.sent = 0  # bytes that have passed the limit and were accepted by the connection
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.sent, turn = 0, Turn()
+        memory = memoryview(bytearray(min(self._piece, self._size)))
+        try:
+            while self.sent < self._size:
+                count = self._file.read_into(self.sent, memory[: self._size - self.sent])
+                if not count:
+                    raise StoreError("outgoing bytes are missing")
+                yield bytes(memory[:count])
+                self.sent += count  # the request for the next piece shows that this one was sent
+                reached(Place.BODY_BEGUN)
+                turn.went(count)
+        finally:
+            turn.end()
+
+
+class Uploads:
+    """Upload of local generations as new versions."""
+
+    def __init__(
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        conflicts: Conflicts,
+        resolution: Resolution,
+    ) -> None:
+        self._core = core
+        self._service = service
+        self._folders = folders
+        self._conflicts = conflicts
+        self._resolution = resolution
+        self._bodies: dict[int, Body] = {}
+        # Duration in seconds of the newest listing of a folder, if it was long.
+        self._took_s: LRUCache[int, float] = LRUCache(100)
+
+    def sent(self, ino: int) -> int:
+        """Return the bytes of a running upload that were sent.
+
+        A small file is sent at once, so the number is 0 until its answer arrives.
+        """
+        body = self._bodies.get(ino)
+        return body.sent if body else 0
+
+    async def upload(self, intent: Intent, inode: Inode) -> None:
+        """Upload the intent's content as the next version or as a new file."""
+        reached(Place.UPLOAD_TAKEN)
+        try:
+            file = await self._whole(intent)
+        except FileNotFoundError as wrong:
+            if self._core.outdated(intent):
+                return
+            raise StoreError("the outgoing bytes are gone") from wrong
+        try:
+            await self._upload(intent, inode, file)
+        finally:
+            file.close()
+
+    async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
+        if inode.is_new:
+            if await self._overtook(inode):
+                return
+            folder_id, name, found = await self._look_for_name(intent, inode)
+            verdict = on_new_name(intent.size, found)
+        else:
+            found = await self._look_at(inode) or await self._under_another_id(intent, inode)
+            verdict = on_version(intent.base, intent.size, found)
+            folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
+            name = (found.name or inode.remote_name or "") if found else ""
+            if is_aside(name) and intent.attempts < LOOKS_ASIDE:
+                raise Changed("the file has a name for a moment, while two exchange theirs")
+            if found is not None:
+                await self._folders.following.follow(inode, found)
+                await self._require_only_one(inode, folder_id, name)
+        if self._decided_anew(intent):
+            return
+        doubt = Doubt(
+            ino=inode.ino,
+            bytes_ino=inode.ino,
+            generation=intent.generation,
+            size=intent.size,
+            zone=inode.zone,
+            folder=folder_id,
+            name=name,
+            remote_id=inode.remote_id,
+        )
+        reached(Place.UPLOAD_JUDGED)
+        if verdict is Verdict.COMPARE:
+            assert found is not None
+            same = await self._resolution.comparison.same_bytes(file, doubt.zone, found.id)
+            if self._decided_anew(intent):
+                return
+            if same:
+                with self._core.transaction():
+                    self._core.doubts.note(doubt)
+                await self._resolution.arrived(doubt, found)
+                return
+            verdict = Verdict.CONFLICT
+        if verdict is Verdict.LOST:
+            self._conflicts.make_anew(intent, inode)
+        elif verdict is Verdict.CONFLICT:
+            assert found is not None
+            self._conflicts.set_aside(intent, inode, found)
+        elif not await self._resolution.wait_for(folder_id, name):
+            await self._send(intent, inode, doubt, file)
+
+    def _decided_anew(self, intent: Intent) -> bool:
+        """Return True if the base of the edit has changed since the step was planned.
+
+        A rename, for instance, can change the base; the conflict check would then take this
+        client's own version for a coworker's.
+        """
+        now = self._core.journal.get(intent.ino)
+        return now is None or (now.seq, now.base) != (intent.seq, intent.base)
+
+    async def _whole(self, intent: Intent) -> ContentFile:
+        """Return the open bytes after a check for damage.
+
+        Raises Damaged, and FileNotFoundError if the bytes are gone.
+        """
+        core, which = self._core, (intent.ino, intent.generation)
+        try:
+            file = core.spool.open(*which)
+            try:
+                if file.size < intent.size:
+                    raise Damaged("a part of the outgoing bytes is missing")
+                if which in core.suspect:
+                    await trio.to_thread.run_sync(lambda: deque(file.blocks(), maxlen=0))
+                    core.suspect.discard(which)
+            except BaseException:
+                file.close()
+                raise
+        except Damaged as wrong:
+            raise _damaged(wrong) from wrong
+        return file
+
+    async def _overtook(self, inode: Inode) -> bool:
+        """Wait for another upload to the same name; return True if one was running."""
+        folder = self._core.tree.get(inode.parent)
+        name = self._core.remote_name(inode)
+        return await self._resolution.wait_for(folder.remote_id or "", name)
+
+    async def _send(self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile) -> None:
+        """Send the bytes and record the answer."""
+        core, resolution = self._core, self._resolution
+        if core.outdated(intent) or inode.remote_id != doubt.remote_id:
+            return
+        with resolution.sending(doubt):
+            reached(Place.DOUBT_NOTED)
+            try:
+                with resolution.asking(doubt):
+                    entry, content = await self._transfer(intent, inode, doubt, file)
+            except Cancelled:
+                return
+            reached(Place.REPLY_CAME)
+            # If the answer cannot be recorded, the pending request stays.
+            known = Sent(file.allocated, file.manifest(final=True), content)
+            await resolution.arrived(doubt, entry, known if file.size == intent.size else None)
+
+    async def _transfer(
+        self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile
+    ) -> tuple[Entry, bytes | None]:
+        """Send the bytes; return the new entry, and the bytes if they are in memory."""
+        core = self._core
+        body = Body(file, intent.size, core.settings.upload_limit)
+
+        def cancelled() -> bool:
+            return (
+                core.outdated(intent)
+                or core.doubts.get(inode.ino) != doubt
+                or inode.ino in core.called_back
+            )
+
+        try:
+            if intent.size <= TINY and not core.settings.upload_limit:
+                content = b"".join(body)
+                entry = await self._service.upload(inode.zone, doubt.folder, doubt.name, content)
+                return entry, content
+            self._bodies[inode.ino] = body
+            entry = await trio.to_thread.run_sync(
+                lambda: self._service.transfer.upload(
+                    inode.zone, doubt.folder, doubt.name, body, intent.size, cancelled=cancelled
+                )
+            )
+            return entry, None
+        except Damaged as wrong:  # found during the transfer: the service got an incomplete body
+            raise _damaged(wrong) from wrong
+        finally:
+            self._bodies.pop(inode.ino, None)
+
+    async def _require_only_one(self, inode: Inode, folder_id: str, name: str) -> None:
+        """Check that the name is unique in the remote folder, because uploads go by name.
+
+        Raises Changed and AmbiguousName.
+        """
+        core = self._core
+        folder = core.tree.by_remote(inode.zone, folder_id)
+        if folder is None or folder.parent == NOWHERE:
+            return
+        if folder.listed and not await self._others_named(inode, folder, name):
+            return
+        await self._folders.refresh(folder, time.monotonic_ns())  # entries may have been renamed
+        others = await self._others_named(inode, folder, name)
+        if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
+            raise Changed("another file is about to leave this name")
+        for each in others:
+            # In this order, because the name may pass from one to the other.
+            for one in (each, inode):
+                found = await self._look_at(one)
+                if found is None or (found.name, found.parent_id) != (name, folder_id):
+                    break
+            else:
+                raise AmbiguousName(
+                    "the service has two entries of this name in one folder",
+                    remedy="rename one of them there",
+                )
+            if one is inode:
+                raise Changed("the file has another place on the service by now")
+
+    async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
+        """Return other inodes of the folder with that remote name, whatever their local names."""
+        tree, fits = self._core.tree, may_show(name)
+        if folder.parent == NOWHERE:
+            return []
+        for _ in tree.loading(folder.ino):
+            await trio.lowlevel.checkpoint()
+        names = tree.children(folder.ino)
+        # Inodes with a mark in the local name, and the one without.
+        inos = {names[local] for local in names if "~" in local and fits(local)}
+        inos.add(names.get(safe(name), inode.ino))
+        inos |= {intent.ino for intent in self._core.journal.leaving()}
+        return [
+            each
+            for each in tree.get_all(inos - {inode.ino})
+            if each.parent == folder.ino and each.remote_name == name and each.remote_id is not None
+        ]
+
+    async def _look_at(self, inode: Inode) -> Entry | None:
+        """Return the service's current entry of the file, or None."""
+        try:
+            entry = await self._service.entry(inode.zone, inode.entry_id)
+        except NotFound:
+            return None
+        return None if entry.deleted else entry
+
+    async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
+        """Return the base version of the edit if the service had reported a wrong id for it.
+
+        The entry must have the same name and the same revision as the base.
+        """
+        core, folder, name = self._core, inode.remote_parent or "", inode.remote_name
+        if not intent.base or not folder:
+            return None
+        try:
+            entries = await self._service.listing(inode.zone, folder)
+        except NotFound:
+            return None
+        found = [one for one in entries if one.name == name and one.revision == intent.base]
+        if len(found) != 1 or found[0].folder or self._decided_anew(intent):
+            return None
+        log.warning("inode %d: the service has it under another id than it said", inode.ino)
+        with core.transaction():
+            remote_binding.claim(core, inode, found[0].id)
+            core.tree.update(inode, remote_id=found[0].id)
+        return found[0]
+
+    async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
+        """Return (folder id, name, the service's entry there) for a new file.
+
+        The listing was requested after the step became due, so after the newest change and after an
+        earlier attempt with unknown outcome.  It is also recent: one listing serves all waiting
+        files.
+        """
+        core = self._core
+        folder = core.tree.get(inode.parent)
+        name = core.remote_name(inode)
+        since_due_ns = time.time_ns() - intent.due_ns
+        recent_ns = int(max(RECENT_S, CALM * self._took_s.get(folder.ino, 0.0)) * 1e9)
+        begun = time.monotonic_ns()
+        await self._folders.refresh(folder, begun - max(0, min(since_due_ns, recent_ns)))
+        took_s = (time.monotonic_ns() - begun) / 1e9
+        if took_s > RECENT_S / CALM:
+            self._took_s[folder.ino] = took_s
+        if folder.remote_id is None:
+            if self._service.can("make_folder"):
+                raise Changed("its folder is not on the service and is made first")
+            raise StoreError(
+                "its folder was deleted on the service", remedy="move it to another folder"
+            )
+        found = self._folders.hidden(folder.ino, name) or await self._known_by(inode, folder, name)
+        return folder.remote_id, name, found
+
+    async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
+        """Return the service's entry with that name if its inode has another local name."""
+        core = self._core
+        others = await self._others_named(inode, folder, name)
+        if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
+            raise Changed("another file is about to leave this name")
+        for other in others:
+            found = await self._look_at(other)
+            if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):
+                return found
+        return None
+
+
+def _damaged(wrong: Damaged) -> Damaged:
+    return Damaged(
+        f"the bytes that wait here are damaged ({wrong.message})",
+        remedy="save the file again, or delete it",
+    )

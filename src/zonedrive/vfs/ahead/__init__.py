@@ -1,1 +1,0 @@
-"""Content that is fetched in advance: small sibling files and pinned entries."""

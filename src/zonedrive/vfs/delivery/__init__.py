@@ -1,1 +1,0 @@
-"""Delivery of changes to the service, called by the outbox."""

@@ -1,0 +1,400 @@
+"""Open files: handles, reads of local or remote content, and writes into sessions.
+
+See `sessions` for the path of a write.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import time
+
+import trio
+from cachetools import LRUCache
+
+from zonedrive.config import Settings
+from zonedrive.content.file import Buffer, ContentFile
+from zonedrive.content.reader import Reader
+from zonedrive.content.source import Changed
+from zonedrive.errors import StoreError, ZonedriveError
+from zonedrive.failpoint import Place, reached
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import Inode
+from zonedrive.state.invalidation import InodeChanged
+from zonedrive.state.local_state import Core
+from zonedrive.state.open_file import Handle, Opened, OpenFile, Session
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.dispatcher import Dispatcher
+from zonedrive.vfs import open_checks
+from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.write_sessions import Sessions
+
+log = logging.getLogger(__name__)
+
+KEEP_S = 20.0
+PAGED = 10_000  # files with known kernel pages; the pages of others are dropped at open
+
+
+class Files:
+    """Open files of a mount."""
+
+    def __init__(
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        dispatcher: Dispatcher,
+        callers: Callers,
+    ) -> None:
+        self._core = core
+        self._callers = callers
+        self._sessions = Sessions(core, service, folders, dispatcher)
+        self._handles: dict[int, Handle] = {}
+        self._next_handle = 1
+        # Revision and generation that the kernel's cached pages of an inode were read from.
+        self._paged: LRUCache[int, tuple[str, int]] = LRUCache(PAGED)
+
+    @property
+    def _settings(self) -> Settings:
+        return self._core.settings
+
+    # ---- open and close ----
+
+    async def open(self, inode: Inode, flags: int, pid: int = 0) -> Opened:
+        """Open a file for process `pid` and return the handle.
+
+        Raises IsADirectoryError, PermissionError, or the service's error.
+        """
+        if inode.is_folder:
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        core = self._core
+        writable = bool(flags & open_checks.WRITE_FLAGS)
+        open_checks.require_reachable(core, inode)
+        open_checks.require_permitted(core, inode, flags)
+        if writable:
+            core.require_folders(inode)
+        core.supersede(inode)
+        number = core.kernel.number(inode.ino)
+        state = (inode.revision, inode.generation)
+        keep = self._paged.get(number) == state
+        if flags & os.O_TRUNC and not writable:
+            await self.truncate(inode, 0)
+            keep = False
+        opened = self._attach(inode, flags, keep_cache=keep, pid=pid)
+        if flags & os.O_TRUNC and writable:
+            handle = self._handles[opened.handle]
+            try:
+                await self._session(handle, truncate=True)
+                self._sessions.cut(handle.file, 0)
+            except BaseException:
+                await self.release(opened.handle)
+                raise
+            return Opened(opened.handle)
+        handle = self._handles[opened.handle]
+        if inode.remote_id is not None and handle.file.content == inode.revision:
+            # From now on this version stays readable, also after a rename or removal.
+            reader = self._reader(handle.file, inode)
+            if not writable and handle.file.session is None:
+                try:
+                    open_checks.require_unguarded(self._callers, handle, reader)
+                except BaseException:
+                    await self.release(opened.handle)
+                    raise
+        if handle.file.pages:
+            self._paged[number] = state
+        return opened
+
+    def create(self, inode: Inode, flags: int) -> Opened:
+        """Return a handle with an empty session on a file that was just created."""
+        # Always as a writer, so that the close keeps the empty file.
+        opened = self._attach(inode, flags, keep_cache=False, writable=True)
+        self._sessions.begin_new(self._handles[opened.handle].file)
+        return opened
+
+    async def release(self, handle: int) -> None:
+        """Close a handle after its last descriptor."""
+        which = self._handles.pop(handle)
+        opened = which.file
+        if which.writable:
+            opened.writers -= 1
+        try:
+            if opened.writers == 0:
+                self._end(opened)
+        finally:
+            opened.handles -= 1
+            opened.by_handle.remove(which)
+            if opened.handles == 0:
+                self._detach(opened)
+
+    async def flush(self, handle: int) -> None:
+        """Store written bytes, on close(2).
+
+        With `close = wait`, also wait for the upload, and raise its error.
+        """
+        opened = self._handles[handle].file
+        if not self._handles[handle].writable or opened.session is None:
+            return
+        session = opened.session
+        if session.dirty:
+            await self._sessions.sync_again(session)
+        if session.dirty and opened.session is session:
+            self._sessions.keep_all(opened)
+        if opened.session is None:
+            return
+        # A shell that redirects closes a duplicate before it writes anything.  The upload of the
+        # empty file is not waited for.
+        empty = opened.session.size == 0 and not opened.session.written
+        if self._settings.close == "wait" and not empty:
+            await self._sessions.delivered(opened)
+
+    async def fsync(self, handle: int) -> None:
+        """Make written bytes survive a power cut; with `fsync = service`, wait for their upload."""
+        opened = self._handles[handle].file
+        session = opened.session
+        if session is not None:
+            await trio.to_thread.run_sync(session.file.sync)
+            session.synced = True
+            reached(Place.BYTES_SYNCED)
+            if session.dirty and opened.session is session:
+                self._sessions.keep_all(opened)
+        await trio.to_thread.run_sync(self._core.database.flush)
+        reached(Place.RECORD_SYNCED)
+        if session is not None and self._settings.fsync == "service":
+            await self._sessions.delivered(opened)
+
+    # ---- bytes ----
+
+    def available(self, handle: int, offset: int, size: int) -> Buffer | None:
+        """Return the local bytes at `offset`, fewer at the end of the file, or None if remote.
+
+        The buffer is valid until the event loop continues.  Raises what `read` raises.
+        """
+        which = self._handles[handle]
+        opened = which.file
+        inode = self._core.tree.get(opened.ino)
+        if not opened.superseded:
+            self._core.supersede(inode)
+        if not opened.pages:
+            opened.pages = True
+            self._paged[opened.number] = inode.revision, inode.generation
+        if opened.session is not None:
+            return opened.session.file.pread(offset, size)
+        if isinstance(opened.content, int):
+            return self._local(opened, opened.content).pread(offset, size)
+        known = opened.reader is not None or opened.superseded
+        if not known and (inode.is_new or offset >= inode.size):
+            return b""
+        reader = self._reader(opened, inode)
+        open_checks.require_unguarded(self._callers, which, reader)
+        return reader.available(offset, size)
+
+    async def read(self, handle: int, offset: int, size: int) -> Buffer:
+        """Return the bytes at `offset`, fetched from the service if needed; see `available`."""
+        data = self.available(handle, offset, size)
+        if data is not None:
+            return data
+        which = self._handles[handle]
+        opened, inode = which.file, self._core.tree.get(which.file.ino)
+        reader = self._reader(opened, inode)
+        # `available` found damaged bytes, which have to be fetched.
+        open_checks.require_unguarded(self._callers, which, reader)
+        try:
+            return await reader.read(offset, size)
+        except Changed as wrong:
+            # The kernel has told the program the old size, so the new version needs a new open.
+            if not opened.superseded:
+                await self._sessions.catch_up(inode)
+            raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
+
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        """Write all of `data` at `offset`, or at the end with O_APPEND, or raise an error.
+
+        Raises OSError (EFBIG) if the file would exceed the largest size.
+        """
+        which = self._handles[handle]
+        session = await self._session(which)
+        which.file.pages = True
+        if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
+            offset = session.size  # the kernel may not know that another writer extended the file
+        open_checks.require_fitting(offset + len(data))
+        session.written = True
+        try:
+            self._core.spool.require_room(len(data))
+            session.changed(offset)
+            session.file.pwrite(offset, data)
+        except (OSError, StoreError) as wrong:
+            session.refused = getattr(wrong, "errno", 0) or errno.EIO
+            raise
+        session.refused = 0
+        if which.number != which.file.number:  # the kernel wrote into pages of the former version
+            self._core.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
+        reached(Place.BYTES_WRITTEN)
+        return len(data)
+
+    async def truncate(self, inode: Inode, size: int) -> None:
+        """Set the size of the file, with zeros where it grows."""
+        open_checks.require_reachable(self._core, inode)
+        open_checks.require_permitted(self._core, inode, os.O_WRONLY)
+        self._core.require_folders(inode)
+        opened = self._core.opened.get(inode.ino)
+        before = inode.size if opened is None or opened.session is None else opened.session.size
+        open_checks.require_fitting(size)
+        if size == before:  # same bytes, so no new version; the times change
+            with self._core.transaction():
+                if not self.touch(inode, now := time.time_ns()):
+                    self._core.tree.update(inode, mtime_ns=now, ctime_ns=now)
+            return
+        opened = opened or self._core.new_open_file(inode)
+        opened.handles += 1
+        try:
+            await self._sessions.begin(opened, truncate=size == 0)
+            open_checks.require_current(opened)
+            self._sessions.cut(opened, size)
+            if opened.writers == 0:
+                self._sessions.end(opened)
+        finally:
+            opened.handles -= 1
+            if opened.handles == 0:
+                self._detach(opened)
+
+    def touch(self, inode: Inode, mtime_ns: int) -> bool:
+        """Set the time of a file that is being written; return False if nothing is to be stored."""
+        opened = self._core.opened.get(inode.ino)
+        if opened is None or opened.session is None:
+            return False
+        opened.session.mtime_ns = mtime_ns
+        opened.session.ctime_ns = time.time_ns()
+        return opened.session.dirty
+
+    def changed(self, inode: Inode) -> bool:
+        """Set the change time of a file that is being written; returns as `touch`."""
+        opened = self._core.opened.get(inode.ino)
+        if opened is None or opened.session is None:
+            return False
+        opened.session.ctime_ns = time.time_ns()
+        return opened.session.dirty
+
+    async def keep_readable(self, inode: Inode) -> None:
+        """Fetch the remaining content for readers before another file replaces the inode.
+
+        This takes at most KEEP_S seconds.  Missing content then reads as ESTALE.
+        """
+        opened = self._core.opened.get(inode.ino)
+        if opened is None or opened.session or inode.generation or inode.is_new:
+            return
+        try:
+            reader = self._reader(opened, inode)
+            if not reader.complete:
+                with trio.move_on_after(KEEP_S):
+                    await reader.fill()
+        except (ZonedriveError, OSError) as wrong:
+            log.info("what has a replaced file open may not read all of it (%s)", wrong)
+
+    async def keep(self) -> None:
+        """Run the periodic store of written bytes, see `Sessions.keep`."""
+        await self._sessions.keep()
+
+    def is_open(self, ino: int) -> bool:
+        """Return True if a program has the inode open."""
+        return ino in self._core.opened
+
+    def close_all(self) -> None:
+        """Store unsaved bytes and close all files at the end of the mount."""
+        reached(Place.CLOSING)
+        for opened in [*self._core.opened.values(), *self._core.kernel.former.values()]:
+            # Logged by `_end`; the other files must still be closed.
+            with contextlib.suppress(Exception):
+                self._end(opened)
+            opened.close()
+        self._core.opened.clear()
+        self._core.kernel.former.clear()
+        self._handles.clear()
+
+    # ---- inside ----
+
+    async def _session(self, which: Handle, *, truncate: bool = False) -> Session:
+        """Return the session that the handle writes to, and begin one if needed.
+
+        Raises OSError (ESTALE) if the handle may have read a former version.
+        """
+        while (session := which.file.session) is None or session.frozen:
+            open_checks.require_current(which.file)
+            await self._sessions.begin(which.file, truncate=truncate, append=which.append)
+        return session
+
+    def _end(self, opened: OpenFile) -> None:
+        """Store written bytes after the last writer closed, or restore the former content."""
+        if opened.session is None:
+            return
+        try:
+            if opened.session.refused:  # a write failed; free space later does not repair it
+                self._abandon(opened)
+            else:
+                self._sessions.end(opened)
+        except Exception as wrong:
+            log.error("what was written last to inode %d is not kept: %s", opened.ino, wrong)
+            self._abandon(opened)
+            raise
+
+    def _abandon(self, opened: OpenFile) -> None:
+        self._paged.pop(opened.number, None)  # the kernel may have pages of the refused write
+        self._sessions.abandon(opened)
+
+    def _attach(
+        self, inode: Inode, flags: int, *, keep_cache: bool, writable: bool = False, pid: int = 0
+    ) -> Opened:
+        writable = writable or bool(flags & open_checks.WRITE_FLAGS)
+        opened = self._core.opened.get(inode.ino) or self._core.new_open_file(inode)
+        opened.pages = opened.pages or keep_cache
+        opened.handles += 1
+        opened.writers += writable
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        which = self._handles[handle] = Handle(
+            opened,
+            opened.number,
+            writable=writable,
+            readable=flags & os.O_ACCMODE != os.O_WRONLY,
+            append=bool(flags & os.O_APPEND),
+            pid=pid,
+            flags=flags,
+        )
+        opened.by_handle.append(which)
+        return Opened(handle, keep_cache=keep_cache)
+
+    def _detach(self, opened: OpenFile) -> None:
+        """Close the file after the last handle."""
+        core = self._core
+        opened.close()
+        if opened.superseded:
+            del core.kernel.former[opened.number]
+        else:
+            del core.opened[opened.ino]
+        inode = core.tree.find(opened.ino)
+        if inode is None or opened.superseded:
+            return
+        intent = core.journal.get(opened.ino)
+        if intent is not None and intent.gone and intent.held:
+            with core.transaction():
+                core.journal.hold(opened.ino, False, core.due())
+        core.reap(inode)
+
+    def _local(self, opened: OpenFile, generation: int) -> ContentFile:
+        if opened.local is None or opened.local[0] != generation:
+            open_checks.require_current(opened)
+            opened.close_local()
+            opened.local = generation, self._core.spool.open(opened.ino, generation)
+        return opened.local[1]
+
+    def _reader(self, opened: OpenFile, inode: Inode) -> Reader:
+        """Return a reader of the handles' version; for a file deleted remotely, of its last one."""
+        if opened.reader is not None and opened.reader[0] == opened.content:
+            return opened.reader[1]
+        open_checks.require_current(opened)
+        core = self._core
+        # A program is about to edit the version that it has read.
+        if inode.revision != opened.content:
+            raise OSError(errno.ESTALE, "changed on the service, open it again")
+        opened.close()
+        reader = core.cache.open(inode.ino, inode.revision, inode.size, core.source(inode))
+        opened.reader = inode.revision, reader
+        return reader

@@ -1,1 +1,0 @@
-"""Open files, from open(2) to the last close."""

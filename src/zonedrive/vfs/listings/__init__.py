@@ -1,1 +1,0 @@
-"""Folder listings, shared by all waiting callers, and the mapping of entries to inodes."""

@@ -1,1 +1,0 @@
-"""Operations on names: lookup, creation, rename, removal, and the transfer of histories."""

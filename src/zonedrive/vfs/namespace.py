@@ -1,0 +1,398 @@
+"""Names: lookup, listing, creation and removal.
+
+A change takes effect locally at once and becomes an intent in the same transaction.  A change that
+the deployment's profile cannot perform on the service fails at once with EPERM and has no effect.
+An entry that was never on the service can always be changed.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import trio
+from cachetools import LRUCache
+
+from zonedrive.errors import NotSupported
+from zonedrive.failpoint import Place, reached
+from zonedrive.remote.service import Service
+from zonedrive.state.attributes import MODE_BITS, Attr, Rules
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.local_state import Core
+from zonedrive.state.names import is_respelled
+from zonedrive.state.open_file import Opened
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.dispatcher import Dispatcher
+from zonedrive.sync.history_transfer import Succession
+from zonedrive.vfs.files import Files
+
+CALL_BACK_S = 10.0  # seconds that a name change waits for the file's upload to end
+
+
+DOTS = (".", "..")
+READ = 50_000  # total names in the cache of recently read folders
+TOGETHER = 32  # entries of a listing that are loaded into memory at once
+
+
+def require_writable(*inodes: Inode) -> None:
+    """Raise PermissionError (EACCES) for entries that the service write-protects.
+
+    The kernel's own permission check does not stop root.
+    """
+    if any(inode.attributes.write_protected for inode in inodes):
+        raise PermissionError(errno.EACCES, "write-protected on the service")
+
+
+def require_changeable(rules: Rules, *inodes: Inode) -> None:
+    """Raise PermissionError (EACCES) for entries that the user's level does not let change."""
+    if any(rules.are_against(inode) for inode in inodes):
+        raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
+
+
+class Listing(msgspec.Struct, eq=False):
+    """Open directory handle."""
+
+    folder: int
+    names: list[str] | None = None  # the names when reading began
+    stamp: object = None  # the folder's change stamp at that moment
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """Content of a folder that has not changed since reading began."""
+
+    ino: int
+    names: list[str]  # the dots first; the same list object while the folder is unchanged
+    timeout: float  # seconds that the kernel may cache names and attributes
+
+
+class Namespace:
+    """POSIX operations on names."""
+
+    def __init__(
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        files: Files,
+        dispatcher: Dispatcher,
+        succession: Succession,
+    ) -> None:
+        self._core = core
+        self._service = service
+        self._folders = folders
+        self._files = files
+        self._dispatcher = dispatcher
+        self._succession = succession
+        self._listings: dict[int, Listing] = {}  # by handle
+        # By folder: change stamp, names, and True if a name has a second spelling.
+        self._read: LRUCache[int, tuple[object, list[str], bool]] = LRUCache(
+            READ, lambda kept: len(kept[1])
+        )
+        self._next_handle = 1
+
+    # ---- finding ----
+
+    async def folder(self, ino: int) -> Inode:
+        """Return a folder with a known listing.  Raises NotADirectoryError, FileNotFoundError."""
+        inode = self._core.tree.get(ino)
+        if not inode.is_folder:
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
+        if inode.parent == NOWHERE:
+            raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
+        await self._folders.ensure(inode)
+        if inode.parent == NOWHERE:  # removed during the wait
+            raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
+        return inode
+
+    async def lookup(self, parent: int, name: bytes) -> Attr:
+        """Look up a name and increment the kernel's lookup count.  Raises FileNotFoundError."""
+        core = self._core
+        wanted = core.checked_name(name)
+        folder = await self.folder(parent)
+        inode = core.tree.child(folder.ino, wanted)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such entry")
+        core.tree.remember(inode.ino)
+        return self.attr(inode)
+
+    def attr(self, inode: Inode) -> Attr:
+        """Return the stat fields with the time that the kernel may cache them."""
+        return self._core.attr(inode, self._folders.trusted_for(inode.parent))
+
+    async def getattr(self, ino: int) -> Attr:
+        """Return the stat fields after refreshing the parent's listing if needed."""
+        core = self._core
+        inode = core.tree.get(ino)
+        if inode.ino != ROOT and inode.parent != NOWHERE and not core.local(ino):
+            await self._folders.ensure(core.tree.get(inode.parent))
+        return self.attr(inode)
+
+    # ---- listing ----
+
+    async def opendir(self, ino: int) -> int:
+        """Return a handle for reading the folder's names."""
+        folder = await self.folder(ino)
+        for _ in self._core.tree.loading(folder.ino):  # loads a large folder in steps
+            await trio.lowlevel.checkpoint()
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._listings[handle] = Listing(folder.ino)
+        return handle
+
+    def listed(self, handle: int, start: int) -> Listed | None:
+        """Return the folder's names if the folder is unchanged since reading began, else None.
+
+        At position 0 the names are read again, as rewinddir(3) requires.  The result is also None
+        while programs write to files of the folder, because sizes change with every write, and
+        where the kernel must not cache all names (see `attr_of`).
+        """
+        listing = self._listings[handle]
+        folder = self._core.tree.get(listing.folder)
+        stamp = self._stamp(folder)
+        if start == 0 or listing.names is None:
+            listing.names, respelled = self._names(folder, stamp)
+            listing.stamp = None if respelled else stamp
+        if stamp is None or stamp != listing.stamp:
+            return None
+        return Listed(folder.ino, listing.names, self._folders.trusted_for(folder.ino))
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
+        """Yield (name, stat fields, next position) from entry number `start` on, after `listed`.
+
+        Entries that were removed since then are left out.  An entry that took over a name replaces
+        the former entry.
+        """
+        tree, core = self._core.tree, self._core
+        listing = self._listings[handle]
+        folder = tree.get(listing.folder)
+        present = self._present(folder)
+        timeout = self._folders.trusted_for(folder.ino)
+        names = listing.names or DOTS
+        for number in range(start, min(len(DOTS), len(names))):
+            ino = folder.ino if number == 0 else folder.parent or folder.ino
+            yield names[number].encode(), core.attr(tree.get(ino), timeout), number + 1
+        for first in range(max(start, len(DOTS)), len(names), TOGETHER):
+            numbers = range(first, min(first + TOGETHER, len(names)))
+            inos = [present.get(names[number], NOWHERE) for number in numbers]
+            inodes = {inode.ino: inode for inode in tree.get_all(inos)}
+            for number, ino in zip(numbers, inos, strict=True):
+                if ino in inodes:
+                    name = names[number].encode()
+                    yield name, core.attr(inodes[ino], timeout), number + 1
+
+    def _names(self, folder: Inode, stamp: object) -> tuple[list[str], bool]:
+        """Return the folder's current names, and True if a name has a second spelling.
+
+        All readers get the same list object while the folder is unchanged.
+        """
+        before, names, respelled = self._read.get(folder.ino, (None, [], False))
+        if stamp is None or before != stamp:
+            names = [*DOTS, *self._present(folder)]
+            respelled = is_respelled("/".join(names))
+            if len(names) <= READ:
+                self._read[folder.ino] = stamp, names, respelled
+        return names, respelled
+
+    def _present(self, folder: Inode) -> Mapping[str, int]:
+        return self._core.tree.children(folder.ino) if folder.parent != NOWHERE else {}
+
+    def _stamp(self, folder: Inode) -> object:
+        core = self._core
+        for opened in core.opened.values():
+            inode = core.tree.find(opened.ino) if opened.session is not None else None
+            if inode is not None and inode.parent == folder.ino:
+                return None
+        return core.tree.changes(folder.ino), folder.parent, core.kernel.renewals
+
+    def releasedir(self, handle: int) -> None:
+        """Close the directory handle."""
+        self._listings.pop(handle, None)
+
+    # ---- making ----
+
+    async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
+        """Create an empty file and open it for writing.
+
+        Without O_EXCL, open a file that was created since the kernel's lookup.
+        """
+        core = self._core
+        if not flags & os.O_EXCL:
+            folder = await self.folder(parent)
+            made = core.tree.child(folder.ino, core.checked_name(name))
+            if made is not None:
+                opened = await self._files.open(made, flags)
+                core.tree.remember(made.ino)
+                return opened, self.attr(made)
+        folder, wanted = await self._free_place(parent, name)
+        with core.transaction():
+            inode = core.tree.draft(
+                folder.ino,
+                wanted,
+                zone=folder.zone,
+                mode=mode & MODE_BITS,
+                local=core.stays_local(folder, wanted),
+            )
+            now = time.time_ns()
+            core.tree.note_times(folder, mtime_ns=now, ctime_ns=now)
+        reached(Place.FILE_NAMED)
+        try:
+            opened = self._files.create(inode, flags)
+        except OSError:
+            with core.transaction():
+                core.tree.unlink(inode)
+            raise
+        core.tree.remember(inode.ino)
+        return opened, self.attr(inode)
+
+    async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
+        """Create a folder."""
+        core = self._core
+        folder, wanted = await self._free_place(parent, name)
+        local = core.stays_local(folder, wanted)
+        if not local and not self._service.can("make_folder"):
+            raise NotSupported("the deployment's profile cannot make folders")
+        with core.transaction():
+            inode = core.tree.add(
+                folder.ino,
+                wanted,
+                Kind.FOLDER,
+                zone=folder.zone,
+                mode=mode & MODE_BITS,
+                local=local,
+                listed=True,
+            )
+            self.touch(folder)
+            if not local:
+                core.journal.place(inode.ino, core.due())
+        reached(Place.FOLDER_NAMED)
+        core.tree.remember(inode.ino)
+        return self.attr(inode)
+
+    # ---- removing ----
+
+    async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
+        """Remove a file; a `final` removal has no successor, see `Intent.final`."""
+        core = self._core
+        folder = await self.folder(parent)
+        inode = self.named(folder, core.checked_name(name))
+        if inode.is_folder:
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        require_writable(folder, inode)
+        require_changeable(core.rules, inode)
+        await self.call_back(inode, "delete")
+        self.require_removable(inode)
+        heir = None if inode.is_new or final else self._succession.heir(inode)
+        await self._succession.bring_bytes(heir, inode)
+        if self.named(folder, inode.name) is not inode:
+            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+        with core.transaction():
+            self.remove(inode, final=final)
+            if heir is not None and heir is self._succession.heir(inode):
+                self._succession.succeed(heir)
+            self.touch(folder)
+        reached(Place.NAME_REMOVED)
+        core.reap(inode)
+
+    async def call_back(self, inode: Inode, operation: str) -> None:
+        """Cancel the upload of a new file that could not be renamed or deleted on the service.
+
+        Raises OSError (EBUSY) if the upload does not end in time.  If the upload completes first,
+        the service has the file and the operation is refused.
+        """
+        core = self._core
+        if not inode.is_new or inode.ino not in core.in_flight:
+            return
+        if self._service.can(operation, folder=inode.is_folder):
+            return
+        core.called_back.add(inode.ino)
+        try:
+            with trio.move_on_after(CALL_BACK_S):
+                await self._dispatcher.wait_until_idle(inode.ino)
+        finally:
+            core.called_back.discard(inode.ino)
+        if inode.ino in core.in_flight:
+            raise OSError(errno.EBUSY, "it is just being uploaded")
+
+    async def rmdir(self, parent: int, name: bytes) -> None:
+        """Remove an empty folder."""
+        core = self._core
+        folder = await self.folder(parent)
+        inode = self.named(folder, core.checked_name(name))
+        if not inode.is_folder:
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
+        if inode.kind is Kind.ZONE:
+            raise PermissionError(errno.EPERM, "a zone cannot be removed here")
+        require_writable(folder, inode)
+        require_changeable(core.rules, inode)
+        self.require_removable(inode)
+        await self.require_empty(inode)
+        with core.transaction():
+            self.remove(inode)
+            self.touch(folder)
+        core.reap(inode)
+
+    def remove(self, inode: Inode, *, final: bool = False) -> None:
+        """Remove the name; an entry on the service is deleted there later.
+
+        Raises OSError (ENOTEMPTY) if the folder has entries.
+        """
+        core = self._core
+        if inode.is_folder and core.tree.children(inode.ino):
+            raise OSError(errno.ENOTEMPTY, "the folder is not empty")
+        intent = core.journal.get(inode.ino)
+        core.journal.conflicts.drop(inode.ino)
+        self.note_removal(inode)
+        if inode.is_new and core.doubts.get(inode.ino) is None:
+            core.tree.unlink(inode)
+            core.journal.drop(inode.ino)
+        else:
+            due = core.due() if inode.is_new else core.due_for_names()
+            core.tree.unlink(inode, tombstone=True)
+            core.journal.gone(inode.ino, due, final=final)
+            if self._files.is_open(inode.ino):
+                core.journal.hold(inode.ino, True, due)
+        if intent is not None and intent.generation and not self._files.is_open(inode.ino):
+            core.discard_bytes(inode, intent)
+            core.tree.update(inode, generation=0)
+
+    def note_removal(self, inode: Inode) -> None:
+        """Mark an open file as removed by name: programs that have it open keep it."""
+        if (opened := self._core.opened.get(inode.ino)) is not None:
+            opened.removed_here = True
+
+    # ---- refusals ----
+
+    def named(self, folder: Inode, name: str) -> Inode:
+        """Return the entry with that name.  Raises FileNotFoundError."""
+        inode = self._core.tree.child(folder.ino, name)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such entry")
+        return inode
+
+    async def _free_place(self, parent: int, name: bytes) -> tuple[Inode, str]:
+        core = self._core
+        wanted = core.checked_name(name)
+        folder = await self.folder(parent)
+        if folder.ino == ROOT:
+            raise PermissionError(errno.EPERM, "zones are made on the service, not here")
+        if core.tree.child(folder.ino, wanted) is not None:
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        require_writable(folder)
+        core.require_folders(folder)
+        return folder, wanted
+
+    def require_removable(self, inode: Inode) -> None:
+        """Raise NotSupported if the entry is on the service and the profile cannot delete it."""
+        if not inode.is_new and not self._service.can("delete", folder=inode.is_folder):
+            raise NotSupported("the deployment's profile cannot delete")
+
+    async def require_empty(self, folder: Inode) -> None:
+        """Raise OSError (ENOTEMPTY) if the folder has entries."""
+        await self._folders.ensure(folder)
+        if self._core.tree.children(folder.ino):
+            raise OSError(errno.ENOTEMPTY, "the folder is not empty")
+
+    def touch(self, folder: Inode) -> None:
+        """Set the folder's times after a change of its names."""
+        now = time.time_ns()
+        self._core.tree.update(folder, mtime_ns=now, ctime_ns=now)

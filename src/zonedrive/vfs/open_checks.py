@@ -1,0 +1,72 @@
+"""Checks before a file is opened, read or written: permissions and the maximum size.
+
+These functions change nothing.
+"""
+
+import errno
+import os
+from typing import NoReturn
+
+from zonedrive.content.reader import Reader
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.local_state import Core
+from zonedrive.state.open_file import Handle, OpenFile
+from zonedrive.vfs.caller_policy import Callers
+
+LARGEST = 16 << 40  # maximum bytes of a file; as on ext4, and far more than any local disk
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
+
+
+def require_reachable(core: Core, inode: Inode) -> None:
+    """Raise OSError (ESTALE) if the inode was removed or replaced before it could be opened.
+
+    The kernel then looks the name up again and opens or creates the current file.  A file that one
+    program has removed while another has it open can be opened by /proc/self/fd.
+    """
+    opened = core.opened.get(inode.ino)
+    if inode.parent == NOWHERE and not (opened is not None and opened.removed_here):
+        raise OSError(errno.ESTALE, "removed, or replaced by another one")
+
+
+def require_current(opened: OpenFile) -> None:
+    """Raise OSError (ESTALE) if a newer version has superseded the open one."""
+    if opened.superseded:
+        raise OSError(errno.ESTALE, "changed on the service, open it again")
+
+
+def require_permitted(core: Core, inode: Inode, flags: int) -> None:
+    """Raise PermissionError (EACCES) if the service's protection forbids the access.
+
+    The kernel's own permission check does not stop root.
+    """
+    if flags & WRITE_FLAGS and core.rules.are_against(inode):
+        raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
+    if flags & WRITE_FLAGS and inode.attributes.write_protected:
+        raise PermissionError(errno.EACCES, "write-protected on the service")
+    if flags & os.O_ACCMODE != os.O_WRONLY and inode.attributes.read_protected:
+        raise PermissionError(errno.EACCES, "read-protected on the service")
+
+
+def require_fitting(size: int) -> None:
+    """Raise OSError (EFBIG) if a file would exceed the maximum size."""
+    if size > LARGEST:
+        raise OSError(errno.EFBIG, "larger than a file can be")
+
+
+def require_unguarded(callers: Callers, handle: Handle, reader: Reader) -> None:
+    """Raise PermissionError (EACCES) if a program of `guard` would cause a download.
+
+    Such a program may read files that are completely local.  The open is refused, not the read: a
+    program that maps the file into memory would die of a failed read.
+    """
+    if handle.guarded is False or reader.complete:
+        return
+    if handle.guarded is None:
+        handle.guarded = callers.guarded(handle.pid, handle.flags)
+    if handle.guarded:
+        refuse_guarded()
+
+
+def refuse_guarded() -> NoReturn:
+    """Raise PermissionError (EACCES) for a guarded program."""
+    raise PermissionError(errno.EACCES, "not here, and not fetched for this program")

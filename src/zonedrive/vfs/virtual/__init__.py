@@ -1,1 +1,0 @@
-"""Virtual entries, which no listing shows: former versions, and the trash folder of desktops."""

@@ -1,0 +1,270 @@
+"""Trash folder of file managers: entries moved into it are deleted on the service.
+
+File managers keep a folder `.Trash-UID` at the top of each file system.  Its folder `files` holds
+the trashed entries, and its folder `info` holds a note for each with the former path and the time.
+If the profile can delete, the mount has this folder, and moving a remote entry into `files` deletes
+the entry on the service (see `trashing`), which moves it to its own trash (`zonedrive trash`).
+
+`files` shows the entries that were put in since the mount began, without their bytes.  Programs can
+list and restore them: an entry that is moved out of `files` is restored on the service. Removing an
+entry from `files`, as programs do to empty the trash, only hides the entry.
+
+Knows nothing of the programs, and does not read their notes.
+
+INVARIANT: nothing in this module deletes anything permanently.
+"""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Mapping
+from typing import NoReturn
+
+from zonedrive.state.inode import ROOT
+from zonedrive.state.invalidation import EntryChanged
+from zonedrive.state.local_state import Core
+from zonedrive.vfs.rename import NOREPLACE
+from zonedrive.views.nodes import Content, File, Folder, Node, Standing, number
+from zonedrive.views.trash import Gone, Trashing
+
+SHOWN = 10_000  # maximum number of entries and of notes; the oldest are hidden first
+NOTE_BYTES = 64 << 10
+NOTE = "stays on this machine: a note of a file manager's, kept until the mount ends"
+PRIVATE = 0o700  # the mode that file managers require for this folder
+
+
+class Wastebasket:
+    """Door to the virtual folder `.Trash-UID`."""
+
+    def __init__(self, core: Core, trashing: Trashing) -> None:
+        self.name = f".Trash-{core.owner.uid}"
+        self._trashing = trashing
+        self._top = _Fixed(core, "top")
+        self._top.entries = {
+            "files": _Files(core, trashing),
+            "info": _Notes(core, "info"),
+            # Programs move entries here before they remove them.
+            "expunged": _Shelf(core, "expunged"),
+        }
+
+    def open(self, folder: int) -> Folder | None:
+        """Return the trash folder at the top of the mount, if the profile can delete."""
+        return self._top if folder == ROOT and self._trashing.possible() else None
+
+
+class _Fixed(Folder):
+    """Folder that always exists."""
+
+    mode = stat.S_IFDIR | PRIVATE
+
+    def __init__(self, core: Core, word: str) -> None:
+        super().__init__(number(core.database.identity, "wastebasket", word))
+        self.entries: dict[str, Node] = {}
+        self.mtime_ns = time.time_ns()
+
+    async def children(self) -> Mapping[str, Node]:
+        return self.entries
+
+    def standing(self) -> Standing:
+        """Return the state of all entries that were put in."""
+        inos = [ino for node in self.entries.values() for ino in node.standing().inos]
+        return Standing("what was deleted here; for all of it: zonedrive trash", inos=tuple(inos))
+
+    async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
+        """Accept the mode that the folder has, because programs set it.  Raises PermissionError."""
+        if mode not in (None, PRIVATE):
+            raise PermissionError(errno.EPERM, "the trash is its owner's")
+
+
+class _Shelf(_Fixed):
+    """Folder whose entries can be added and removed."""
+
+    def put(self, name: str, node: Node) -> None:
+        """Add an entry."""
+        self.entries[name] = node
+        self.mtime_ns = time.time_ns()
+        while len(self.entries) > SHOWN:
+            del self.entries[next(iter(self.entries))]
+
+    def named(self, name: str) -> Node:
+        """Return the entry with that name.  Raises FileNotFoundError."""
+        if name not in self.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such entry")
+        return self.entries[name]
+
+    def drop(self, name: str) -> None:
+        """Remove an entry."""
+        del self.entries[name]
+        self.mtime_ns = time.time_ns()
+
+    async def remove(self, name: str, *, folder: bool) -> None:
+        """Hide an entry; the service keeps its data."""
+        if isinstance(self.named(name), Folder) is not folder:
+            raise OSError(errno.ENOTDIR if folder else errno.EISDIR, "of another kind")
+        self.drop(name)
+
+    async def move(self, name: str, into: Folder, new_name: str, flags: int) -> None:
+        node = self.named(name)
+        notes = isinstance(self, _Notes)
+        if flags & ~NOREPLACE:
+            raise OSError(errno.EINVAL, "flags that are not supported")
+        if not isinstance(into, _Shelf) or isinstance(into, _Notes) is not notes:
+            raise OSError(errno.EXDEV, "notes and what they are about are kept apart")
+        if into.entries.get(new_name, node) is not node and (flags & NOREPLACE or not notes):
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        self.drop(name)
+        into.put(new_name, node)
+
+
+class _Notes(_Shelf):
+    """Folder `info`: the notes of programs about trashed entries, kept in memory."""
+
+    def __init__(self, core: Core, word: str) -> None:
+        super().__init__(core, word)
+        self._core = core
+
+    def standing(self) -> Standing:
+        return Standing(NOTE, here_only=True)
+
+    async def create(self, name: str, mode: int) -> File:
+        if name in self.entries:
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        note = _Note(_new_number(self._core))
+        self.put(name, note)
+        return note
+
+
+class _Note(File):
+    """Short file in memory."""
+
+    mode = stat.S_IFREG | 0o600
+
+    def __init__(self, ino: int) -> None:
+        super().__init__(ino)
+        self._data = bytearray()
+        self.mtime_ns = time.time_ns()
+
+    def standing(self) -> Standing:
+        return Standing(NOTE, here_only=True)
+
+    async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
+        """Change size or modification time; the permissions stay as they are."""
+        if size is not None:
+            self._resize(size)
+        if mtime_ns is not None:
+            self.mtime_ns = mtime_ns
+
+    async def open(self, flags: int, pid: int) -> Content:
+        if flags & os.O_TRUNC:
+            self._resize(0)
+        return self
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return the bytes at `offset`."""
+        return bytes(self._data[offset : offset + size])
+
+    async def write(self, offset: int, data: bytes) -> int:
+        """Write all of `data` at `offset`.  Raises OSError (EFBIG)."""
+        end = offset + len(data)
+        self._resize(max(end, self.size))
+        self._data[offset:end] = data
+        return len(data)
+
+    async def flush(self) -> None:
+        """Do nothing: the note is only in memory."""
+
+    def close(self) -> None:
+        """Do nothing: the note exists until it is removed."""
+
+    def _resize(self, size: int) -> None:
+        if size > NOTE_BYTES:
+            raise OSError(errno.EFBIG, "too long for a note")
+        self._data[size:] = bytes(max(0, size - len(self._data)))
+        self.size = size
+        self.mtime_ns = time.time_ns()
+
+
+class _Deleted(File):
+    """Trashed file, without its bytes."""
+
+    mode = stat.S_IFREG | 0o400
+
+    def __init__(self, ino: int, gone: Gone) -> None:
+        super().__init__(ino)
+        self.gone = gone
+        self.size, self.mtime_ns = gone.size, gone.mtime_ns
+
+    def standing(self) -> Standing:
+        return _deleted(self.gone)
+
+    async def open(self, flags: int, pid: int) -> NoReturn:
+        raise PermissionError(errno.EACCES, "deleted: bring it back to read it")
+
+
+class _DeletedFolder(Folder):
+    """Trashed folder, without its content."""
+
+    mode = stat.S_IFDIR | PRIVATE  # a folder without write permission cannot be moved
+
+    def __init__(self, ino: int, gone: Gone) -> None:
+        super().__init__(ino)
+        self.gone = gone
+        self.mtime_ns = gone.mtime_ns
+
+    def standing(self) -> Standing:
+        return _deleted(self.gone)
+
+    async def children(self) -> Mapping[str, Node]:
+        return {}
+
+
+class _Files(_Shelf):
+    """Folder `files`: the trashed entries, and the way to restore them."""
+
+    def __init__(self, core: Core, trashing: Trashing) -> None:
+        super().__init__(core, "files")
+        self._core = core
+        self._trashing = trashing
+
+    async def children(self) -> Mapping[str, Node]:
+        """Return the entries, without those that were restored in another way."""
+        for name, node in list(self.entries.items()):
+            if isinstance(node, _Deleted | _DeletedFolder) and self._trashing.is_back(node.gone):
+                self.drop(name)
+        return self.entries
+
+    async def child(self, name: str) -> Node | None:
+        return self.entries.get(name)
+
+    async def take_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
+        self._check(flags)
+        if name in self.entries:
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        gone = await self._trashing.delete(parent, old_name)
+        kind = _DeletedFolder if gone.folder else _Deleted
+        self.put(name, kind(_new_number(self._core), gone))
+        # The kernel has moved its own dentry here.
+        self._core.invalidations.put(EntryChanged(self.ino, name.encode()))
+
+    async def hand_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
+        self._check(flags)
+        node = self.named(name)
+        assert isinstance(node, _Deleted | _DeletedFolder)
+        await self._trashing.bring_back(node.gone, parent, new_name)
+        if self.entries.get(name) is node:
+            self.drop(name)
+        self._core.invalidations.put(EntryChanged(parent, new_name.encode()))
+
+    def _check(self, flags: int) -> None:
+        if flags & ~NOREPLACE:
+            raise OSError(errno.EINVAL, "flags that are not supported")
+
+
+def _deleted(gone: Gone) -> Standing:
+    what = "a folder" if gone.folder else "a file"
+    return Standing(f"{what} that was deleted; for all of them: zonedrive trash", inos=(gone.ino,))
+
+
+def _new_number(core: Core) -> int:
+    return number(core.database.identity, "wastebasket", "entry", str(core.next_generation()))

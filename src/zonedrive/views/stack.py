@@ -1,0 +1,407 @@
+"""File system facade: the operations that `fuse` calls, and the background work."""
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import msgspec
+import trio
+
+from zonedrive.content.file import Buffer
+from zonedrive.errors import ZonedriveError
+from zonedrive.failpoint import Place, reached
+from zonedrive.pins.fetch import Keeping
+from zonedrive.pins.pins import Pins
+from zonedrive.prefetch.files import Siblings
+from zonedrive.remote.service import Service
+from zonedrive.state.attributes import MODE_BITS, Attr, allowed, permissions
+from zonedrive.state.inode import NOWHERE, ROOT
+from zonedrive.state.kernel_inodes import ino_of
+from zonedrive.state.local_state import Core
+from zonedrive.state.open_file import Opened
+from zonedrive.supervisor import Task
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.dispatcher import Dispatcher
+from zonedrive.sync.executor import Delivery
+from zonedrive.sync.history_transfer import Succession
+from zonedrive.vfs import xattrs
+from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.fetch_failures import FetchFailures
+from zonedrive.vfs.files import Files
+from zonedrive.vfs.maintenance import upkeep
+from zonedrive.vfs.namespace import Listed, Namespace
+from zonedrive.vfs.rename import Renaming
+from zonedrive.views.desktop_trash import Wastebasket
+from zonedrive.views.nodes import VIRTUAL, refuse
+from zonedrive.views.path_lookup import Places
+from zonedrive.views.restore import Returning
+from zonedrive.views.status_report import Report
+from zonedrive.views.trash import Trashing
+from zonedrive.views.verbs import Virtual
+from zonedrive.views.version_list import Histories
+from zonedrive.views.versions import Versions
+
+BLOCK = 4096
+QUIET_S = 0.25  # seconds without a change before due changes are sent
+
+
+class StatFs(msgspec.Struct, frozen=True):
+    """Result of statfs(2), in blocks of `block_size` bytes."""
+
+    block_size: int
+    blocks: int
+    free: int
+    files: int
+    free_files: int
+    name_max: int = 255
+
+
+class FileSystem:
+    """File system of one mounted account."""
+
+    def __init__(self, core: Core, service: Service) -> None:
+        """Create the parts of the mount; no task runs yet, and `core` has been recovered."""
+        self._core = core
+        self._service = service
+        callers = Callers(core.settings.guard)
+        self._folders = Folders(core, service)
+        self._delivery = Delivery(core, service, self._folders)
+        core.cache.pinned = self.pins = Pins(core)
+        self.keeping = Keeping(core, service, self._folders, self.pins)
+        # Metadata and content have pools of their own; a step uses one connection at a time.
+        self._dispatcher = Dispatcher(
+            core.journal,
+            self._delivery,
+            core.settings.transfers,
+            quiet=min(QUIET_S, core.settings.settle),
+            supervisor=core.supervisor,
+            in_flight=core.in_flight,
+            # With a limit, tiny files have threads as well, of which there are only so many.
+            most=0 if core.settings.upload_limit else core.settings.connections,
+        )
+        self._siblings = Siblings(core, service, self._folders, callers)
+        self._files = Files(core, service, self._folders, self._dispatcher, callers)
+        succession = Succession(core, service)
+        self._names = Namespace(
+            core, service, self._folders, self._files, self._dispatcher, succession
+        )
+        self._renaming = Renaming(core, service, self._names, self._files, succession)
+        self._histories = Histories(core, service, self._folders)
+        # Names that lead to virtual entries, see `nodes`.
+        versions = Versions(core, service, self._folders, self._histories, callers)
+        trashing = Trashing(
+            core, service, self._folders, self._dispatcher, self._names, self._renaming
+        )
+        self._virtual = Virtual(core, [versions, Wastebasket(core, trashing)])
+        self.places = Places(core, self._folders, self._virtual)
+        self.returning = Returning(core, service, self._folders, self._dispatcher)
+        self.report = Report(
+            core,
+            service,
+            self._folders,
+            self._dispatcher,
+            self._delivery.uploads,
+            self._histories,
+            FetchFailures(core.tree, core.cache, service.link),
+        )
+        self.invalidations = core.invalidations.receive
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run the background tasks until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._folders.run)
+            await nursery.start(self._core.cache.run)
+            await nursery.start(self._siblings.run)
+            nursery.start_soon(self._dispatcher.run)
+            nursery.start_soon(self.keeping.run)
+            keep, core = self._core.supervisor.keep, self._core
+            probe = partial(self._service.link.run, self._service)
+            nursery.start_soon(keep, Task.CONNECTION_CHECK, probe)
+            nursery.start_soon(keep, Task.CONNECTION_CHANGES, self._watch_link)
+            nursery.start_soon(keep, Task.OPEN_LOGS, self._files.keep)
+            nursery.start_soon(keep, Task.ZONE_LIST, self._look_once)
+            nursery.start_soon(keep, Task.UPKEEP, partial(upkeep, core))
+            task_status.started()
+
+    async def _look_once(self) -> None:
+        """List the zones at the start, to learn the connection state before the first request."""
+        self._expect_a_reader()
+        with contextlib.suppress(ZonedriveError, OSError):
+            await self._folders.refresh(self._core.tree.get(ROOT), time.monotonic_ns())
+
+    def _expect_a_reader(self) -> None:
+        """Open a connection for content in advance, as this takes as long as several answers."""
+        self._core.cache.expect(self._service.transfer.prepare)
+
+    async def _watch_link(self) -> None:
+        """Wake tasks that wait for uploads when the service becomes unreachable or is back."""
+        while True:
+            await self._service.link.wait_change()
+            self._dispatcher.wake()
+
+    async def aclose(self) -> None:
+        """Store unsaved bytes and close everything after the end of the mount."""
+        self._files.close_all()
+        self._virtual.close_all()
+        self._core.spool.tidy()
+        await self._core.cache.aclose()
+        await self._service.aclose()
+        self._core.invalidations.close()
+        reached(Place.CLOSED)
+
+    # ---- names ----
+
+    async def lookup(self, parent: int, name: bytes) -> Attr:
+        """Look up a name, see `Namespace.lookup`; a name that the tree lacks may be virtual."""
+        if parent >= VIRTUAL:
+            return await self._virtual.lookup(parent, name)
+        try:
+            return await self._names.lookup(parent, name)
+        except FileNotFoundError:
+            found = self._virtual.enter(parent, name)
+            if found is None:
+                raise
+            return found
+
+    def forget(self, ino: int, count: int) -> None:
+        """Decrement the kernel's lookup count of an inode by `count`."""
+        if ino >= VIRTUAL:
+            self._virtual.forget(ino, count)
+        elif self._core.tree.forget(ino_of(ino), count):
+            inode = self._core.tree.find(ino_of(ino))
+            if inode is not None:
+                self._core.reap(inode)
+
+    def remember(self, inos: Sequence[int]) -> None:
+        """Increment the lookup counts of inodes that the kernel received in a listing."""
+        if inos and inos[0] >= VIRTUAL:
+            self._virtual.remember(inos)
+        elif self._core.kernel.renewals:
+            self._core.tree.remember_all([ino_of(number) for number in inos])
+        else:
+            self._core.tree.remember_all(inos)
+
+    async def opendir(self, ino: int) -> int:
+        """Open a folder for reading, see `Namespace.opendir`."""
+        if ino >= VIRTUAL:
+            return await self._virtual.opendir(ino)
+        self._folders.reading(ino)
+        self._expect_a_reader()  # while the listing is on its way
+        return await self._names.opendir(ino)
+
+    def listed(self, handle: int, start: int) -> Listed | None:
+        """Return the folder's names, see `Namespace.listed`; None for virtual folders."""
+        if handle >= VIRTUAL:
+            return None
+        return self._names.listed(handle, start)
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
+        """Read a folder, see `Namespace.readdir`."""
+        if handle >= VIRTUAL:
+            return self._virtual.readdir(handle, start)
+        return self._names.readdir(handle, start)
+
+    async def releasedir(self, handle: int) -> None:
+        """Close a directory handle."""
+        if handle >= VIRTUAL:
+            self._virtual.releasedir(handle)
+        else:
+            self._names.releasedir(handle)
+
+    async def fsyncdir(self, handle: int) -> None:
+        """Make earlier name changes survive a power cut."""
+        await trio.to_thread.run_sync(self._core.database.flush)
+
+    async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
+        """Create a folder, see `Namespace.mkdir`."""
+        if self._virtual.concerns(parent, name):
+            return await self._virtual.mkdir(parent, name, mode)
+        return await self._names.mkdir(parent, name, mode)
+
+    async def rmdir(self, parent: int, name: bytes) -> None:
+        """Remove an empty folder, see `Namespace.rmdir`."""
+        if self._virtual.concerns(parent, name):
+            await self._virtual.remove(parent, name, folder=True)
+        else:
+            await self._names.rmdir(parent, name)
+
+    async def unlink(self, parent: int, name: bytes) -> None:
+        """Remove a file, see `Namespace.unlink`."""
+        if self._virtual.concerns(parent, name):
+            await self._virtual.remove(parent, name, folder=False)
+        else:
+            await self._names.unlink(parent, name)
+
+    async def rename(
+        self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
+        """Rename an entry, see `Renaming.rename`."""
+        places = (old_parent, old_name, new_parent, new_name)
+        virtual = self._virtual.concerns
+        if virtual(old_parent, old_name) or virtual(new_parent, new_name):
+            await self._virtual.rename(*places, flags)
+        else:
+            await self._renaming.rename(*places, flags)
+
+    # ---- attributes ----
+
+    async def getattr(self, ino: int) -> Attr:
+        """Return the stat fields, see `Namespace.getattr`.
+
+        An open former version keeps its last stat fields.
+        """
+        if ino >= VIRTUAL:
+            return self._virtual.getattr(ino)
+        kernel = self._core.kernel
+        former = kernel.former.get(ino)
+        attr = await self._names.getattr(ino_of(ino)) if former is None else former.told
+        return attr if attr.ino == ino else kernel.told(ino)
+
+    async def setattr(
+        self,
+        ino: int,
+        *,
+        size: int | None = None,
+        mode: int | None = None,
+        mtime_ns: int | None = None,
+        atime_ns: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        handle: int | None = None,
+    ) -> Attr:
+        """Set size, permission bits, owner and times.
+
+        Permission bits and times are stored locally (access times until the mount ends), because
+        the service cannot store them.  Raises PermissionError (EPERM) for another owner, for the
+        root, and for permissions that the service's protection forbids.
+        """
+        core = self._core
+        if ino >= VIRTUAL:
+            return await self._virtual.setattr(ino, size=size, mode=mode, mtime_ns=mtime_ns)
+        inode = self._core.kernel.inode(self._core.tree, ino)
+        owner = core.owner
+        if uid not in (None, owner.uid) or gid not in (None, owner.gid):
+            raise PermissionError(errno.EPERM, "the owner cannot be changed")
+        if inode.ino == ROOT and (mode, mtime_ns, atime_ns) != (None, None, None):
+            raise PermissionError(errno.EPERM, "the root belongs to the service")
+        if size is not None:
+            if inode.is_folder:
+                raise IsADirectoryError(errno.EISDIR, "is a folder")
+            await self._files.truncate(inode, size)
+        changes: dict[str, int] = {}
+        if mode is not None:
+            if mode & ~allowed(inode, core.rules):
+                raise PermissionError(errno.EPERM, "protected on the service")
+            changes["mode"] = mode & MODE_BITS
+        if atime_ns is not None:
+            core.atimes[inode.ino] = atime_ns
+        if mtime_ns is not None and not self._files.touch(inode, mtime_ns):
+            changes["mtime_ns"] = mtime_ns
+        if size is None and (changes or not self._files.changed(inode)):
+            changes["ctime_ns"] = time.time_ns()
+        if changes:  # one row, as programs that unpack set all of them for each file
+            with core.transaction():
+                core.tree.update(inode, **changes)
+        return self._names.attr(inode)
+
+    async def access(self, ino: int, mode: int) -> bool:
+        """Return True if access(2) with `mode` succeeds for the user of the daemon."""
+        if ino >= VIRTUAL:
+            return self._virtual.permits(ino, mode)
+        bits = permissions(self._core.tree.get(ino_of(ino)), self._core.rules) >> 6
+        return mode & ~bits & 7 == 0
+
+    async def getxattr(self, ino: int, name: bytes) -> bytes:
+        """Return one extended attribute.  Raises OSError (ENODATA)."""
+        return xattrs.one(self._xattrs(ino), name)
+
+    async def listxattr(self, ino: int) -> list[bytes]:
+        """Return the names of the inode's extended attributes."""
+        return [name.encode() for name in self._xattrs(ino)]
+
+    def _xattrs(self, ino: int) -> dict[str, str]:
+        if ino >= VIRTUAL:
+            return self._virtual.xattrs(ino)
+        inode = self._core.tree.get(ino_of(ino))
+        return xattrs.values(self._core, inode, self._histories.present(inode))
+
+    async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
+        """Raise OSError (ENOTSUP), because the service cannot store attributes."""
+        if ino >= VIRTUAL:
+            refuse()
+        raise OSError(errno.ENOTSUP, "extended attributes cannot be set")
+
+    async def removexattr(self, ino: int, name: bytes) -> None:
+        """Raise OSError (ENOTSUP), as `setxattr`."""
+        if ino >= VIRTUAL:
+            refuse()
+        raise OSError(errno.ENOTSUP, "extended attributes cannot be removed")
+
+    async def statfs(self) -> StatFs:
+        """Return the local disk space for uploads, because the service reports no quota."""
+        disk = shutil.disk_usage(self._core.database.path.parent)
+        return StatFs(
+            block_size=BLOCK,
+            blocks=disk.total // BLOCK,
+            free=self._core.spool.room() // BLOCK,
+            files=0,  # as file systems do that make inodes on demand
+            free_files=0,
+        )
+
+    # ---- files ----
+
+    async def open(self, ino: int, flags: int, pid: int = 0) -> Opened:
+        """Open a file, see `Files.open`."""
+        if ino >= VIRTUAL:
+            return await self._virtual.open(ino, flags, pid)
+        inode = self._core.kernel.inode(self._core.tree, ino)
+        if inode.parent != NOWHERE and not self._core.local(inode.ino):
+            await self._folders.ensure(self._core.tree.get(inode.parent))
+        await self._siblings.arriving(inode.ino)
+        self._core.supersede(inode)
+        self._core.kernel.inode(self._core.tree, ino)
+        opened = await self._files.open(inode, flags, pid)
+        if flags & os.O_ACCMODE == os.O_RDONLY:
+            self._siblings.opened(inode, pid, flags)
+        return opened
+
+    async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
+        """Create and open a file, see `Namespace.create`."""
+        if self._virtual.concerns(parent, name):
+            return await self._virtual.create(parent, name, mode, flags)
+        return await self._names.create(parent, name, mode, flags)
+
+    def available(self, handle: int, offset: int, size: int) -> Buffer | None:
+        """Return local bytes, see `Files.available`; None for virtual files."""
+        return None if handle >= VIRTUAL else self._files.available(handle, offset, size)
+
+    async def read(self, handle: int, offset: int, size: int) -> Buffer:
+        """Read bytes, see `Files.read`."""
+        if handle >= VIRTUAL:
+            return await self._virtual.read(handle, offset, size)
+        return await self._files.read(handle, offset, size)
+
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        """Write bytes, see `Files.write`."""
+        if handle >= VIRTUAL:
+            return await self._virtual.write(handle, offset, data)
+        return await self._files.write(handle, offset, data)
+
+    async def flush(self, handle: int) -> None:
+        """Store written bytes on close(2), see `Files.flush`."""
+        await (self._virtual.flush if handle >= VIRTUAL else self._files.flush)(handle)
+
+    async def fsync(self, handle: int) -> None:
+        """Make written bytes durable, see `Files.fsync`."""
+        await (self._virtual.flush if handle >= VIRTUAL else self._files.fsync)(handle)
+
+    async def release(self, handle: int) -> None:
+        """Close a handle, see `Files.release`."""
+        if handle >= VIRTUAL:
+            self._virtual.release(handle)
+        else:
+            await self._files.release(handle)

@@ -1,0 +1,304 @@
+"""Reports for users: what is uploaded, what is waiting and what failed."""
+
+import itertools
+import time
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import trio
+
+from zonedrive import causes
+from zonedrive.errors import ZonedriveError
+from zonedrive.remote.service import Service
+from zonedrive.state import lost_found
+from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.intents import Intent
+from zonedrive.state.local_state import Core
+from zonedrive.state.status import Status, Work, damage_notice
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.dispatcher import Dispatcher, is_blocked
+from zonedrive.sync.upload import Uploads
+from zonedrive.vfs.fetch_failures import FetchFailures
+from zonedrive.vfs.xattrs import state_of
+from zonedrive.views.version_list import Histories
+
+VAIN = 7  # failed attempts in a row; with the pauses between them most of a minute
+WRITTEN = 0  # sequence number of bytes that are not in the journal yet
+
+
+class Report:
+    """Answers of the vfs to status queries, as plain values that JSON can encode."""
+
+    def __init__(
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        dispatcher: Dispatcher,
+        uploads: Uploads,
+        histories: Histories,
+        fetch_failures: FetchFailures,
+    ) -> None:
+        self._core = core
+        self._service = service
+        self._folders = folders
+        self._dispatcher = dispatcher
+        self._uploads = uploads
+        self._histories = histories
+        self._fetch_failures = fetch_failures
+        self._status = Status(
+            core, Work(lambda: dispatcher.running, dispatcher.failure, uploads.sent)
+        )
+
+    def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
+        """Return `Status.answer`; `under` limits the uploads to these folders."""
+        core = self._core
+        return self._status.answer(
+            self._below(under),
+            most,
+            state=self._service.link.state,
+            cache=(core.cache.usage(), core.cache.ceiling),
+            notices=(
+                self._damage(),
+                self._taken_back(),
+                self._fetch_failures.notice(),
+                self._folders.notice(),
+            ),
+            lost=0 if most is None else self.lost(under),
+        )
+
+    def lost(self, under: Iterable[int] | None = None) -> int:
+        """Return the number of files that lost their names: never sent and not on the service.
+
+        These files are at the top of the mount, so the number is 0 if `under` does not contain the
+        root.  For the path of a single file, `Place.stays` has the answer.
+        """
+        return lost_found.count(self._core) if under is None or ROOT in under else 0
+
+    def _damage(self) -> str:
+        return damage_notice(self._core.database.path, lost_found.count(self._core))
+
+    def _taken_back(self) -> str:
+        """Return one line about rolled-back changes that `sync` has not reported yet."""
+        every = self._core.refusals.untold()
+        if not every:
+            return ""
+        more = f" (and {len(every) - 1} more like it)" if len(every) > 1 else ""
+        return f"{every[0].path}: {every[0].said}{more}"
+
+    def vitals(self) -> dict[str, Any]:
+        """Return the values that `zonedrive doctor` checks, without any file name."""
+        intents = self._core.journal.pending()
+        return {
+            "state": self._service.link.state,
+            "encrypt": self._core.settings.encrypt,
+            "waiting": len(intents),
+            "failed": sum(intent.failed for intent in intents),
+            "causes": causes.count(intent.cause for intent in intents),
+            "held": sum(intent.held for intent in intents),
+            "tries": max((intent.attempts for intent in intents), default=0),
+            "conflicts": len(self.conflicts()),
+            "lost": bool(self._damage()),
+            "unfetched": len(self._fetch_failures.recent()),
+        }
+
+    def left(self) -> dict[str, int]:
+        """Return files, changes and bytes that are not uploaded.  Works with closed stores."""
+        return _counts(self._waiting())
+
+    @property
+    def changed(self) -> trio.Event:
+        """Event of the next outbox change; read the property before looking at the outbox."""
+        return self._dispatcher.changed
+
+    def work(self, under: Iterable[int] | None = None) -> dict[str, Any]:
+        """Return counts of the pending changes: files, bytes, sent, uploading, failed and others.
+
+        `causes` counts the failed changes per cause.
+
+        `changes` counts new folders, renames and removals: changes without local bytes.  `open`
+        counts files that a program may still write to.  `under` limits the counts to these folders.
+        The result contains no file names.
+        """
+        intents = self._below(under)
+        running = self._dispatcher.running
+        moving = [intent for intent in intents if intent.ino in running]
+        return {
+            **_counts(intents),
+            "sent": sum(min(self._uploads.sent(one.ino), one.size) for one in moving),
+            "uploading": len(moving),
+            "failed": sum(intent.failed for intent in intents),
+            "causes": causes.count(intent.cause for intent in intents),
+            "open": sum(intent.held and not intent.gone for intent in intents),
+        }
+
+    def held(self, under: Iterable[int] | None, most: int) -> list[str]:
+        """Return at most `most` paths of the files that `work` counts as `open`."""
+        found = (one.ino for one in self._below(under) if one.held and not one.gone)
+        return [self.path(ino) for ino in itertools.islice(found, most)]
+
+    def waiting(self) -> set[int]:
+        """Return inodes with pending changes, and the negated numbers of rolled-back changes."""
+        taken_back = {-each.number for each in self._core.refusals.untold()}
+        return {intent.ino for intent in self._core.journal.pending()} | taken_back
+
+    def failures(self) -> dict[int, str]:
+        """Return the error texts of the changes in `waiting` that failed since the daemon started.
+
+        A rolled-back change has a negative number.
+        """
+        return {
+            intent.ino: intent.error
+            for intent in self._core.journal.pending()
+            if intent.failed and self._dispatcher.failure(intent.ino) is not None
+        } | {-each.number: each.said for each in self._core.refusals.untold()}
+
+    def copies(self) -> set[int]:
+        """Return the inodes of the existing conflict copies."""
+        return self._status.copies()
+
+    def untold(self) -> set[int]:
+        """Return the conflict copies that were not reported to the user yet."""
+        return self._core.journal.conflicts.untold()
+
+    def tell(self, copies: Iterable[int]) -> None:
+        """Store that these copies were reported to the user.  Raises OSError, StoreError."""
+        with self._core.transaction():
+            self._core.journal.conflicts.tell(copies)
+
+    def state(self, ino: int) -> str:
+        """Return the sync state of one entry, as its extended attribute shows it."""
+        return state_of(self._core, self._core.tree.get(ino))
+
+    def conflicts(self) -> list[dict[str, Any]]:
+        """Return the existing conflict copies: path, original, by and at_ns of each."""
+        return self._status.conflicts()
+
+    async def sync(self, under: Iterable[int], timeout: float | None) -> dict[str, Any]:
+        """Wait until every change under these inodes is uploaded or blocked.
+
+        Without a `timeout`, a change that failed VAIN times in a row counts as blocked.
+        Return the remaining uploads: failed ones and, after `timeout` seconds, pending ones.
+        """
+        roots = list(under)
+        started = time.time_ns()
+        vain = VAIN if timeout is None else None
+        asked, newest = self._below(roots), self._core.journal.newest
+        written = {intent.ino for intent in asked if intent.held}
+        self._dispatcher.hurry(intent.ino for intent in asked)
+
+        def over() -> bool:
+            # A refused change gets one more attempt; it is over once it is postponed again.
+            now, left = time.time_ns(), self._below(roots)
+            # Changes that existed at the call skip the settle time, also where the kernel reports
+            # the last close only now.
+            if settling := [
+                intent.ino
+                for intent in left
+                if (intent.seq <= newest or intent.ino in written)
+                and not (intent.held or intent.attempts or intent.due_ns <= now)
+            ]:
+                self._dispatcher.hurry(settling)
+            if any(intent.seq == WRITTEN for intent in left):
+                return False
+            if any(self._core.journal.get(ino) is None for ino in self._dispatcher.running):
+                return False  # removed here during its upload; may need an undo
+            return self._dispatcher.stuck(vain) or all(
+                is_blocked(intent, vain)
+                and intent.due_ns > now
+                and intent.ino not in self._dispatcher.running
+                for intent in left
+            )
+
+        with (
+            self._dispatcher.waited_for(),
+            trio.move_on_after(float("inf") if timeout is None else timeout),
+        ):
+            await self._dispatcher.wait_until(over)
+        left = self._below(roots)
+        return {
+            "left": _counts(left),
+            "uploads": self._status.uploads(left),
+            "failed": sum(intent.failed for intent in left),
+            "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
+        }
+
+    def tell_taken_back(self, roots: Collection[int]) -> list[dict[str, str]]:
+        """Return path and error of refused changes below these inodes that were rolled back.
+
+        Each change is returned only once, because the caller shows it to a person.  With ROOT, this
+        also works while the stores are closed.
+        """
+        below = self._core.refusals.untold()
+        if below and ROOT not in roots:
+            asked = [*self._core.tree.get_all(roots)]
+            entries = {(each.zone, each.remote_id) for each in asked}
+            inside = tuple(f"{self.path(each.ino)}/" for each in asked)
+            below = [
+                each
+                for each in below
+                if each.path.startswith(inside) or (each.zone, each.remote_id) in entries
+            ]
+        self._core.refusals.told(below)
+        return [{"path": one.path, "error": one.said} for one in below]
+
+    def _waiting(self) -> list[Intent]:
+        """Return all pending changes, oldest first.
+
+        Unclosed writes without an intent in the journal are included as intents that are `held` and
+        have the sequence number WRITTEN.
+        """
+        core = self._core
+        written = [
+            Intent(ino, WRITTEN, opened.session.generation, opened.session.size, held=True)
+            for ino, opened in core.opened.items()
+            if opened.session is not None
+            and opened.session.dirty
+            and core.journal.get(ino) is None
+            and (inode := core.tree.find(ino)) is not None
+            and inode.parent != NOWHERE
+            and not inode.local
+        ]
+        return written + core.journal.pending()
+
+    def _below(self, under: Iterable[int] | None) -> list[Intent]:
+        """Return the intents of these inodes and of everything below them."""
+        intents = self._waiting()
+        roots = None if under is None else set(under)
+        if roots is None or ROOT in roots:
+            return intents
+        return [intent for intent in intents if roots & set(self._ancestors(intent.ino))]
+
+    def _ancestors(self, ino: int) -> Iterable[int]:
+        """Yield an inode and its parent folders; for a deleted inode, its former folders."""
+        core = self._core
+        inode = core.tree.find(ino)
+        while inode is not None and inode.ino != ROOT:
+            yield inode.ino
+            if inode.parent == NOWHERE:
+                inode = core.tree.by_remote(inode.zone, inode.remote_parent or "")
+            else:
+                inode = core.tree.find(inode.parent)
+
+    def path(self, ino: int) -> str:
+        """Return `Core.path`; a negative number stands for a rolled-back change."""
+        for each in self._core.refusals.untold() if ino < 0 else ():
+            if each.number == -ino:
+                return each.path
+        return self._core.path(ino)
+
+    async def versions(self, inode: Inode) -> list[Any]:
+        """Return the versions of a file, newest first.  Raises NotSupported."""
+        if inode.is_folder:
+            raise ZonedriveError("a folder has no versions")
+        if inode.remote_id is None:
+            return []
+        return list(await self._histories.asked(inode))
+
+
+def _counts(intents: list[Intent]) -> dict[str, int]:
+    return {
+        "files": len(intents),
+        "changes": sum(not intent.generation for intent in intents),
+        "bytes": sum(intent.size for intent in intents),
+    }

@@ -1,0 +1,209 @@
+"""Deletion into the service's trash and restore, for moves into a desktop's trash folder.
+
+Programs use unlink(2) and rmdir(2) one by one and for many purposes.  A deletion in this module
+takes a folder with its content, is sent at once and can be undone.  The entries below the folder
+keep their rows until the service has deleted it, so `placement` can tell them from entries that
+coworkers add in the meantime.
+
+INVARIANT: only entries that are completely on the service are deleted; no local data is lost.
+INVARIANT: a deleted entry keeps its identity and history, whatever takes its place.
+"""
+
+import errno
+import time
+
+import msgspec
+import trio
+
+from zonedrive.errors import NotSupported
+from zonedrive.failpoint import Place, reached
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import NOWHERE, Inode, Kind
+from zonedrive.state.local_state import Core
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.dispatcher import Dispatcher
+from zonedrive.sync.subtree import is_below
+from zonedrive.vfs.namespace import Namespace, require_changeable, require_writable
+from zonedrive.vfs.rename import NOREPLACE, Renaming
+
+PATIENCE_S = 10.0  # seconds that a program waits for pending uploads
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """Facts about a deleted entry."""
+
+    ino: int
+    name: str
+    zone: str
+    remote_id: str
+    remote_parent: str
+    remote_name: str
+    folder: bool
+    size: int
+    mtime_ns: int
+
+
+class Trashing:
+    """Deletion of entries into the service's trash, and their restore."""
+
+    def __init__(
+        self,
+        core: Core,
+        service: Service,
+        folders: Folders,
+        dispatcher: Dispatcher,
+        names: Namespace,
+        renaming: Renaming,
+    ) -> None:
+        self._core = core
+        self._service = service
+        self._folders = folders
+        self._dispatcher = dispatcher
+        self._names = names
+        self._renaming = renaming
+
+    def possible(self) -> bool:
+        """Return True if the profile can delete."""
+        return self._service.can("delete")
+
+    async def delete(self, parent: int, name: str) -> Gone:
+        """Delete the entry with that name and everything in it.
+
+        Raises OSError: EXDEV if some of it is only local or is rejected by the service (programs
+        then offer to delete it permanently), EBUSY if it is being written, ENETUNREACH or EBUSY if
+        it is not uploaded yet and the upload does not end soon.
+        """
+        names = self._names
+        folder = await names.folder(parent)
+        inode = names.named(folder, name)
+        if inode.kind is Kind.ZONE:
+            raise PermissionError(errno.EPERM, "a zone cannot be removed here")
+        require_writable(folder, inode)
+        require_changeable(self._core.rules, inode)
+        if inode.is_folder:
+            await self._folders.ensure(inode)
+        await self._all_sent(inode)
+        names.require_removable(inode)
+        if names.named(folder, name) is not inode:
+            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+        gone = Gone(
+            inode.ino, inode.name, inode.zone,
+            inode.remote_id or "", inode.remote_parent or "", inode.remote_name or "",
+            inode.is_folder, inode.size, inode.mtime_ns,
+        )  # fmt: skip
+        if inode.is_folder:
+            self._unlink_whole(folder, inode)
+        else:
+            await names.unlink(parent, name.encode(), final=True)
+        self._dispatcher.hurry([inode.ino])
+        return gone
+
+    def _unlink_whole(self, parent: Inode, folder: Inode) -> None:
+        core = self._core
+        with core.transaction():
+            core.tree.unlink(folder, tombstone=True)
+            core.journal.gone(folder.ino, time.time_ns(), final=True)
+            self._names.touch(parent)
+        reached(Place.TRASHED)
+
+    async def _all_sent(self, inode: Inode) -> None:
+        """Wait until everything in it is uploaded or has been rejected once more."""
+        self._dispatcher.hurry(each.ino for each in self._unsent(inode))
+        with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
+            await self._dispatcher.wait_until(
+                lambda: (
+                    not self._unsent(inode)
+                    or self._service.link.state != "online"
+                    or self._is_refused(inode)
+                )
+            )
+        if self._is_refused(inode):
+            raise OSError(errno.EXDEV, "the service refuses something in it, which is only here")
+        if self._unsent(inode):
+            if self._service.link.state != "online":
+                raise OSError(errno.ENETUNREACH, "something in it is not on the service yet")
+            raise OSError(errno.EBUSY, "something in it is not on the service yet")
+
+    def _is_refused(self, inode: Inode) -> bool:
+        """Return True if the last upload of a part of it was rejected and no retry is running."""
+        intents = [self._core.journal.get(each.ino) for each in self._unsent(inode)]
+        return any(
+            intent.failed
+            and intent.due_ns > time.time_ns()
+            and intent.ino not in self._dispatcher.running
+            for intent in intents
+            if intent is not None
+        )
+
+    def _unsent(self, inode: Inode) -> list[Inode]:
+        """Return the inodes in it that are not fully uploaded.  Raises OSError, see `delete`."""
+        core = self._core
+        suspects = {*core.tree.without_origin(), *(each.ino for each in core.journal.all())}
+        written = {ino for ino, opened in core.opened.items() if opened.writers}
+        found = [
+            each
+            for each in core.tree.get_all(suspects | written)
+            if is_below(core.tree, each, inode)
+        ]
+        if any(each.local for each in found):
+            raise OSError(errno.EXDEV, "something in it is on this machine only")
+        if any(each.ino in written for each in found):
+            raise OSError(errno.EBUSY, "a program has something in it open for writing")
+        return found
+
+    def is_back(self, gone: Gone) -> bool:
+        """Return True if the deleted entry exists in the tree again."""
+        inode = self._core.tree.by_remote(gone.zone, gone.remote_id)
+        return inode is not None and inode.parent != NOWHERE
+
+    async def bring_back(self, gone: Gone, parent: int, name: str) -> None:
+        """Restore an entry on the service and move it to a free place.
+
+        The service restores the entry in its former place; from there it is moved if needed.
+        Raises OSError (EEXIST, also if its former name is in use; EXDEV for another zone; EBUSY;
+        ENETUNREACH), NotSupported and the service's errors.
+        """
+        core, names = self._core, self._names
+        folder = await names.folder(parent)
+        if core.tree.child(folder.ino, name) is not None:
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        if folder.zone != gone.zone:
+            raise OSError(errno.EXDEV, "zones are separate compartments")
+        if not self._service.can("restore", folder=gone.folder):
+            raise NotSupported("the deployment's profile cannot restore")
+        await self._told(gone)
+        above = core.tree.by_remote(gone.zone, gone.remote_parent)
+        if above is not None and core.tree.child(above.ino, gone.name) is not None:
+            raise FileExistsError(errno.EEXIST, "its former name is in use")
+        entry = await self._service.restore(gone.zone, gone.remote_id, folder=gone.folder)
+        above = core.tree.by_remote(gone.zone, entry.parent_id) or folder
+        await self._folders.refresh(above, time.monotonic_ns())
+        inode = core.tree.by_remote(gone.zone, gone.remote_id)
+        if inode is None or inode.parent == NOWHERE:
+            raise OSError(errno.EBUSY, "it is back, and something else has just taken its name")
+        if (inode.parent, inode.name) == (folder.ino, name):
+            return
+        await self._renaming.rename(
+            inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
+        )
+
+    async def _told(self, gone: Gone) -> None:
+        """Wait until the service knows the deletion and all other changes that free the name."""
+        core, place = self._core, (gone.zone, gone.remote_parent, gone.remote_name)
+
+        def leaving() -> list[int]:
+            pending = [each.ino for each in core.journal.leaving() if not each.parked]
+            return [
+                each.ino
+                for each in core.tree.get_all(pending)
+                if (each.zone, each.remote_parent, each.remote_name) == place
+            ]
+
+        self._dispatcher.hurry(leaving())
+        with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
+            await self._dispatcher.wait_until(
+                lambda: not leaving() or self._service.link.state != "online"
+            )
+        if leaving():
+            away = self._service.link.state != "online"
+            raise OSError(errno.ENETUNREACH if away else errno.EBUSY, "not deleted there yet")

@@ -1,0 +1,139 @@
+"""Version histories of files, requested only when a user looks at them.
+
+Knows nothing of how histories are shown.  A history is valid for `refresh` seconds, or until a
+listing shows another version.  While the service is unreachable, the last history is used.
+Histories are only in memory.
+
+INVARIANT: at most one request per file is in progress; all callers share the answer.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from weakref import WeakValueDictionary
+
+import trio
+from cachetools import LRUCache
+
+from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.model import Version
+from zonedrive.remote.service import Service
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.local_state import Core
+from zonedrive.sync.directory_cache import Folders
+
+PATIENCE_S = 3.0  # seconds that a caller with an older history waits for the answer
+KEPT = 50_000  # versions of recently requested histories
+
+
+class Past:
+    """History of one file as reported by the service; immutable."""
+
+    def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
+        """Store the versions; `revision` is the file's revision at the request time `asked_s`."""
+        self.versions = versions  # newest first
+        self.revision = revision
+        self._asked_s = asked_s
+        self._took_s = _now_s() - asked_s
+
+    def serves(self, revision: str, refresh_s: float) -> bool:
+        """Return True if no request is needed; a slow history is valid longer, as with listings."""
+        age_s = _now_s() - self._asked_s
+        return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
+
+
+class _Flight:
+    """History request in progress that several callers share."""
+
+    def __init__(self) -> None:
+        self.lock = trio.Lock()
+        self.ended_s = -1.0
+        self.result: Past | Exception | None = None
+
+
+class Histories:
+    """Cached histories of files."""
+
+    def __init__(self, core: Core, service: Service, folders: Folders) -> None:
+        self._core = core
+        self._service = service
+        self._folders = folders
+        self._kept: LRUCache[tuple[str, str], Past] = LRUCache(
+            KEPT, lambda past: min(len(past.versions) + 1, KEPT)
+        )
+        self._flights: WeakValueDictionary[tuple[str, str], _Flight] = WeakValueDictionary()
+
+    def file(self, zone: str, file_id: str) -> Inode | None:
+        """Return the file of a history, or None if it does not exist any more."""
+        inode = self._core.tree.by_remote(zone, file_id)
+        return None if inode is None or inode.parent == NOWHERE else inode
+
+    def known(self, zone: str, file_id: str) -> Past | None:
+        """Return the cached history."""
+        return self._kept.get((zone, file_id))
+
+    def present(self, inode: Inode) -> str:
+        """Return the version number of the file's current content, or "" if unknown."""
+        past = self.known(inode.zone, inode.remote_id or "")
+        if past is None or not past.versions or inode.generation:
+            return ""
+        newest = past.versions[0]
+        return newest.version if newest.revision == inode.revision else ""
+
+    async def past(self, file: Inode) -> Past:
+        """Return the history of a file, at most `refresh` seconds old if the service answers."""
+        zone, file_id = file.zone, file.remote_id or ""
+        past, now = self.known(zone, file_id), _now_s()
+        if past is not None:
+            if past.serves(file.revision, self._core.settings.refresh):
+                return past
+            if self._service.link.state != "online":
+                return past
+        flight = self._flights.setdefault((zone, file_id), _Flight())
+        async with flight.lock:
+            if flight.ended_s < now:  # otherwise another caller has just got the answer
+                flight.result = await self._ask(file, past)
+                flight.ended_s = _now_s()
+        if isinstance(flight.result, Past):
+            return flight.result
+        raise flight.result or AssertionError("a flight without an end")
+
+    async def asked(self, file: Inode) -> Sequence[Version]:
+        """Return the current versions of a file from the service, newest first.
+
+        Raises the service's errors and NotSupported.
+        """
+        asked_s, revision = _now_s(), file.revision
+        versions = await self._service.versions(file.zone, file.remote_id or "")
+        self._told(file, Past(versions, revision, asked_s))
+        return versions
+
+    async def _ask(self, file: Inode, past: Past | None) -> Past | Exception:
+        zone, file_id, asked_s = file.zone, file.remote_id or "", _now_s()
+        revision, versions = file.revision, None
+        try:
+            with trio.move_on_after(PATIENCE_S if past is not None else math.inf):
+                versions = await self._service.versions(zone, file_id)
+        except (Unreachable, Unavailable, NotLoggedOn) as wrong:
+            return wrong if past is None else past
+        except ZonedriveError as wrong:
+            self._kept.pop((zone, file_id), None)
+            if isinstance(wrong, NotFound):
+                self._folders.forget(file.parent)
+            return wrong
+        if versions is None:
+            return past or AssertionError("nobody is patient for ever")
+        told = Past(versions, revision, asked_s)
+        self._told(file, told)
+        return told
+
+    def _told(self, file: Inode, past: Past) -> None:
+        if past.versions and past.versions[0].revision != past.revision:
+            # The listing must show the same version as the history.
+            self._folders.forget(file.parent)
+        self._kept[file.zone, file.remote_id or ""] = past
+
+
+def _now_s() -> float:
+    """Return the seconds of a clock that runs while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

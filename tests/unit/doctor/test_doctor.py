@@ -1,0 +1,274 @@
+"""What the doctor makes of what it finds, where a real machine cannot be brought to it."""
+
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zonedrive import __version__, doctor
+from zonedrive.config import Settings
+from zonedrive.daemon.lock import Holder
+from zonedrive.doctor import folders, fuse_device, mount, service
+from zonedrive.doctor.facts import Patient
+from zonedrive.doctor.result import Finding, age
+from zonedrive.errors import StoreError, TimedOut, Unreachable
+from zonedrive.fuse import mountpoint
+from zonedrive.remote import glance
+from zonedrive.remote.glance import Glance
+
+
+def patient(**facts: Any) -> Any:
+    """Somebody of whom just these facts are known."""
+    return SimpleNamespace(**facts)
+
+
+def disk(free: int, total: int = 1 << 40) -> SimpleNamespace:
+    """What statvfs says of a disk."""
+    return SimpleNamespace(
+        f_frsize=1, f_bavail=free, f_blocks=total, f_flag=0, f_files=9, f_favail=9
+    )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Any:
+    """An account with private folders."""
+    for name in ("state", "cache", "cache/content"):
+        (tmp_path / name).mkdir(mode=0o700)
+    paths = SimpleNamespace(
+        state=tmp_path / "state", cache=tmp_path / "cache", content=tmp_path / "cache/content",
+        database=tmp_path / "state/tree.db", outgoing=tmp_path / "state/outgoing",
+        account="default", log=tmp_path / "state/daemon.log",
+        lock=tmp_path / "state/daemon.lock", control=tmp_path / "default.sock",
+    )  # fmt: skip
+    return patient(paths=paths, settings=Settings(), account=object(), running=True, holder=None)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "ok"), [(0.0, True), (59.0, True), (-61.0, False), (3600.0, False)]
+)
+def test_a_clock_may_differ_a_little(ahead: float, ok: bool) -> None:
+    """Within a minute one-time codes and times are as expected."""
+    found = service.clock(patient(glance=Glance(0.1, ahead, 100)))
+    assert found is not None and found.ok == ok
+
+
+def test_the_clock_is_read_off_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which names whole seconds; an answer that is under way is no difference."""
+    monkeypatch.setattr(time, "time", lambda: 1_000_000_000.9)
+    date = "Sun, 09 Sep 2001 01:46:40 GMT"
+    assert glance._ahead(date, 0.1) == 0.0
+    assert glance._ahead("Sun, 09 Sep 2001 01:45:00 GMT", 0.1) == pytest.approx(100.9)
+    assert glance._ahead("yesterday", 0.1) is None
+
+
+@pytest.mark.parametrize(("days", "ok"), [(90.0, True), (3.0, False)])
+def test_a_certificate_that_ends_soon_is_said(days: float, ok: bool) -> None:
+    """While there is time to renew it."""
+    found = service.certificate(patient(glance=Glance(0.1, 0.0, days)))
+    assert found is not None and found.ok == ok
+
+
+@pytest.mark.parametrize("error", [TimedOut("example.org is slow"), Unreachable("example.org")])
+def test_a_service_out_of_reach_is_not_named(error: Exception) -> None:
+    """The words are the doctor's own: those of the error hold the host."""
+    found = service.reachable(patient(glance=error))
+    assert found is not None
+    assert not found.ok
+    assert "example" not in found.detail + found.remedy
+
+
+def test_a_full_disk_leaves_no_room_to_save(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for what is saved nor for the cache."""
+    monkeypatch.setattr(os, "statvfs", lambda path: disk(free=20 << 20))
+    found = folders.state(home), folders.cache(home)
+    assert [each is not None and each.ok for each in found] == [False, False]
+
+
+def test_a_small_disk_is_said_and_in_order(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is smaller than the setting, as 5 % of the disk stay free."""
+    monkeypatch.setattr(os, "statvfs", lambda path: disk(free=2 << 30, total=4 << 30))
+    found = folders.cache(home)
+    assert found is not None and found.ok
+    assert "the disk leaves 1.8 GiB" in found.detail
+
+
+def test_a_database_on_a_network_file_system_is_not_safe(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's log needs shared memory that only one machine has."""
+    around = mountpoint.Mount(home.paths.state, "nfs4", "server:/home")
+    monkeypatch.setattr(mountpoint, "mounts", lambda: [around])
+    found = folders.state(home)
+    assert found is not None and not found.ok
+    assert "nfs4" in found.detail
+
+
+def test_a_damaged_database_of_former_times_is_said(home: Any) -> None:
+    """It is in order now; somebody may still want to look for something in the old one."""
+    home.paths.database.touch(0o600)
+    home.paths.database.with_name("tree.db.damaged-1").touch(0o600)
+    home.paths.database.with_name("tree.db.damaged-1-wal").touch(0o600)
+    found = folders.database(home)
+    assert found is not None and found.ok
+    assert "1 damaged" in found.detail
+
+
+def test_a_disk_that_crawls_is_no_place_for_a_cache(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it would be quicker to fetch everything anew; the trial leaves nothing behind."""
+    ticks = iter([0.0, 100.0])
+    watch = SimpleNamespace(monotonic=lambda: next(ticks))
+    monkeypatch.setattr("zonedrive.doctor.folders.time", watch)
+    found = folders.cache_speed(home)
+    assert found is not None and not found.ok
+    assert [path.name for path in home.paths.cache.iterdir()] == ["content"]
+
+
+def test_a_machine_without_fuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Device and helper are named, with what to do."""
+    monkeypatch.setattr(fuse_device, "DEVICE", tmp_path / "fuse")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for found in (fuse_device.fuse_device(patient()), fuse_device.fusermount(patient())):
+        assert not found.ok
+        assert found.remedy
+
+
+def test_a_helper_that_may_not_mount(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without its bit it can do nothing for people; root needs none."""
+    (tmp_path / "fusermount3").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    assert not fuse_device.fusermount(patient()).ok
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert fuse_device.fusermount(patient()).ok
+
+
+@pytest.mark.parametrize(
+    ("vitals", "ok"),
+    [
+        ({"waiting": 0, "failed": 0, "tries": 0, "state": "online"}, True),
+        ({"waiting": 5, "failed": 0, "tries": 1, "state": "online"}, True),
+        ({"waiting": 5, "failed": 0, "tries": 40, "state": "offline"}, True),
+        ({"waiting": 5, "failed": 0, "tries": 40, "state": "online"}, False),
+        ({"waiting": 5, "failed": 1, "tries": 1, "state": "online"}, False),
+    ],
+)
+def test_an_outbox_is_stuck_where_the_service_answers(
+    home: Any, vitals: dict[str, Any], ok: bool
+) -> None:
+    """Waiting for a service that is away is as it should be."""
+    home.vitals = vitals
+    found = mount.outbox(home)
+    assert found is not None and found.ok == ok
+
+
+@pytest.mark.parametrize(("days", "held", "ok"), [(0, 0, True), (3, 0, False), (3, 1, True)])
+def test_an_outbox_is_stuck_where_something_waits_for_days(
+    home: Any, days: int, held: int, ok: bool
+) -> None:
+    """Whatever the service says; but not where a program has it open."""
+    home.paths.outgoing.mkdir()
+    (home.paths.outgoing / "1").touch()
+    os.utime(home.paths.outgoing / "1", (0, time.time() - days * 86_400 - 60))
+    home.vitals = {"waiting": 1, "held": held, "failed": 0, "tries": 1, "state": "offline"}
+    found = mount.outbox(home)
+    assert found is not None and found.ok == ok
+    assert ok or "the oldest for 3 days" in found.detail
+
+
+def test_conflict_copies_are_counted(home: Any) -> None:
+    """They are in order, and somebody has to look at them."""
+    home.vitals = {"waiting": 0, "failed": 0, "tries": 0, "state": "online", "conflicts": 2}
+    found = mount.outbox(home)
+    assert found is not None and found.ok
+    assert (found.detail[:17], found.remedy) == ("2 conflict copies", "see 'zonedrive conflicts'")
+
+
+def test_a_daemon_that_does_not_answer(home: Any) -> None:
+    """It lives, so a mount alone would be refused; what ends it is named."""
+    home.vitals, home.holder = None, Holder(4711, Path("/home/me/My Zones"))
+    found = mount.answering(home)
+    assert found is not None and not found.ok
+    assert "does not answer" in found.detail
+    assert "run 'zonedrive unmount --now '/home/me/My Zones'', which ends it" in found.here
+    assert "My Zones" not in found.remedy
+
+
+def test_a_mount_that_was_taken_away_and_is_still_used(home: Any) -> None:
+    """By a container, for instance, in which it can go on for ever."""
+    home.account = SimpleNamespace(base_url="https://service.example")
+    home.holder = Holder(4711, home.paths.state / "Zones", home.paths.control)
+    found = mount.mounted(home)
+    assert found is not None and not found.ok
+    assert f"run 'zonedrive unmount {home.paths.state}/Zones', which ends it" in found.here
+    home.holder = Holder(4711, Path("/proc"), home.paths.control)
+    found = mount.mounted(home)
+    assert found is not None and found.ok
+
+
+@pytest.mark.parametrize(("version", "ok"), [(__version__, True), ("0.0.9", False), (None, False)])
+def test_a_daemon_of_before_an_upgrade(home: Any, version: str | None, ok: bool) -> None:
+    """It goes on, and what is new comes with the next mount."""
+    home.vitals = {"state": "online"} | ({"version": version} if version else {})
+    found = mount.answering(home)
+    assert found is not None and found.ok == ok
+    assert ok or (__version__ in found.detail and "zonedrive unmount" in found.remedy)
+
+
+def test_a_check_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it stumbled over stays private."""
+
+    def store(patient: Patient) -> Finding:
+        raise StoreError("/home/alice is damaged")
+
+    def system(patient: Patient) -> Finding:
+        raise OSError(errno.EACCES, "Permission denied", "/home/alice")
+
+    def bug(patient: Patient) -> Finding:
+        raise KeyError("alice")
+
+    def good(patient: Patient) -> Finding:
+        return Finding(True, "well")
+
+    def nothing(patient: Patient) -> None:
+        return None
+
+    checks = (("a", store), ("b", system), ("c", bug), ("d", nothing), ("e", good))
+    monkeypatch.setattr(doctor, "CHECKS", checks)
+    found = list(doctor.examine(patient()))
+    assert [(each["name"], each["ok"]) for each in found] == [
+        ("a", False), ("b", False), ("c", False), ("e", True),
+    ]  # fmt: skip
+    assert "alice" not in str(found)
+
+
+def test_a_check_that_never_ends_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead network folder answers nobody."""
+    over = threading.Event()
+
+    def hung(patient: Patient) -> Finding:
+        over.wait()
+        return Finding(True, "late")
+
+    checks = (("a", hung), ("b", lambda patient: Finding(True, "well")))
+    monkeypatch.setattr(doctor, "CHECKS", checks)
+    monkeypatch.setattr(doctor, "SECONDS", 0.5)
+    looking = doctor.examine(patient())
+    found = [next(looking)]
+    monkeypatch.setattr(doctor, "SECONDS", 60.0)
+    found += looking
+    over.set()
+    assert [each["ok"] for each in found] == [False, True]
+    assert "did not answer" in str(found[0]["detail"])
+
+
+def test_ages_are_read_by_people() -> None:
+    """The largest unit says enough."""
+    ages = [age(seconds) for seconds in (5, 60, 7200, 86_400 * 40)]
+    assert ages == ["less than a minute", "1 minute", "2 hours", "40 days"]

@@ -1,0 +1,77 @@
+"""Pins over a real tree, with a cache and a service that only note what they are asked for."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import trio
+
+from tests.unit.state.disk import zone_of
+from tests.unit.sync.way import Way
+from zonedrive.model import Revision
+from zonedrive.pins.fetch import Keeping
+from zonedrive.pins.pins import Pins
+from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.local_state import Core
+from zonedrive.sync.directory_cache import Folders
+
+
+class Shelf:
+    """A cache that notes what it is asked for."""
+
+    limit = 1 << 20
+
+    def __init__(self) -> None:
+        self.ceiling = self.limit
+        self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
+        self.asked: list[tuple[int, str]] = []
+        self.errors: list[Exception] = []
+        self.complete_now: set[tuple[int, str]] = set()
+
+    def is_complete(self, ino: int, revision: str) -> bool:
+        """As `Cache.is_complete`."""
+        return (ino, revision) in self.complete_now
+
+    async def complete(self, ino: int, revision: str, size: int, source: object) -> None:
+        """As `Cache.complete`."""
+        self.asked.append((ino, revision))
+        if self.errors:
+            raise self.errors.pop(0)
+        if ino in self.bad:
+            raise self.bad[ino]
+        self.complete_now.add((ino, revision))
+
+
+class Office:
+    """Pins over a real tree; listings and downloads are only noted."""
+
+    def __init__(self, core: Core) -> None:
+        self.way = Way()
+        service = cast(Any, SimpleNamespace(link=self.way))
+        core.settings = msgspec.structs.replace(core.settings, refresh=0.0)
+        core.cache = cast(Any, Shelf())
+        self.core = core
+        self.shelf = cast(Shelf, core.cache)
+        self.listed: list[int] = []
+        self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
+        self.zone = zone_of(core)
+        self.pins = Pins(core)
+        self.keeping = Keeping(core, service, cast(Folders, self), self.pins)
+
+    async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
+        """As `Folders.refresh`."""
+        self.listed.append(folder.ino)
+        await trio.lowlevel.checkpoint()
+        if folder.ino in self.bad:
+            raise self.bad[folder.ino]
+        with self.core.transaction():
+            self.core.tree.update(folder, listed=True)
+        self.core.listing_merged.notify(folder.ino)
+
+    def file(self, name: str, size: int = 5, parent: Inode | None = None) -> Inode:
+        """A file of the service."""
+        with self.core.transaction():
+            return self.core.tree.add(
+                (parent or self.zone).ino, name, Kind.FILE,
+                zone="z", remote_id=name, size=size, revision=Revision("1"),
+            )  # fmt: skip

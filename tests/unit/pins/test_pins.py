@@ -1,0 +1,346 @@
+"""When pinned files are looked after, and what is done about those that cannot be brought."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.unit.pins.office import Office
+from tests.unit.state.disk import Disk
+from zonedrive.content.source import Changed
+from zonedrive.errors import Forbidden, TimedOut, Unavailable, Unreachable
+from zonedrive.model import Revision
+from zonedrive.pins.fetch import NO_ROOM, Tally
+from zonedrive.pins.poll import PASS_S, TROUBLE
+from zonedrive.state.inode import Kind
+from zonedrive.state.pin_table import Pin, PinStore
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    """An account with one zone."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    cache = core.cache
+    try:
+        yield Office(core)
+    finally:
+        core.cache = cache
+        disk.close()
+
+
+async def test_pinned_folders_are_looked_at_gently(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """At the start, then every few minutes; what has appeared meanwhile is fetched."""
+    office.file("a")
+    office.pins.add(office.zone)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(PASS_S * 0.9)
+        assert office.listed == [office.zone.ino]
+        late = office.file("late")
+        await trio.sleep(PASS_S)
+        assert office.listed == [office.zone.ino] * 2
+        assert (late.ino, "1") in office.shelf.asked
+        assert len(office.shelf.asked) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_pinned_later_is_looked_after_alike(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """An empty folder whose listing is known, and a single file: by nobody's doing, none listed."""
+    inode = office.file("a")
+    with office.core.transaction():
+        folder = office.core.tree.add(
+            office.zone.ino, "empty", Kind.FOLDER, zone="z", remote_id="e", listed=True
+        )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(2 * PASS_S)
+        for each in (inode, folder):
+            office.pins.add(each)
+            await office.keeping.bring(each, Tally())
+        late = office.file("late", parent=folder)
+        with office.core.transaction():
+            office.core.tree.update(inode, revision=Revision("2"))
+        await trio.sleep(PASS_S * 1.1)
+        assert office.shelf.asked[0] == (inode.ino, "1")
+        assert sorted(office.shelf.asked[1:]) == [(inode.ino, "2"), (late.ino, "1")]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_failure_left_out_is_fetched_at_the_next_round(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Also where nothing else has changed in its folder."""
+    inode = office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors = [Forbidden("not now")]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(PASS_S * 1.5)
+        assert office.shelf.asked == [(inode.ino, "1")] * 2
+        await trio.sleep(PASS_S)
+        assert office.shelf.asked == [(inode.ino, "1")] * 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_failed_is_not_tried_with_every_listing(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """A folder in use is listed every ten seconds: what fails there waits for the next round."""
+    inode = office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.bad = {inode.ino: Forbidden("never")}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        for _ in range(int(PASS_S / 10) - 1):
+            await trio.sleep(10)
+            office.core.listing_merged.notify(office.zone.ino)
+        assert len(office.shelf.asked) <= 2
+        await trio.sleep(PASS_S)
+        assert 2 <= len(office.shelf.asked) <= 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_service_that_is_back_gives_what_was_missing(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """At once; until then nothing is asked for, and nobody even looks."""
+    inodes = [office.file(name) for name in "abcd"]
+    office.pins.add(office.zone)
+    office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
+    way = office.way
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(1)
+        way.become("offline")
+        await trio.testing.wait_all_tasks_blocked()
+        office.shelf.asked.clear()
+        way.waits = 0
+        await trio.sleep(3 * PASS_S)
+        assert office.shelf.asked == []
+        assert way.waits <= 1  # the next round was due
+        office.shelf.bad.clear()
+        way.become("online")
+        await trio.sleep(1)
+        assert len(office.shelf.asked) == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Moved into a pinned folder from elsewhere, its listing is known already."""
+    with office.core.transaction():
+        tree = office.core.tree
+        pinned, moved = (
+            tree.add(office.zone.ino, name, Kind.FOLDER, zone="z", remote_id=name, listed=True)
+            for name in ("pinned", "moved")
+        )
+    inside = office.file("inside", parent=moved)
+    office.pins.add(pinned)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(PASS_S / 2)
+        assert office.shelf.asked == []
+        with office.core.transaction():
+            tree.move(moved, pinned.ino, "moved")
+        office.core.listing_merged.notify(pinned.ino)
+        await trio.sleep(1)
+        assert office.shelf.asked == [(inside.ino, "1")]
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_a_pin_nothing_is_asked(office: Office, autojump_clock: MockClock) -> None:
+    """Nothing is listed, nothing fetched, nothing is protected from eviction."""
+    inode = office.file("a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        office.core.listing_merged.notify(office.zone.ino)
+        await trio.sleep(10 * PASS_S)
+        assert (office.listed, office.shelf.asked) == ([], [])
+        assert inode.ino not in office.pins
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_listing_that_brings_nothing_new_costs_nothing(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Of a folder in use every ten seconds one comes; only a changed one is looked into."""
+    office.file("a")
+    office.pins.add(office.zone)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(1)
+        office.listed.clear()
+        office.core.listing_merged.notify(office.zone.ino)
+        await trio.sleep(1)
+        assert office.listed == []
+        new = office.file("b")
+        office.core.listing_merged.notify(office.zone.ino)
+        await trio.sleep(1)
+        assert (new.ino, "1") in office.shelf.asked
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_does_not_fit_is_not_tried_for_ever(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Once for each version, and again when a person asks or the pins change."""
+    inode = office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors = [OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full")]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(3 * PASS_S)
+        assert office.shelf.asked == [(inode.ino, "1")]
+        tally = Tally()
+        await office.keeping.bring(office.zone, tally)
+        assert [one.error for one in tally.failed] == [NO_ROOM]
+        assert (tally.files, tally.here) == (1, 0)
+        with office.core.transaction():
+            office.core.tree.update(inode, revision=Revision("2"))
+        await trio.sleep(2 * PASS_S)
+        assert office.shelf.asked == [(inode.ino, "1"), (inode.ino, "2")]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_does_not_fit_comes_once_there_is_room(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Somebody has cleared the disk: nobody has to pin it again."""
+    inode = office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors, office.shelf.ceiling = [OSError(errno.ENOSPC, "full")], 2
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        for ceiling, tries in ((2, 1), (6, 1), (7, 2)):  # it has 5 bytes
+            office.shelf.ceiling = ceiling
+            await trio.sleep(2 * PASS_S)
+            assert office.shelf.asked == [(inode.ino, "1")] * tries
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("error", [Unavailable("busy"), TimedOut("late")])
+async def test_files_that_the_service_always_fails_at_hinder_no_other(
+    office: Office, autojump_clock: MockClock, error: Exception
+) -> None:
+    """More of them than are borne in a row, and first of all."""
+    inodes = [office.file(f"{number}") for number in range(40)]
+    bad = inodes[: 2 * TROUBLE]
+    office.shelf.bad = {each.ino: error for each in bad}
+    office.pins.add(office.zone)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(5 * PASS_S)
+        assert len(office.shelf.complete_now) == len(inodes) - len(bad)
+        office.shelf.bad.clear()
+        await trio.sleep(1.5 * PASS_S)
+        assert len(office.shelf.complete_now) == len(inodes)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_folder_that_the_service_always_fails_at_hinders_no_file(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """One too large for it, for instance; who pins is told which, and that it is no outage."""
+    with office.core.transaction():
+        folder = office.core.tree.add(
+            office.zone.ino, "bad", Kind.FOLDER, zone="z", remote_id="bad"
+        )
+    inode = office.file("a")
+    office.bad = {folder.ino: TimedOut("late")}
+    office.pins.add(office.zone)
+    tally = Tally()
+    await office.keeping.bring(office.zone, tally)
+    assert office.shelf.asked == [(inode.ino, "1")]
+    assert [one.path for one in tally.failed] == ["Zone/bad"]
+    assert (tally.away, tally.here) == (None, 1)
+
+
+async def test_a_service_that_gives_nothing_is_away(office: Office) -> None:
+    """Also where there is one file only, and nobody has said so yet."""
+    inode = office.file("a")
+    office.pins.add(inode)
+    office.shelf.bad = {inode.ino: TimedOut("late")}
+    tally = Tally()
+    await office.keeping.bring(inode, tally)
+    assert (str(tally.away), tally.failed) == ("late", [])
+
+
+async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Office) -> None:
+    """The folder is listed once more, and the new version counts."""
+    inode = office.file("a")
+    office.pins.add(inode)
+    office.shelf.errors = [Changed("another one by now")]
+    tally = Tally()
+    await office.keeping.bring(inode, tally)
+    assert office.listed == [office.zone.ino]
+    assert (tally.files, tally.here, tally.failed) == (1, 1, [])
+
+
+async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None:
+    """Some failures in a row say why; the others are not even tried."""
+    with office.core.transaction():
+        office.core.tree.update(office.zone, listed=True)
+    inodes = [office.file(f"{number}") for number in range(40)]
+    office.pins.add(office.zone)
+    office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
+    tally = Tally()
+    await office.keeping.bring(office.zone, tally)
+    assert str(tally.away) == "the cable is out"
+    assert tally.failed == []
+    assert len(office.shelf.asked) < 2 * TROUBLE
+
+
+async def test_a_pass_that_fails_does_not_end_the_mount(
+    office: Office, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said, and the next pass goes on."""
+    office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors = [RuntimeError("a bug")]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(PASS_S * 1.5)
+        assert "could not be looked at" in caplog.text
+        assert len(office.shelf.asked) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a pin stands by now cannot be written down; it holds all the same."""
+    with office.core.transaction():
+        made = office.core.tree.add(office.zone.ino, "made", Kind.FILE, zone="z")
+    office.pins.add(made)
+    with office.core.transaction():
+        office.core.tree.update(made, remote_id="new")
+
+    def full(store: PinStore, pin: Pin) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PinStore, "put", full)
+        assert [inode.ino for inode in office.pins.roots()] == [made.ino]
+    assert PinStore(office.core.database).all() == [Pin(made.ino, "z")]
+    assert [inode.ino for inode in office.pins.roots()] == [made.ino]
+    assert PinStore(office.core.database).all() == [Pin(made.ino, "z", "new")]
+
+
+def test_a_pin_that_cannot_be_kept_is_none(office: Office) -> None:
+    """After a failed transaction memory says what the table says."""
+    inode = office.file("a")
+    store = PinStore(office.core.database)
+    with office.core.transaction():
+        store.put(Pin(7))
+    with pytest.raises(RuntimeError), office.core.transaction():
+        store.put(Pin(inode.ino, "z", "a"))
+        store.drop(7)
+        raise RuntimeError
+    assert store.all() == [Pin(7)] == PinStore(office.core.database).all()

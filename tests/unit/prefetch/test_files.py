@@ -1,0 +1,251 @@
+"""In which order a program goes through the files of a folder, and how far ahead of it to be."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from zonedrive.prefetch.files import SMALL, Siblings
+from zonedrive.prefetch.read_sequence import ENOUGH, FEW, GAP, MOST, Trail
+from zonedrive.supervisor import Supervisor, Task
+from zonedrive.vfs.caller_policy import Callers
+
+LISTED = [7, 3, 9, 1, 8, 2, 6, 4, 5]
+NAMED = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program has stood still, however long a busy machine takes for a test."""
+    for name in ("SOON_S", "GONE_S"):
+        monkeypatch.setattr(f"zonedrive.prefetch.files.{name}", 1000.0)
+
+
+def trail(*opened: int, listed: list[int] = LISTED, named: list[int] = NAMED) -> Trail:
+    """Of a program that has opened these files."""
+    made = Trail(1, 0)
+    for ino in opened:
+        made.moved(ino)
+    follow(made, listed, named)
+    return made
+
+
+def listings(*, read: bool = False) -> Any:
+    """Folders; `read`: whether a program has read the names a moment ago."""
+    return SimpleNamespace(was_read_lately=lambda _ino: read)
+
+
+def follow(found: Trail, listed: list[int], named: list[int]) -> None:
+    """Look for its order, that of the program's last folder first."""
+    for by_name in (found.by_name, not found.by_name):
+        if found.follow(named if by_name else listed, by_name=by_name):
+            return
+
+
+@pytest.mark.parametrize(
+    ("opened", "order", "following"),
+    [
+        ((7, 3, 9), LISTED, 1),
+        ((1, 2, 3), NAMED, 4),
+        ((3, 1, 2), LISTED, 6),
+        ((9, 5, 1), [], 0),
+        ((3, 3, 3), [], 0),
+    ],
+)
+def test_the_order_is_found(opened: tuple[int, ...], order: list[int], following: int) -> None:
+    """That of the listing or that of the names; none where it jumps."""
+    found = trail(*opened)
+    assert found.order == order
+    if order:
+        assert found.order[found.next] == following
+        assert found.window == FEW
+
+
+def test_some_may_be_left_out() -> None:
+    """As by a pattern of names; not too many."""
+    many = list(range(100))
+    assert trail(0, 5, 5 + GAP, listed=many).order == many
+    assert not trail(0, 1, 2 + GAP, listed=many).order
+
+
+def test_more_and_more_is_ahead_up_to_a_limit() -> None:
+    """With each file that is opened in order."""
+    many = list(range(1000))
+    found = trail(0, 1, 2, listed=many)
+    windows = []
+    for ino in range(3, 20):
+        found.moved(ino)
+        windows.append(found.window)
+    assert windows[:3] == [2 * FEW, 4 * FEW, 8 * FEW]
+    assert windows[-1] == MOST
+
+
+def test_who_jumps_begins_anew() -> None:
+    """What was ahead of it does not count any more."""
+    many = list(range(1000))
+    found = trail(0, 1, 2, listed=many)
+    found.ahead = {3: 10, 4: 10}
+    found.moved(900)
+    assert not found.order
+    assert not found.ahead
+    for ino in range(901, 900 + ENOUGH):
+        found.moved(ino)
+    follow(found, many, NAMED)
+    assert found.next == 900 + ENOUGH
+
+
+def test_what_was_passed_is_ahead_no_more() -> None:
+    """So files that a program leaves out do not stand in the way of the next ones."""
+    found = trail(0, 1, 2, listed=list(range(100)))
+    found.ahead = {3: 10, 4: 10, 5: 10}
+    found.moved(5)
+    assert found.ahead == {}
+
+
+def test_in_the_next_folder_it_goes_by_the_same_order() -> None:
+    """One file tells nothing of that; another order is found out as soon as it shows."""
+    found = Trail(2, 8, by_name=True)
+    found.moved(1)
+    follow(found, LISTED, NAMED)
+    assert found.order == NAMED
+    found.moved(2)
+    found.moved(1)  # which is behind it, and was not fetched ahead
+    assert not found.order
+
+
+async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever goes wrong with a file that is fetched ahead: the mount goes on, the log says it."""
+    tree: Any = SimpleNamespace(loading=lambda ino: 1 / 0)
+    service: Any = SimpleNamespace(content=lambda *whole: 1 / 0)
+    settings: Any = SimpleNamespace(download_limit=0)
+    job = Supervisor().job
+    core: Any = SimpleNamespace(tree=tree, settings=settings)
+    siblings = Siblings(core, service, listings(), Callers(()))
+    inode: Any = SimpleNamespace(ino=7, revision="r", size=1, zone="z", remote_id="f")
+    trail = Trail(1, 0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(siblings.run)
+        siblings._running[7] = trio.Event()
+        await job(Task.SIBLING_AHEAD, siblings._safely, siblings._fetch, trail, inode)
+        assert 7 not in siblings._running
+        await job(Task.READING_ORDER, siblings._safely, siblings._plan, trail)
+        nursery.cancel_scope.cancel()
+    assert len([record for record in caplog.records if record.exc_info]) == 2
+    caplog.clear()
+
+
+class Listed:
+    """A tree with one folder."""
+
+    def __init__(self, names: list[str], sizes: dict[str, int] | None = None) -> None:
+        self.inodes = {
+            ino: SimpleNamespace(
+                ino=ino, name=name, is_folder=False, size=(sizes or {}).get(name, 100)
+            )
+            for ino, name in enumerate(names)
+        }
+        self.looked = 0
+
+    def find(self, ino: int) -> SimpleNamespace | None:
+        """That one."""
+        return self.inodes.get(ino)
+
+    def loading(self, _folder: int) -> list[None]:
+        """It is in memory."""
+        return []
+
+    def children(self, _folder: int) -> dict[str, int]:
+        """All of it."""
+        self.looked += 1
+        return {inode.name: ino for ino, inode in self.inodes.items()}
+
+    def get_all(self, inos: list[int]) -> list[SimpleNamespace]:
+        """These."""
+        return [self.inodes[ino] for ino in inos]
+
+
+def of(tree: Listed, *, read: bool = False) -> tuple[Siblings, list[int]]:
+    """Siblings above this tree, of which all but the plans is left out; where they would go on."""
+    core: Any = SimpleNamespace(
+        tree=tree,
+        supervisor=Supervisor(),
+        settings=SimpleNamespace(download_limit=0),
+        cache=SimpleNamespace(is_complete=lambda _ino, _revision: False),
+    )
+    siblings = Siblings(core, cast(Any, None), listings(read=read), Callers(()))
+    went: list[int] = []
+    siblings._go_on = lambda trail: went.extend(trail.order[trail.next :][:1])  # type: ignore[method-assign]
+    return siblings, went
+
+
+async def opened(siblings: Siblings, inos: list[int]) -> None:
+    """A program opens these files."""
+    for ino in inos:
+        inode: Any = SimpleNamespace(
+            ino=ino, size=100, generation=0, is_new=False, parent=1, revision="r"
+        )
+        siblings.opened(inode, 5)
+        await wait_all_tasks_blocked()
+
+
+async def test_random_reads_in_a_big_folder_cost_no_look_at_it_each() -> None:
+    """The bigger it is, the more seldom; who goes in order is found out all the same."""
+    names = [f"{number * 7919 % 30011:05}" for number in range(30_000)]
+    tree = Listed(names)
+    siblings, went = of(tree)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(siblings.run)
+        await opened(siblings, [number * 4999 % 30_000 for number in range(150)])
+        assert tree.looked <= 10
+        assert not went
+        by_name = sorted(tree.inodes, key=lambda ino: names[ino])
+        await opened(siblings, by_name[100:120])
+        assert went
+        assert went[-1] == by_name[120]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_small_folder_is_looked_at_each_time() -> None:
+    """There the order shows with the first files that are opened in it."""
+    tree = Listed([f"{number * 71 % 199:03}" for number in range(190)])
+    siblings, went = of(tree)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(siblings.run)
+        await opened(siblings, [5, 100, 30, 7, 8, 9])
+        assert went[-1] == 10
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("names", "first", "following"),
+    [
+        (["b", "c", "a", "d"], 0, 1),  # the first as listed
+        (["b", "c", "a", "d"], 2, 0),  # the first by name
+        (["b", "c", "a", "d"], 1, None),
+        (["large", "b", "c", "a"], 1, 2),  # the first small one as listed
+    ],
+)
+async def test_who_lists_a_folder_and_begins_with_the_first_file(
+    names: list[str], first: int, following: int | None
+) -> None:
+    """That program has the next one fetched at once; who only opens one file does not."""
+    for read in (True, False):
+        siblings, went = of(Listed(names, {"large": SMALL + 1}), read=read)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(siblings.run)
+            await opened(siblings, [first])
+            assert went == ([following] if read and following is not None else [])
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_large_folder_is_not_sorted_for_the_first_file() -> None:
+    """Unless it is the first by name."""
+    names = [f"{number * 7919 % 30011:05}" for number in range(30_000)]
+    siblings, went = of(Listed(names), read=True)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(siblings.run)
+        await opened(siblings, [4000])
+        assert not went
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,66 @@
+"""The stores of an account without a daemon or a service around them."""
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+from zonedrive.cipher import Clear
+from zonedrive.config import Settings
+from zonedrive.content.cache import Cache
+from zonedrive.content.spool import Spool
+from zonedrive.db import Database
+from zonedrive.paths import private_dir
+from zonedrive.remote.service import Service
+from zonedrive.state.attributes import Owner
+from zonedrive.state.inode import ROOT, Inode, Kind
+from zonedrive.state.inodes import Tree
+from zonedrive.state.intents import Journal
+from zonedrive.state.local_state import Core
+from zonedrive.state.pending_requests import Doubts
+from zonedrive.state.schema import SCHEMAS
+from zonedrive.sync.remote_source import source_of
+
+SILENT = cast(Service, SimpleNamespace(transfer=None, entry=None, can=lambda *_, **__: True))
+"""A service that nothing is asked of."""
+
+
+class Disk:
+    """The stores of one account, opened as often as a daemon starts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._databases: list[Database] = []
+        self._caches: list[Cache] = []
+
+    def start(self) -> Core:
+        """As a daemon does, without a service: recovery needs none."""
+        database = Database.open(self.path / "tree.db", SCHEMAS)
+        core = Core(
+            database=database,
+            tree=Tree.open(database, Clear()),
+            journal=Journal(database),
+            doubts=Doubts(database, Clear()),
+            spool=Spool(private_dir(self.path / "outgoing"), None),
+            cache=Cache(self.path / "cache", None, 1 << 20).start(),
+            source=partial(source_of, SILENT),
+            settings=Settings(),
+            user="alice",
+            owner=Owner(0, 0),
+        )
+        self._caches.append(core.cache)
+        self._databases.append(database)
+        return core
+
+    def close(self) -> None:
+        """Close every file; without a daemon nobody else does."""
+        for cache in self._caches:
+            cache._shelf.index.close()
+        for database in self._databases:
+            database.close()
+
+
+def zone_of(core: Core) -> Inode:
+    """A zone to work in."""
+    with core.transaction():
+        return core.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")

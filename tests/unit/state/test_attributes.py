@@ -1,0 +1,59 @@
+"""What a program sees of an entry."""
+
+import stat
+
+import pytest
+
+from zonedrive.model import Attributes
+from zonedrive.state.attributes import Owner, Rules, attr_of, permissions
+from zonedrive.state.inode import NOWHERE, Inode, Kind
+
+OWNER = Owner(1000, 1001)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "mode"),
+    [
+        (Kind.FILE, Attributes(), 0o600),
+        (Kind.FOLDER, Attributes(), 0o700),
+        (Kind.ZONE, Attributes(), 0o700),
+        (Kind.ROOT, Attributes(), 0o500),
+        (Kind.FILE, Attributes(executable=True), 0o600),
+        (Kind.FILE, Attributes(write_protected=True), 0o400),
+        (Kind.FILE, Attributes(read_protected=True), 0o200),
+        (Kind.FOLDER, Attributes(write_protected=True), 0o500),
+    ],
+)
+def test_permissions_are_private_and_follow_the_service(
+    kind: Kind, flags: Attributes, mode: int
+) -> None:
+    """Nobody else on the machine sees a document, and protection on the service shows here."""
+    assert permissions(Inode(2, 1, "a", kind, attributes=flags), Rules()) == mode
+
+
+def test_a_coworkers_attribute_makes_runnable_only_what_the_setting_says() -> None:
+    """A program of a coworker runs where that was asked for, and never by itself."""
+    program = Inode(2, 1, "a", Kind.FILE, attributes=Attributes(executable=True))
+    assert permissions(program, Rules(keep_executable=True)) == 0o700
+
+
+def test_chmod_is_kept_but_never_lifts_a_protection() -> None:
+    """A script stays executable; a write-protected file stays so."""
+    assert permissions(Inode(2, 1, "a", Kind.FILE, mode=0o755), Rules()) == 0o755
+    locked = Inode(2, 1, "a", Kind.FILE, mode=0o755, attributes=Attributes(write_protected=True))
+    assert permissions(locked, Rules()) == 0o555
+
+
+def test_the_stat_fields() -> None:
+    """Size and times are the entry's, the owner is whoever mounted."""
+    attr = attr_of(
+        Inode(7, 1, "a", Kind.FILE, size=5, mtime_ns=3, ctime_ns=4), OWNER, Rules(), 9.0, 8.0
+    )
+    assert stat.S_ISREG(attr.mode)
+    assert (attr.ino, attr.size, attr.mtime_ns, attr.ctime_ns, attr.nlink) == (7, 5, 3, 4, 1)
+    assert (attr.uid, attr.gid, attr.attr_timeout, attr.entry_timeout) == (1000, 1001, 9.0, 8.0)
+
+
+def test_an_unlinked_file_has_no_link() -> None:
+    """fstat on a deleted file that is still open says so."""
+    assert attr_of(Inode(7, NOWHERE, "a", Kind.FILE), OWNER, Rules(), 0, 0).nlink == 0

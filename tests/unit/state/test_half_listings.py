@@ -1,0 +1,160 @@
+"""A listing that says too little: nothing vanishes, and nothing turns into something else."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.unit.state.test_merge import Folder, entry
+from zonedrive.model import Zone
+from zonedrive.remote.wire import entries as wire
+from zonedrive.remote.wire.folder import Listed, raw_items
+from zonedrive.state.inode import ROOT
+from zonedrive.state.merge import Merge
+from zonedrive.state.merge_types import Answer, Merged
+
+WHOLE = [
+    {"id": "1", "name": "file", "folder": False, "size": 3, "lastModified": "2026-01-01T00:00:00Z"},
+    {"id": "2", "name": "folder", "folder": True},
+    {"id": "3", "name": "other", "folder": False, "size": 4},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    """Lists what WHOLE says."""
+    found = Folder(tmp_path)
+    merge(found, answer(WHOLE))
+    assert found.names == {"file", "folder", "other"}
+    yield found
+    found.database.close()
+
+
+def answer(items: object) -> Listed:
+    """What the service says, read."""
+    raws = raw_items(msgspec.json.encode(items), "listing")
+    return Listed(raws, "listing", zone_id="z", parent_id="root")
+
+
+def merge(folder: Folder, said: Answer) -> Merged:
+    """Merge it; what changed."""
+    merging = Merge(folder.tree, folder.zone, time.monotonic_ns(), folder.ours)
+    for _ in merging.entries(said):
+        pass
+    return merging.result
+
+
+def state(folder: Folder) -> dict[str, tuple[int, bool, int, str]]:
+    """What a program can see."""
+    inodes = {name: folder.inode(name) for name in folder.names}
+    return {
+        name: (inode.ino, inode.is_folder, inode.size, str(inode.revision))
+        for name, inode in inodes.items()
+    }
+
+
+ODD: list[object] = [None, 1, True, [], {}, "odd", 1.5]
+ODD_MEMBERS: dict[str, list[object]] = {
+    "name": [None, 1, True, [], {}],
+    "folder": [None, 0, 1, "true", "false", [], {}],
+    "size": [None, True, -1, "x", [], {}, "-3", "9" * 30],
+    "deleted": [0, 1, "true", "false", [], {}],
+}
+HALVES = [(member, value) for member, values in ODD_MEMBERS.items() for value in values]
+
+
+@pytest.mark.parametrize(("member", "value"), HALVES, ids=str)
+def test_what_was_known_of_a_half_entry_stays(folder: Folder, member: str, value: object) -> None:
+    """Name, kind, bytes and inode are as they were, and as the service says once it says it."""
+    before = state(folder)
+    half = [WHOLE[0] | {member: value}, *WHOLE[1:]]
+    merged = merge(folder, answer(half))
+    assert state(folder) == before
+    assert (merged.unsure, merged.gone, merged.content) == (1, [], [])
+    merge(folder, answer(WHOLE))
+    assert state(folder) == before
+
+
+@pytest.mark.parametrize("member", ["name", "folder"])
+def test_what_is_missing_is_half_as_well(folder: Folder, member: str) -> None:
+    """Of a folder, too."""
+    before = state(folder)
+    half = [WHOLE[0], {k: v for k, v in WHOLE[1].items() if k != member}, WHOLE[2]]
+    merge(folder, answer(half))
+    assert state(folder) == before
+
+
+def test_a_half_entry_that_is_new_is_not_shown(folder: Folder) -> None:
+    """Nobody reads a folder as an empty file; it appears once the service says what it is."""
+    before = state(folder)
+    merged = merge(folder, answer([*WHOLE, {"id": "4", "name": "new"}]))
+    assert (merged.unsure, merged.unshown, state(folder)) == (1, 1, before)
+    assert merged.hidden["new"].unsure
+    merge(folder, answer([*WHOLE, {"id": "4", "name": "new", "folder": True}]))
+    assert folder.inode("new").is_folder
+
+
+@pytest.mark.parametrize("item", [*ODD, {"name": "file", "folder": False, "size": 3}], ids=str)
+def test_beside_an_item_without_id_nothing_vanishes(folder: Folder, item: object) -> None:
+    """It may be the one that is missing: all that was known stays, and what is new appears."""
+    before = state(folder)
+    merge(folder, answer([WHOLE[1], item, entry_of("9", "new")]))
+    after = state(folder)
+    assert after.pop("new")
+    assert after == before
+    merge(folder, answer(WHOLE[1:]))
+    assert folder.names == {"folder", "other"}
+
+
+def entry_of(entry_id: str, name: str) -> dict[str, object]:
+    return {"id": entry_id, "name": name, "folder": False, "size": 0}
+
+
+def test_a_file_that_was_moved_here_by_half_stays_where_it_was(folder: Folder) -> None:
+    """It is shown once, in its former folder."""
+    sub = folder.inode("folder")
+    folder.list(entry("7", "inner"), into=sub)
+    merge(folder, answer([*WHOLE, {"id": "7", "name": "inner", "folder": None}]))
+    assert folder.names == {"file", "folder", "other"}
+    assert set(folder.tree.children(sub.ino)) == {"inner"}
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        {"id": "z", "name": None, "rootId": "root"},
+        {"id": "z", "name": "Zone"},
+        {"id": "z", "name": "Zone", "rootId": None},
+        {"id": "z", "name": {}, "rootId": []},
+        {"name": "Zone", "rootId": "root"},
+        None,
+        "z",
+    ],
+    ids=str,
+)
+def test_a_half_zone_stays_mounted(folder: Folder, half: object) -> None:
+    """With all that is in it; a zone that is not named at all goes."""
+    tree = folder.tree
+    before = state(folder)
+
+    def show(said: object) -> set[str]:
+        listed = wire.ListedZones(wire.items(msgspec.json.encode(said), wire.WireZone, "x"), "x")
+        Merge(tree, tree.get(ROOT), time.monotonic_ns(), folder.ours).zones(
+            listed.zones, unsure=listed.unsure, complete=listed.complete
+        )
+        return set(tree.children(ROOT))
+
+    other = {"id": "y", "name": "Other", "rootId": "r2"}
+    assert show([half, other]) == {"Zone", "Other"}
+    assert state(folder) == before
+    assert show([other]) == {"Other"}
+
+
+def test_a_zone_that_was_closed_goes(folder: Folder) -> None:
+    """That is said clearly enough, whatever else in the answer is odd."""
+    Merge(folder.tree, folder.tree.get(ROOT), time.monotonic_ns(), folder.ours).zones(
+        [Zone("z", "Zone", "root", accessible=False)], complete=False
+    )
+    assert folder.tree.children(ROOT) == {}

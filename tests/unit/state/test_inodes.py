@@ -1,0 +1,342 @@
+"""The tree: numbers that stay, and changes that happen whole or not at all."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from zonedrive.cipher import Box, Clear, Sealed, new_key
+from zonedrive.db import Database
+from zonedrive.errors import Damaged
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inode_schema import add_marks, create_table
+from zonedrive.state.inodes import Tree
+
+Opener = Callable[[Box], Tree]
+
+
+class Stores:
+    """One file of inodes, opened as often as a daemon starts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened: list[Database] = []
+
+    def open(self) -> Database:
+        self._opened.append(Database.open(self._path, [create_table, add_marks]))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        for database in self._opened:
+            database.close()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[Stores]:
+    found = Stores(tmp_path / "tree.db")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def database(stores: Stores) -> Database:
+    return stores.open()
+
+
+@pytest.fixture
+def reopened(stores: Stores) -> Opener:
+    """The tree as another daemon finds it."""
+    return lambda box: Tree.open(stores.open(), box)
+
+
+def planted(tree: Tree) -> tuple[Inode, Inode]:
+    with tree.transaction():
+        zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="0")
+        file = tree.add(zone.ino, "a.txt", Kind.FILE, zone="z", remote_id="1", size=3)
+    return zone, file
+
+
+def test_inode_numbers_stay_over_a_restart(database: Database, reopened: Opener) -> None:
+    """A number names the same file tomorrow, so backups and indexes can rely on it."""
+    box = Sealed(new_key())
+    zone, file = planted(Tree.open(database, box))
+    tree = reopened(box)
+    assert tree.children(ROOT) == {"Zone": zone.ino}
+    assert msgspec.structs.asdict(tree.get(file.ino)) == msgspec.structs.asdict(file)
+    assert tree.child(zone.ino, "a.txt") is tree.get(file.ino)
+    assert tree.path(file.ino) == "Zone/a.txt"
+
+
+def test_a_number_is_never_used_for_another_file(database: Database, reopened: Opener) -> None:
+    """After a file is gone its number stays unused, also after a restart."""
+    tree = Tree.open(database, Clear())
+    _, file = planted(tree)
+    with tree.transaction():
+        tree.unlink(file)
+    again = reopened(Clear())
+    with again.transaction():
+        assert again.add(ROOT, "Other", Kind.ZONE, zone="o").ino > file.ino
+
+
+def test_names_are_not_readable_in_the_file(database: Database) -> None:
+    """Who finds the disk does not learn how the documents are called."""
+    planted(Tree.open(database, Sealed(new_key())))
+    database.close()
+    assert b"a.txt" not in database.path.read_bytes()
+
+
+def test_a_row_under_another_key_is_damaged_not_nonsense(
+    database: Database, reopened: Opener
+) -> None:
+    """A lost key is an error, never wrong names."""
+    planted(Tree.open(database, Sealed(new_key())))
+    with pytest.raises(Damaged):
+        reopened(Sealed(new_key())).children(ROOT)
+
+
+class Refused(Exception):
+    """Stands for whatever may go wrong in the middle of a change."""
+
+
+def test_a_change_that_fails_leaves_nothing_behind(database: Database, reopened: Opener) -> None:
+    """Memory and table are as before when a change fails half-way."""
+    tree = Tree.open(database, Clear())
+    zone, file = planted(tree)
+    with pytest.raises(Refused), tree.transaction():
+        tree.move(file, ROOT, "moved")
+        tree.update(file, size=99)
+        tree.add(zone.ino, "b.txt", Kind.FILE, zone="z")
+        tree.unlink(zone)
+        raise Refused
+    for found in (tree, reopened(Clear())):
+        assert found.children(ROOT) == {"Zone": zone.ino}
+        assert found.children(zone.ino) == {"a.txt": file.ino}
+        assert found.get(file.ino).size == 3
+
+
+def test_a_tombstone_is_remembered_until_it_is_buried(database: Database, reopened: Opener) -> None:
+    """A deletion that the service has not heard of survives a restart."""
+    tree = Tree.open(database, Clear())
+    _, file = planted(tree)
+    with tree.transaction():
+        tree.unlink(file, tombstone=True)
+    again = reopened(Clear())
+    assert [each.ino for each in again.unlinked()] == [file.ino]
+    assert again.by_remote("z", "1") is not None
+    with again.transaction():
+        again.unlink(again.get(file.ino))
+    assert reopened(Clear()).unlinked() == []
+
+
+def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(database: Database) -> None:
+    """A program that has a deleted file open can still ask for it."""
+    tree = Tree.open(database, Clear())
+    _, file = planted(tree)
+    tree.remember(file.ino, 2)
+    with tree.transaction():
+        tree.unlink(file)
+    assert tree.get(file.ino).parent == NOWHERE
+    assert not tree.forget(file.ino, 1)
+    assert tree.forget(file.ino, 1)
+    tree.release(file.ino)
+    assert tree.find(file.ino) is None
+
+
+def test_a_change_outside_a_transaction_is_a_mistake(database: Database) -> None:
+    """Nothing changes that could not be taken back."""
+    tree = Tree.open(database, Clear())
+    with pytest.raises(AssertionError):
+        tree.add(ROOT, "Zone", Kind.ZONE)
+
+
+def test_every_change_in_a_folder_counts_and_others_do_not(database: Database) -> None:
+    """Who keeps a listing hears of each change in that folder, also of one that was undone."""
+    tree = Tree.open(database, Clear())
+    with tree.transaction():
+        here = tree.add(ROOT, "here", Kind.FOLDER)
+        there = tree.add(ROOT, "there", Kind.FOLDER)
+        file = tree.add(here.ino, "a", Kind.FILE)
+    seen = {tree.changes(here.ino)}
+
+    def changed() -> bool:
+        before = len(seen)
+        seen.add(tree.changes(here.ino))
+        return len(seen) > before and tree.changes(here.ino) == max(seen)
+
+    elsewhere = tree.changes(there.ino)
+    with tree.transaction():
+        tree.update(file, size=1)
+    assert changed()
+    with tree.transaction():
+        tree.move(file, here.ino, "b")
+    assert changed()
+    with pytest.raises(RuntimeError), tree.transaction():
+        tree.update(file, size=2)
+        assert changed()
+        raise RuntimeError
+    assert changed()
+    with tree.transaction():
+        tree.update(file, size=1)
+    assert not changed()
+    assert tree.changes(there.ino) == elsewhere
+    with tree.transaction():
+        tree.move(file, there.ino, "b")
+    assert changed()
+    assert tree.changes(there.ino) > elsewhere
+    with tree.transaction():
+        tree.add(here.ino, "c", Kind.FILE)
+    assert changed()
+    with tree.transaction():
+        tree.unlink(tree.get(tree.children(here.ino)["c"]))
+    assert changed()
+
+
+def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
+    """The kernel holds what it was listed, until it has forgotten each as often."""
+    tree = Tree.open(database, Clear())
+    zone, file = planted(tree)
+    tree.remember(file.ino)
+    tree.remember_all([file.ino, zone.ino])
+    with tree.transaction():
+        tree.unlink(file)
+    assert not tree.forget(zone.ino, 1)  # it stays: it has a name
+    assert not tree.remembered(zone.ino)
+    assert not tree.forget(file.ino, 1)
+    assert tree.remembered(file.ino)
+    assert tree.forget(file.ino, 1)
+    assert not tree.remembered(file.ino)
+
+
+def test_whoever_asks_gets_the_same_inode_however_many_there_are(database: Database) -> None:
+    """A file that is open is one file, also after ten thousand others were looked at."""
+    tree = Tree.open(database, Clear())
+    zone, file = planted(tree)
+    with tree.transaction():
+        tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(20_000)})
+    assert sum(1 for _ in tree.inodes_in(zone.ino)) == 20_001
+    with tree.transaction():
+        tree.update(file, size=77)
+    assert tree.get(file.ino) is file
+    assert tree.child(zone.ino, "a.txt") is file
+    assert next(each for each in tree.everything() if each.ino == file.ino) is file
+
+
+def test_a_removed_file_that_is_open_outlives_all_that_is_looked_at(database: Database) -> None:
+    """It has no row any more: nobody could bring it back."""
+    tree = Tree.open(database, Clear())
+    zone, file = planted(tree)
+    ino = file.ino
+    with tree.transaction():
+        tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(20_000)})
+        tree.update(file, size=77)
+        tree.unlink(file)
+    del file
+    assert sum(1 for _ in tree.inodes_in(zone.ino)) == 20_000
+    assert tree.get(ino).size == 77
+    tree.release(ino)
+    assert tree.find(ino) is None
+
+
+def test_a_name_is_found_without_reading_its_folder(database: Database, reopened: Opener) -> None:
+    """One file of a large folder is there at once after a start, and a missing one is not."""
+    key = new_key()
+    tree = Tree.open(database, Sealed(key))
+    zone, _ = planted(tree)
+    with tree.transaction():
+        tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(3000)})
+    again = reopened(Sealed(key))
+    found = again.child(zone.ino, "02999")
+    assert found is not None
+    assert found.name == "02999"
+    assert again.child(zone.ino, "03000") is None
+    assert len(list(again.loading(zone.ino))) > 3
+
+
+def test_names_that_change_while_a_folder_is_loaded_are_right(
+    database: Database, reopened: Opener
+) -> None:
+    """Reading a large folder takes many steps; between them files come, go and are renamed."""
+    tree = Tree.open(database, Clear())
+    zone, _ = planted(tree)
+    with tree.transaction():
+        tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(3000)})
+    again = reopened(Clear())
+    steps = again.loading(zone.ino)
+    next(steps)
+    with again.transaction():
+        for name in ("00001", "02001"):
+            if child := again.child(zone.ino, name):
+                again.unlink(child)
+        for name in ("00002", "02002"):
+            if child := again.child(zone.ino, name):
+                again.move(child, zone.ino, f"{name} moved")
+        again.add(zone.ino, "new", Kind.FILE)
+    with pytest.raises(RuntimeError), again.transaction():
+        again.add(zone.ino, "never", Kind.FILE)
+        raise RuntimeError
+    for _ in steps:
+        pass
+    expected = {f"{n:05}" for n in range(3000)} - {"00001", "02001", "00002", "02002"}
+    expected |= {"00002 moved", "02002 moved", "new", "a.txt"}
+    assert set(again.children(zone.ino)) == expected
+
+
+def test_a_change_that_failed_leaves_the_names_as_they_were(database: Database) -> None:
+    """Whether a folder's names are in memory or not, a failed change never shows in them."""
+    tree = Tree.open(database, Clear())
+    zone, file = planted(tree)
+    for load in (False, True):
+        if load:
+            assert set(tree.children(zone.ino)) == {"a.txt"}
+        with pytest.raises(RuntimeError), tree.transaction():
+            tree.move(file, zone.ino, "b.txt")
+            tree.add(zone.ino, "c.txt", Kind.FILE)
+            assert set(tree.children(zone.ino)) == {"b.txt", "c.txt"}
+            raise RuntimeError
+        assert tree.child(zone.ino, "a.txt") is file
+        assert tree.child(zone.ino, "b.txt") is None
+        assert set(tree.children(zone.ino)) == {"a.txt"}
+
+
+def test_a_damaged_copy_is_listed_again_under_its_number(
+    database: Database, reopened: Opener
+) -> None:
+    """What the service can tell again is not lost by a bad disk; its folder is asked for anew."""
+    tree = Tree.open(database, Sealed(key := new_key()))
+    zone, file = planted(tree)
+    with tree.transaction():
+        tree.update(zone, listed=True)
+    database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (file.ino,))
+    again = reopened(Sealed(key))
+    assert dict(again.children(zone.ino)) == {}
+    assert not again.get(zone.ino).listed
+    assert again.get(file.ino).remote_id == "1"
+    again = reopened(Sealed(key))
+    assert not again.get(zone.ino).listed
+
+
+def test_a_damaged_row_that_exists_nowhere_else_is_not_passed_over(
+    database: Database, reopened: Opener
+) -> None:
+    """Without its name a file with bytes of ours cannot be shown: the start must see to it."""
+    tree = Tree.open(database, Sealed(key := new_key()))
+    _, file = planted(tree)
+    with tree.transaction():
+        tree.update(file, generation=3)
+    database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (file.ino,))
+    with pytest.raises(Damaged):
+        reopened(Sealed(key)).find(file.ino)
+
+
+def test_the_file_tells_no_names_and_no_authors(database: Database, tmp_path: Path) -> None:
+    """Neither documents nor coworkers can be read from a stolen disk."""
+    tree = Tree.open(database, Sealed(new_key()))
+    zone, file = planted(tree)
+    with tree.transaction():
+        tree.add(zone.ino, "Salaries.xlsx", Kind.FILE, revision="1|2|bob@acme.example")
+        tree.update(file, modified_by="bob@acme.example", remote_name="Salaries.xlsx")
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    data = (tmp_path / "tree.db").read_bytes()
+    assert b"Salaries" not in data
+    assert b"acme.example" not in data

@@ -1,0 +1,75 @@
+"""What is counted in a database without a key."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from zonedrive.cipher import Clear
+from zonedrive.db import Database
+from zonedrive.errors import StoreError
+from zonedrive.state import row_upgrade
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.inodes import Tree
+from zonedrive.state.inspect import local_files, lost_files, wanted_files, wanted_path
+from zonedrive.state.schema import SCHEMAS
+
+
+def counts(path: Path) -> tuple[int, int, int]:
+    """Those in lost+found, those of `local_only`, and those of these that a person made."""
+    with closing(Database.read(path, SCHEMAS)) as database:
+        return lost_files(database), local_files(database), wanted_files(database)
+
+
+def test_what_cannot_be_counted_is_not_taken_for_nothing(tmp_path: Path) -> None:
+    """Whoever asks is about to destroy it."""
+    path = tmp_path / "tree.db"
+    assert counts(path) == (0, 0, 0)
+    assert not path.exists()
+    Database.open(path, ()).close()
+    assert counts(path) == (0, 0, 0)
+    Database.open(path, SCHEMAS).close()
+    assert counts(path) == (0, 0, 0)
+    with closing(sqlite3.connect(path)) as database:
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:size] + b"\xff" * (len(whole) - size))  # the schema is left
+    for count in (lost_files, local_files, wanted_files):
+        with pytest.raises(StoreError), closing(Database.read(path, SCHEMAS)) as reader:
+            count(reader)
+
+
+def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_path: Path) -> None:
+    """Former versions marked all that is local alike; once mounted, a logoff can tell it apart."""
+    path = tmp_path / "tree.db"
+    database = Database.open(path, SCHEMAS)
+    tree = Tree.open(database, Clear())
+    with tree.transaction():
+        for name in ("notes.txt~", "a.private", ".a.swp"):
+            tree.add(ROOT, name, Kind.FILE, local=True, generation=1)
+        tree.add(ROOT, "a.txt", Kind.FILE, generation=1)
+        database.execute("UPDATE inodes SET local = 1 WHERE local")
+    assert counts(path)[1:] == (3, 3)
+    assert len(list(row_upgrade.rows(tree))) == 2
+    assert list(row_upgrade.rows(tree)) == []
+    assert counts(path)[1:] == (3, 1)
+    assert wanted_path(database, Clear()) == "a.private"
+    database.close()
+
+
+def test_rows_in_a_circle_hold_nobody_up(tmp_path: Path) -> None:
+    """A damaged database costs a logoff the name of a file, not its end."""
+    path = tmp_path / "tree.db"
+    database = Database.open(path, SCHEMAS)
+    tree = Tree.open(database, Clear())
+    with tree.transaction():
+        zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="z")
+        folder = tree.add(zone.ino, "folder", Kind.FOLDER, local=True)
+        tree.add(folder.ino, "a.private", Kind.FILE, local=True, generation=1)
+    assert wanted_path(database, Clear()) == "Zone/folder/a.private"
+    with tree.transaction():
+        database.execute("UPDATE inodes SET parent = ino WHERE ino = ?", (folder.ino,))
+    assert wanted_path(database, Clear()) == ""
+    assert counts(path)[2] == 1
+    database.close()

@@ -1,0 +1,135 @@
+"""The journal: what is waiting survives, and the newest change counts."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from zonedrive.causes import Cause
+from zonedrive.db import Database
+from zonedrive.model import Revision
+from zonedrive.state.conflict_log import Conflict, add_told
+from zonedrive.state.intents import Intent, Journal, add_parked, create_tables
+
+R1, R2 = Revision("1"), Revision("2")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    found = Database.open(tmp_path / "journal.db", [create_tables, add_parked, add_told])
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def journal(database: Database) -> Journal:
+    return Journal(database)
+
+
+def write(journal: Journal, generation: int, base: Revision | None = R1) -> None:
+    with journal.transaction():
+        journal.content(5, generation, 10, base=base, held=False, due_ns=0)
+
+
+def again(database: Database) -> list[Intent]:
+    """What the next daemon finds."""
+    with closing(Database.open(database.path, [create_tables, add_parked, add_told])) as other:
+        return Journal(other).all()
+
+
+def test_an_intent_survives_the_daemon(database: Database, journal: Journal) -> None:
+    """What was waiting is waiting again after a restart, unchanged."""
+    write(journal, 1)
+    with journal.transaction():
+        journal.place(5, 7)
+    assert again(database) == journal.all()
+
+
+def test_a_second_edit_keeps_the_version_the_first_began_from(journal: Journal) -> None:
+    """Two saves before an upload are one change of the version they both began from."""
+    write(journal, 1, R1)
+    write(journal, 2, R2)
+    intent = journal.get(5)
+    assert intent is not None
+    assert (intent.generation, intent.base) == (2, R1)
+
+
+def test_an_edit_during_its_upload_is_not_forgotten(journal: Journal) -> None:
+    """The end of an upload settles the bytes that were sent, not those written meanwhile."""
+    write(journal, 1)
+    sent = journal.get(5)
+    assert sent is not None
+    write(journal, 2)
+    with journal.transaction():
+        journal.done(sent, content=True)
+    left = journal.get(5)
+    assert left is not None
+    assert left.generation == 2
+
+
+def test_a_rename_during_a_move_is_not_forgotten(journal: Journal) -> None:
+    """The end of a move settles the place it was to, not a newer one."""
+    with journal.transaction():
+        sent = journal.place(5, 0)
+        journal.place(5, 0)
+        journal.done(sent, place=True)
+    assert journal.get(5) is not None
+
+
+def test_a_finished_intent_is_gone(database: Database, journal: Journal) -> None:
+    """Nothing is sent twice: what is done leaves the journal."""
+    write(journal, 1)
+    intent = journal.get(5)
+    assert intent is not None
+    with journal.transaction():
+        journal.done(intent, content=True)
+    assert len(journal) == 0
+    assert again(database) == []
+
+
+def test_a_failure_counts_until_the_file_changes_again(journal: Journal) -> None:
+    """A new save of a refused file is tried afresh."""
+    write(journal, 1)
+    intent = journal.get(5)
+    assert intent is not None
+    with journal.transaction():
+        journal.postpone(intent, 99, "no right to write", Cause.REFUSED)
+    refused = journal.get(5)
+    assert refused is not None
+    assert (refused.failed, refused.attempts, refused.error) == (True, 1, "no right to write")
+    write(journal, 2)
+    again = journal.get(5)
+    assert again is not None
+    assert (again.failed, again.attempts, again.error) == (False, 0, "")
+
+
+def test_a_failed_transaction_leaves_the_journal_as_it_was(journal: Journal) -> None:
+    """Memory and table never differ, also when a disk is full in the middle."""
+    write(journal, 1)
+    before = journal.all()
+    with pytest.raises(OSError, match="full"), journal.transaction():
+        journal.gone(5, 0)
+        journal.place(6, 0)
+        journal.drop(5)
+        raise OSError("full")
+    assert journal.all() == before
+
+
+def test_conflicts_are_listed_until_their_copy_goes(journal: Journal) -> None:
+    """A conflict copy stays on the list as long as it exists."""
+    with journal.transaction():
+        journal.conflicts.add(Conflict(8, 5, "bob", 42))
+    assert journal.conflicts.all() == [Conflict(8, 5, "bob", 42)]
+    with journal.transaction():
+        journal.conflicts.drop(8)
+    assert journal.conflicts.all() == []
+
+
+def test_a_copy_that_takes_the_place_of_another_copy_stands_for_that_one(journal: Journal) -> None:
+    """As when one is renamed over the other."""
+    with journal.transaction():
+        journal.conflicts.add(Conflict(8, 5, "bob", 42))
+        journal.conflicts.add(Conflict(9, 6, "carol", 43))
+        journal.conflicts.pass_on(8, 9)
+    assert journal.conflicts.all() == [Conflict(9, 5, "bob", 42)]

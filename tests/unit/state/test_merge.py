@@ -1,0 +1,381 @@
+"""A listing from the service meets what is here."""
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from zonedrive.cipher import Clear
+from zonedrive.db import Database
+from zonedrive.model import Attributes, Entry, Revision, Zone
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inode_schema import add_marks, create_table
+from zonedrive.state.inodes import Tree
+from zonedrive.state.merge import Merge
+from zonedrive.state.merge_types import Local, Merged, Read
+
+
+def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False) -> Entry:
+    return Entry(
+        id=entry_id,
+        zone_id="z",
+        parent_id="root",
+        name=name,
+        folder=folder,
+        size=len(revision),
+        modified_ns=int(revision) * 1_000_000_000,
+        modified_by="bob",
+        attributes=Attributes(),
+        revision=Revision(revision),
+    )
+
+
+class Ours:
+    """What the service does not know yet."""
+
+    def __init__(self) -> None:
+        self.locals: dict[int, Local] = {}
+        self.doubtful: set[str] = set()
+        self.orphans: list[int] = []
+
+    def local(self, ino: int) -> Local:
+        return self.locals.get(ino, Local.NOTHING)
+
+    def laden(self) -> list[int]:
+        return list(self.locals)
+
+    def in_doubt(self, remote_id: str) -> set[str]:
+        return self.doubtful
+
+    def orphaned(self, ino: int) -> None:
+        self.orphans.append(ino)
+
+
+class Folder:
+    """One folder of one zone, listed again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self.database = Database.open(path / "tree.db", [create_table, add_marks])
+        self.tree = Tree.open(self.database, Clear())
+        self.ours = Ours()
+        self.local = self.ours.locals
+        self.merged = Merged()
+        with self.tree.transaction():
+            self.zone = self.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+
+    def list(
+        self, *entries: Entry, asked_ns: int | None = None, into: Inode | None = None
+    ) -> Merged:
+        for _ in self.merging(entries, asked_ns=asked_ns, into=into):
+            pass
+        return self.merged
+
+    def merging(
+        self, entries: Iterable[Entry], asked_ns: int | None = None, into: Inode | None = None
+    ) -> Iterator[None]:
+        asked = time.monotonic_ns() if asked_ns is None else asked_ns
+        merge = Merge(self.tree, into or self.zone, asked, self.ours)
+        self.merged = merge.result
+        return merge.entries(Read(entries))
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.tree.children(self.zone.ino))
+
+    def inode(self, name: str) -> Inode:
+        found = self.tree.child(self.zone.ino, name)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    found = Folder(tmp_path)
+    yield found
+    found.database.close()
+
+
+def test_a_remote_rename_keeps_the_inode(folder: Folder) -> None:
+    """Renamed on the service, a file is the same file under its new name."""
+    folder.list(entry("1", "a"), entry("2", "b"))
+    ino = folder.inode("a").ino
+    merged = folder.list(entry("1", "c"), entry("2", "b"))
+    assert folder.names == {"b", "c"}
+    assert folder.inode("c").ino == ino
+    assert [(name, which) for _, name, which in merged.gone] == [("a", ino)]
+
+
+def test_two_names_exchanged_on_the_service_are_exchanged_here(folder: Folder) -> None:
+    """No order of the listing makes one of them disappear or carry a mark for long."""
+    folder.list(entry("1", "a"), entry("2", "b"))
+    first = folder.inode("a").ino
+    folder.list(entry("1", "b"), entry("2", "a"))
+    folder.list(entry("1", "b"), entry("2", "a"))
+    assert folder.names == {"a", "b"}
+    assert folder.inode("b").ino == first
+
+
+def test_a_new_version_is_announced_and_an_unchanged_file_is_not(folder: Folder) -> None:
+    """Programs see a changed file change, and an unchanged one keep its time."""
+    folder.list(entry("1", "a"), entry("2", "b"))
+    with folder.tree.transaction():
+        folder.tree.update(folder.inode("b"), mtime_ns=42)
+    merged = folder.list(entry("1", "a", revision="22"), entry("2", "b"))
+    assert merged.content == [folder.inode("a").ino]
+    assert folder.inode("a").size == 2
+    assert folder.inode("b").mtime_ns == 42
+
+
+def test_what_is_edited_here_keeps_its_bytes_and_its_base(folder: Folder) -> None:
+    """A version of somebody else's does not disturb an edit; the outbox notices it later."""
+    folder.list(entry("1", "a"))
+    inode = folder.inode("a")
+    folder.local[inode.ino] = Local.CONTENT
+    merged = folder.list(entry("1", "a", revision="22"))
+    assert inode.revision == "1"
+    assert merged.content == []
+
+
+def test_a_deletion_on_the_service_spares_what_is_edited_here(folder: Folder) -> None:
+    """An edit is never taken away by somebody else's deletion, nor is the folder it is in."""
+    folder.list(entry("1", "a"), entry("2", "b"), entry("3", "sub", folder=True))
+    sub = folder.inode("sub")
+    folder.list(entry("4", "deep"), into=sub)
+    folder.local[folder.inode("a").ino] = Local.CONTENT
+    folder.local[next(iter(folder.tree.children(sub.ino).values()))] = Local.CONTENT
+    folder.list()
+    assert folder.names == {"a", "sub"}
+
+
+def test_a_name_changed_here_is_not_changed_back(folder: Folder) -> None:
+    """A rename that waits in the outbox wins over listings that do not know it."""
+    folder.list(entry("1", "a"))
+    inode = folder.inode("a")
+    with folder.tree.transaction():
+        folder.tree.move(inode, folder.zone.ino, "mine")
+    folder.local[inode.ino] = Local.PLACE
+    folder.list(entry("1", "a"))
+    assert folder.names == {"mine"}
+
+
+def test_a_file_deleted_here_does_not_come_back(folder: Folder) -> None:
+    """A deletion that waits in the outbox hides the entry from listings."""
+    folder.list(entry("1", "a"))
+    inode = folder.inode("a")
+    with folder.tree.transaction():
+        folder.tree.unlink(inode, tombstone=True)
+    folder.local[inode.ino] = Local.GONE
+    folder.list(entry("1", "a"))
+    assert folder.names == set()
+
+
+def test_a_listing_that_was_overtaken_undoes_nothing(folder: Folder) -> None:
+    """An upload that ended while a listing was on its way is not taken away by it."""
+    folder.list(entry("1", "a"))
+    asked = time.monotonic_ns()
+    folder.tree.settled.add("z", "1")
+    folder.list(asked_ns=asked)
+    assert folder.names == {"a"}
+    folder.list()
+    assert folder.names == set()
+
+
+def test_somebody_elses_file_waits_behind_a_new_one_of_the_same_name(folder: Folder) -> None:
+    """A new file here is not pushed aside; the outbox is told who is behind it."""
+    with folder.tree.transaction():
+        folder.tree.add(folder.zone.ino, "a", Kind.FILE, zone="z")
+    merged = folder.list(entry("1", "a"))
+    assert folder.names == {"a"}
+    assert merged.hidden["a"].id == "1"
+
+
+def test_an_entry_moved_between_folders_keeps_its_inode(folder: Folder) -> None:
+    """Moved on the service into another folder, it is the same file there."""
+    folder.list(entry("1", "a"), entry("3", "sub", folder=True))
+    ino = folder.inode("a").ino
+    folder.list(entry("1", "a"), into=folder.inode("sub"))
+    assert folder.tree.path(ino) == "Zone/sub/a"
+    folder.list(entry("3", "sub", folder=True))
+    assert folder.tree.path(ino) == "Zone/sub/a"
+
+
+@pytest.mark.parametrize("others", [0, 1200])
+def test_what_was_moved_out_of_a_folder_outlives_it(folder: Folder, others: int) -> None:
+    """Moved up out of a folder that goes, a file and a folder with all in it are the same here."""
+    beside = [entry(f"9{number:05}", f"other {number}") for number in range(others)]
+    folder.list(entry("3", "goes", folder=True), *beside)
+    goes = folder.inode("goes")
+    folder.list(entry("1", "a"), entry("4", "deep", folder=True), entry("5", "b"), into=goes)
+    deep, file = (folder.tree.child(goes.ino, name) for name in ("deep", "a"))
+    assert deep is not None
+    assert file is not None
+    folder.list(entry("6", "inner"), into=deep)
+    many = [entry(f"8{number:05}", f"new {number}") for number in range(others)]
+    folder.list(entry("1", "a"), entry("4", "deep", folder=True), *many)
+    assert folder.inode("a") is file
+    assert folder.inode("deep") is deep
+    assert (file.remote_id, deep.remote_id, goes.parent) == ("1", "4", NOWHERE)
+    assert set(folder.tree.children(deep.ino)) == {"inner"}
+    assert folder.tree.by_remote("z", "5") is None
+
+
+def test_a_folder_moved_into_what_was_in_it_is_found_there(folder: Folder) -> None:
+    """Whichever of the two listings is read first, no folder is lost in a circle."""
+    folder.list(entry("3", "outer", folder=True))
+    outer = folder.inode("outer")
+    folder.list(entry("4", "inner", folder=True), into=outer)
+    inner = folder.tree.child(outer.ino, "inner")
+    assert inner is not None
+    folder.list(entry("3", "outer", folder=True), into=inner)
+    assert folder.tree.path(inner.ino) == "Zone/outer/inner"
+    folder.list(entry("4", "inner", folder=True))
+    folder.list(entry("3", "outer", folder=True), into=inner)
+    assert folder.names == {"inner"}
+    assert set(folder.tree.children(inner.ino)) == {"outer"}
+
+
+def test_nothing_is_put_into_a_folder_that_is_gone(folder: Folder) -> None:
+    """Whoever comes too late is told, rather than that a file is nowhere."""
+    folder.list(entry("3", "sub", folder=True))
+    sub = folder.inode("sub")
+    folder.list()
+    with pytest.raises(FileNotFoundError), folder.tree.transaction():
+        folder.tree.add(sub.ino, "mine", Kind.FILE)
+
+
+def test_hostile_and_equal_names_are_all_shown(folder: Folder) -> None:
+    """Whatever the names are, every entry of the listing can be opened."""
+    names = ["..", "a/b", "x\x00y", "same", "same", "n" * 400, ""]
+    folder.list(*[entry(str(number), name) for number, name in enumerate(names)])
+    assert len(folder.names) == len(names)
+
+
+def test_a_name_is_plain_again_once_its_twin_is_gone(folder: Folder) -> None:
+    """A mark tells two files of one name apart, and goes with the other one."""
+    folder.list(entry("1", "same"), entry("2", "same"))
+    marked = next(name for name in folder.names if name != "same")
+    second = folder.inode(marked)
+    folder.list(entry("2", "same"))
+    assert folder.names == {"same"}
+    assert folder.inode("same") is second
+
+
+def test_zones_come_rename_and_go(folder: Folder) -> None:
+    """Zones one is given appear, renamed ones are renamed, and those not accessible stay out."""
+    tree = folder.tree
+
+    def show(*zones: Zone) -> set[str]:
+        root = tree.get(ROOT)
+        Merge(tree, root, time.monotonic_ns(), folder.ours).zones(zones)
+        return set(tree.children(ROOT))
+
+    mine = Zone("z", "Zone", "root")
+    assert show(mine, Zone("y", "Closed", "r", accessible=False)) == {"Zone"}
+    assert show(Zone("z", "New name", "root"), Zone("x", "New name", "r2")) >= {"New name"}
+    assert len(tree.children(ROOT)) == 2
+    assert show() == set()
+
+
+def test_a_large_listing_is_merged_in_steps(folder: Folder) -> None:
+    """Ten thousand new names, then as many changes, never keep programs waiting for all of them."""
+    many = [entry(f"{number:05}", f"file {number}") for number in range(3000)]
+    assert len(list(folder.merging(many))) > 6
+    assert folder.names == {each.name for each in many}
+    inos = dict(folder.tree.children(folder.zone.ino))
+    changed = [entry(each.id, each.name, revision="22") for each in many[:2000]]
+    merged = folder.list(*changed)
+    assert len(merged.content) == 2000
+    assert len(merged.gone) == 1000
+    assert dict(folder.tree.children(folder.zone.ino)) == {
+        each.name: inos[each.name] for each in changed
+    }
+
+
+def test_names_exchanged_in_a_large_listing_are_exchanged_at_once(folder: Folder) -> None:
+    """However many names go around, none carries a mark afterwards."""
+    many = [entry(f"{number:05}", f"file {number}") for number in range(1200)]
+    folder.list(*many)
+    inos = dict(folder.tree.children(folder.zone.ino))
+    turned = [entry(each.id, many[number - 1].name) for number, each in enumerate(many)]
+    folder.list(*turned)
+    assert folder.names == {each.name for each in many}
+    assert all(
+        folder.inode(turned[number].name).ino == inos[each.name] for number, each in enumerate(many)
+    )
+
+
+def test_what_happens_here_between_two_steps_is_seen_by_the_next(folder: Folder) -> None:
+    """A file that is made, renamed or removed here during a long merge stays as it was left."""
+    many = [entry(f"{number:05}", f"file {number:05}") for number in range(2500)]
+    folder.list(*many)
+    later = [entry(each.id, each.name, revision="22") for each in many]
+    later += [entry(f"9{number:05}", f"new {number:05}") for number in range(1500)]
+    tree, zone = folder.tree, folder.zone
+    steps = folder.merging(later)
+    for _ in range(10):
+        next(steps)
+    removed, renamed = folder.inode("file 02499"), folder.inode("file 02498")
+    with tree.transaction():
+        made = tree.add(zone.ino, "new 01499", Kind.FILE, zone="z", generation=7)
+        tree.unlink(removed, tombstone=True)
+        tree.move(renamed, zone.ino, "mine")
+    folder.local[removed.ino] = Local.GONE
+    folder.local[renamed.ino] = Local.PLACE
+    for _ in steps:
+        pass
+    assert folder.inode("new 01499") is made
+    assert removed.parent == NOWHERE
+    assert folder.inode("mine") is renamed
+    assert len(folder.names) == 2500 - 1 + 1500
+    assert "file 02499" not in folder.names
+
+
+def test_a_folder_removed_during_a_merge_stays_removed(folder: Folder) -> None:
+    """A listing that is still being merged brings nothing back into it."""
+    folder.list(entry("3", "sub", folder=True))
+    sub = folder.inode("sub")
+    steps = folder.merging([entry(f"{n:05}", f"file {n}") for n in range(3000)], into=sub)
+    for _ in range(4):
+        next(steps)
+    folder.list()
+    for _ in steps:
+        pass
+    assert folder.names == set()
+    assert folder.tree.counts() == (2, 2)
+
+
+def test_a_large_folder_goes_in_steps_and_what_is_ours_stays(folder: Folder) -> None:
+    """Thousands of entries that are gone from the service are not taken away in one go."""
+    folder.list(entry("3", "sub", folder=True), entry("4", "other", folder=True))
+    for name in ("sub", "other"):
+        many = [entry(f"{name}{number:05}", f"file {number}") for number in range(1500)]
+        folder.list(*many, into=folder.inode(name))
+    mine = folder.tree.child(folder.inode("other").ino, "file 1499")
+    assert mine is not None
+    folder.local[mine.ino] = Local.CONTENT
+    assert len(list(folder.merging([]))) >= 3
+    assert folder.names == {"other"}
+    assert set(folder.tree.children(folder.inode("other").ino)) == {"file 1499"}
+    assert folder.ours.orphans == [folder.inode("other").ino]
+
+
+def test_an_unchanged_listing_writes_nothing(folder: Folder) -> None:
+    """A folder that is looked at all day does not wear the disk, nor drop what others keep."""
+    many = [entry(f"{number:05}", f"file {number}") for number in range(1000)]
+    folder.list(*many)
+    before = folder.tree.changes(folder.zone.ino)
+    written = folder.database.execute("SELECT total_changes()").fetchone()
+    folder.list(*reversed(many))
+    assert folder.tree.changes(folder.zone.ino) == before
+    assert folder.database.execute("SELECT total_changes()").fetchone() == written
+
+
+def test_a_change_made_here_is_compared_again(folder: Folder) -> None:
+    """Once anything of an entry was set here, the next listing looks at it anew."""
+    folder.list(entry("1", "a"))
+    with folder.tree.transaction():
+        folder.tree.update(folder.inode("a"), revision=Revision("mine"), size=99)
+    merged = folder.list(entry("1", "a"))
+    assert merged.content == [folder.inode("a").ino]
+    assert folder.inode("a").size == 1

@@ -1,0 +1,231 @@
+"""What is told of an account whose daemon does not run, and that nothing is changed by it."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from tests.unit.state.disk import Disk, zone_of
+from zonedrive.cipher import Clear
+from zonedrive.cli import overview
+from zonedrive.config import Settings
+from zonedrive.content.cache import Cache
+from zonedrive.content.manifest_table import ManifestTable
+from zonedrive.content.spool import Spool
+from zonedrive.db import Database
+from zonedrive.errors import StoreError
+from zonedrive.state import repair
+from zonedrive.state.attributes import Owner
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.inodes import Tree
+from zonedrive.state.intents import Journal
+from zonedrive.state.local_state import Core
+from zonedrive.state.pending_requests import Doubts
+from zonedrive.state.reader import StateReader
+from zonedrive.state.schema import SCHEMAS
+from zonedrive.state.status import Status
+from zonedrive.views.stack import FileSystem
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database with a saved file, a new folder, a renamed file and a removed one."""
+    path = tmp_path / "tree.db"
+    database = Database.open(path, SCHEMAS)
+    tree, journal = Tree.open(database, Clear()), Journal(database)
+    with database.transaction():
+        zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="top").ino
+        saved = tree.add(zone, "saved", Kind.FILE, zone="z", size=5, generation=7)
+        journal.content(saved.ino, 7, 5, base=None, held=True, due_ns=0)
+        journal.place(tree.add(zone, "made", Kind.FOLDER, zone="z").ino, 0)
+        old = {"zone": "z", "remote_parent": "top"}
+        renamed = tree.add(zone, "new", Kind.FILE, remote_id="1", remote_name="old", **old)
+        journal.place(renamed.ino, 0)
+        removed = tree.add(zone, "gone", Kind.FILE, remote_id="2", remote_name="gone", **old)
+        tree.unlink(removed, tombstone=True)
+        journal.gone(removed.ino, 0)
+    database.close()
+    return path
+
+
+def status(path: Path, most: int | None = None) -> dict[str, Any]:
+    """The answer, without what the database does not know."""
+    with StateReader.open(path) as reader:
+        stores = reader.stores(Clear())
+        return Status(stores).answer(
+            stores.pending(), most, state="offline", cache=(0, 0), notices=(), lost=0
+        )
+
+
+def everything(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file in a folder, with its time."""
+    return {
+        str(each): (each.stat().st_mtime_ns, each.read_bytes() if each.is_file() else b"")
+        for each in sorted(folder.rglob("*"))
+    }
+
+
+def left_by_a_kill(path: Path) -> None:
+    """Have a process add a file to the database and end without closing it."""
+    script = (
+        "import os, sys, signal\n"
+        "from pathlib import Path\n"
+        "from zonedrive.cipher import Clear\n"
+        "from zonedrive.db import Database\n"
+        "from zonedrive.state.inode import Kind\n"
+        "from zonedrive.state.inodes import Tree\n"
+        "from zonedrive.state.schema import SCHEMAS\n"
+        "tree = Tree.open(Database.open(Path(sys.argv[1]), SCHEMAS), Clear())\n"
+        "with tree.transaction():\n"
+        "    tree.add(2, 'in the log', Kind.FOLDER, zone='z', remote_id='x')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, path], check=False)
+    assert path.with_name("tree.db-wal").stat().st_size > 0
+
+
+def test_changes_of_names_are_no_files(path: Path) -> None:
+    """What has bytes that are only here is told from new folders, renames and removals."""
+    found = status(path, most=10)
+    said = "1 file (5 bytes) and 3 changes (new folders, renames, removals)"
+    assert overview.verdict(found, part=False) == f"{said} are only on this machine"
+    assert {one["path"]: one["change"] for one in found["uploads"]} == {
+        "Zone/saved": "content",
+        "Zone/made": "folder",
+        "Zone/new": "moved",
+        "Zone/gone": "removed",
+    }
+    assert {one["error"] for one in found["uploads"]} == {None}, "no program has a file open now"
+
+
+def test_programs_are_told_what_is_promised(path: Path) -> None:
+    """Nothing beside the fields that `status --json` always has."""
+    found = status(path)
+    assert set(found) == {"state", "outbox", "uploads", "cache", "tree"}
+    assert set(found["outbox"]) == {"pending", "uploading", "failed", "conflicts", "bytes"}
+    assert set(found["uploads"][0]) == {"path", "state", "size", "sent", "error"}
+
+
+def test_a_log_that_was_left_is_read_and_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its index, or without, and where there is no folder for a copy but the last one."""
+    left_by_a_kill(path)
+    before = everything(path.parent)
+    assert status(path)["tree"]["folders"] == 4
+    assert everything(path.parent) == before
+    path.with_name("tree.db-shm").unlink()
+    before = everything(path.parent)
+    for runtime in ("/dev/shm", "/dev/null"):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        kept = set(os.listdir("/dev/shm"))
+        assert status(path)["tree"]["folders"] == 4
+        assert not {each for each in set(os.listdir("/dev/shm")) - kept if "zonedrive" in each}
+        assert everything(path.parent) == before
+    with closing(Database.open(path, SCHEMAS)) as database:
+        assert Tree.open(database, Clear()).counts()[1] == 4
+
+
+def test_a_reader_writes_nothing(path: Path) -> None:
+    """Not even by mistake, neither to a file nor to a copy in memory."""
+
+    def add_zone(database: Database) -> None:
+        tree = Tree.open(database, Clear())
+        with tree.transaction():
+            tree.add(ROOT, "Another", Kind.ZONE, zone="a", remote_id="a")
+
+    for each in (path, path.with_name("missing.db")):
+        with (
+            closing(Database.read(each, SCHEMAS)) as database,
+            pytest.raises(OSError, match="Read-only"),
+        ):
+            add_zone(database)
+
+
+def test_a_daemon_at_work_is_read_as_well(path: Path) -> None:
+    """What it has committed so far, and it goes on."""
+    database = Database.open(path, SCHEMAS)
+    tree = Tree.open(database, Clear())
+    for number in range(3):
+        with tree.transaction():
+            tree.add(2, f"{number}", Kind.FOLDER, zone="z", remote_id=f"r{number}")
+        assert status(path)["tree"]["folders"] == 4 + number
+        database.checkpoint()
+        assert status(path)["tree"]["folders"] == 4 + number
+    database.close()
+
+
+@pytest.mark.parametrize("how", ["pages", "cut", "no database", "half repaired"])
+def test_a_damaged_database_is_said_in_a_line(path: Path, how: str) -> None:
+    """With what to do, and it is left to the next mount."""
+    data = path.read_bytes()
+    match how:
+        case "pages":
+            path.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
+        case "cut":
+            path.write_bytes(data[: len(data) // 2])
+        case "no database":
+            path.write_bytes(b"no database" * 500)
+        case _:
+            path.rename(path.with_name("tree.db.damaged-1"))
+            path.with_name("tree.db.salvage").write_bytes(b"tree.db.damaged-1")
+            assert repair.pending(path)
+    before = everything(path.parent)
+    with pytest.raises(StoreError) as refused:
+        status(path)
+    assert str(path) in refused.value.message
+    assert "zonedrive mount" in refused.value.remedy or "zonedrive doctor" in refused.value.remedy
+    assert everything(path.parent) == before
+
+
+def test_a_large_database_is_read_at_once(tmp_path: Path) -> None:
+    """A hundred thousand entries, of which the log has the last ones: no copy is made."""
+    path = tmp_path / "tree.db"
+    database = Database.open(path, SCHEMAS)
+    tree = Tree.open(database, Clear())
+    with tree.transaction():
+        zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+        for start in range(0, 100_000, 10_000):
+            batch = range(start, start + 10_000)
+            fields = {"kind": Kind.FILE, "zone": "z"}
+            tree.add_all(zone.ino, {f"{n:06}": {**fields, "remote_id": f"{n}"} for n in batch})
+    database.close()
+    left_by_a_kill(path)
+    before, cpu = everything(tmp_path), time.process_time()
+    assert status(path)["tree"]["entries"] == 100_003
+    assert time.process_time() - cpu < 20.0
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("anew", [True, False], ids=["nothing yet", "after a kill"])
+def test_constructors_have_no_effect_on_the_disk(tmp_path: Path, anew: bool) -> None:
+    """What opens and repairs is called by a daemon, and by nothing else."""
+    if not anew:
+        disk = Disk(tmp_path)
+        core = disk.start()
+        with core.transaction():
+            inode = core.tree.add(zone_of(core).ino, "a", Kind.FILE, zone="z")
+        core.spool.create(inode.ino, 1).close()  # bytes that no row names
+        (tmp_path / "cache" / f"{inode.ino}-0123456789ab").write_bytes(b"of no row either")
+        disk.close()
+    before = everything(tmp_path)
+    database = Database.read(tmp_path / "tree.db", SCHEMAS)
+    core = Core(
+        database=database,
+        tree=Tree(database, Clear()),
+        journal=Journal(database),
+        doubts=Doubts(database, Clear()),
+        spool=Spool(tmp_path / "outgoing", None, ManifestTable(database, Clear())),
+        cache=Cache(tmp_path / "cache", None, 1 << 20),
+        source=lambda _: pytest.fail("nothing is read"),
+        settings=Settings(),
+        user="alice",
+        owner=Owner(0, 0),
+    )
+    FileSystem(core, MagicMock())
+    database.close()
+    assert everything(tmp_path) == before

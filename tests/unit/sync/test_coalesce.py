@@ -1,0 +1,268 @@
+"""Folding: the service ends up with what is here, in few and orderly steps."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from zonedrive.state.intents import Intent
+from zonedrive.sync.coalesce import Action, Place, Step, Subject, fold
+
+ZONE = 1
+A, B, C = (ZONE, "a"), (ZONE, "b"), (ZONE, "c")
+
+
+def intent(ino: int, **fields: object) -> Intent:
+    return Intent(ino, seq=ino, **fields)  # type: ignore[arg-type]
+
+
+def new_file(ino: int, place: Place) -> Subject:
+    return Subject(ino, folder=False, new=True, place=place, origin=None)
+
+
+def old_file(ino: int, origin: Place, place: Place | None = None) -> Subject:
+    return Subject(ino, folder=False, new=False, place=place or origin, origin=origin)
+
+
+def folded(*items: tuple[Intent, Subject]) -> list[tuple[Action, int, int]]:
+    subjects = {subject.ino: subject for _, subject in items}
+    return [
+        (step.action, step.ino, step.other) for step in fold([item[0] for item in items], subjects)
+    ]
+
+
+def test_an_edit_in_place_is_one_upload() -> None:
+    """Writing into an existing file makes one version of it, and nothing else."""
+    assert folded((intent(2, generation=7), old_file(2, A))) == [(Action.UPLOAD, 2, 0)]
+
+
+def test_a_file_still_open_for_writing_is_not_sent() -> None:
+    """Half-written content never leaves the machine while a program has it open."""
+    assert folded((intent(2, generation=7, held=True), old_file(2, A))) == []
+
+
+@pytest.mark.parametrize("away", [{"gone": True}, {"place": True}])
+def test_a_new_file_where_an_old_one_was_becomes_its_next_version(away: dict[str, bool]) -> None:
+    """Deleting or renaming a file and writing it anew, as editors do, keeps its history."""
+    former = old_file(2, A, B)
+    assert folded((intent(2, **away), former), (intent(3, generation=9), new_file(3, A))) == [
+        (Action.ADOPT, 3, 2)
+    ]
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_what_was_deleted_as_itself_has_no_heir(reading: bool) -> None:
+    """What was put into the trash is there, and the new file of its name has no history."""
+    trashed = intent(2, gone=True, place=True, held=reading), old_file(2, A)
+    steps = fold([trashed[0], intent(3, generation=9)], {2: trashed[1], 3: new_file(3, A)})
+    assert [(step.action, step.ino) for step in steps] == [(Action.DELETE, 2), (Action.UPLOAD, 3)]
+    assert steps[1].after == {2}
+    assert fold([trashed[0]], {2: trashed[1]}, {A})  # nor does it wait for one who writes there
+    assert bool(fold([trashed[0]], {2: trashed[1]})) is not reading
+
+
+def test_the_old_file_waits_while_its_successor_is_being_written() -> None:
+    """Nothing is deleted on the service before the bytes that replace it are complete."""
+    assert (
+        folded(
+            (intent(2, gone=True), old_file(2, A)),
+            (intent(3, generation=9, held=True), new_file(3, A)),
+        )
+        == []
+    )
+
+
+def test_a_deleted_file_that_is_still_read_is_deleted_later() -> None:
+    """A program that has a deleted file open can read it to the end."""
+    assert folded((intent(2, gone=True, held=True), old_file(2, A))) == []
+
+
+def test_a_folder_is_made_before_what_is_in_it() -> None:
+    """Content never waits in vain for a folder that was not made."""
+    folder = Subject(2, folder=True, new=True, place=A, origin=None)
+    steps = fold(
+        [intent(3, generation=4), intent(2, place=True)],
+        {2: folder, 3: new_file(3, (2, "inside"))},
+    )
+    waits = {step.ino: step.after for step in steps}
+    assert waits == {2: frozenset(), 3: frozenset({2})}
+
+
+def test_two_names_exchanged_take_a_third_one_on_the_way() -> None:
+    """a and b exchanged: one steps aside, so that the service never sees two of a name."""
+    steps = folded(
+        (intent(2, place=True), old_file(2, A, B)), (intent(3, place=True), old_file(3, B, A))
+    )
+    assert [action for action, _, _ in steps].count(Action.ASIDE) == 1
+
+
+# ---- any change at all ----
+
+
+@dataclass
+class Service:
+    """A service that refuses what a real one refuses."""
+
+    entries: dict[int, Place] = field(default_factory=dict)  # by ino of whoever owns the identity
+    versions: dict[int, list[int]] = field(default_factory=dict)
+
+    def put(self, ino: int, place: Place) -> None:
+        assert place not in self.entries.values(), f"{place} is taken"
+        assert place[0] == ZONE or place[0] in self.entries, f"no folder for {place}"
+        self.entries[ino] = place
+
+    def move(self, ino: int, place: Place) -> None:
+        above = place[0]
+        while above != ZONE:
+            assert above != ino, "a folder was moved into itself"
+            above = self.entries[above][0]
+        del self.entries[ino]
+        self.put(ino, place)
+
+
+class World:
+    """Subjects and intents that steps change as the vfs does."""
+
+    def __init__(self, items: list[tuple[Intent, Subject]]) -> None:
+        self.intents = {each.ino: each for each, _ in items}
+        self.subjects = {each.ino: each for _, each in items}
+        self.service = Service()
+        for subject in sorted(self.subjects.values(), key=lambda each: not each.folder):
+            if subject.origin is not None:
+                self.service.entries[subject.ino] = subject.origin
+                self.service.versions[subject.ino] = [0]
+
+    def seen(self) -> dict[int, Subject]:
+        """The subjects, each with the folders it is in on the service."""
+        return {ino: replace(each, inside=self._inside(ino)) for ino, each in self.subjects.items()}
+
+    def _inside(self, ino: int) -> tuple[int, ...]:
+        if ino not in self.service.entries:
+            return ()
+        above = self.service.entries[ino][0]
+        return (above, *self._inside(above))
+
+    def run(self, step: Step) -> None:
+        ino, service = step.ino, self.service
+        intent, subject = self.intents[ino], self.subjects[ino]
+        match step.action:
+            case Action.MAKE | Action.UPLOAD if subject.new:
+                service.put(ino, subject.place)
+                service.versions[ino] = [intent.generation]
+                self._settle(ino, subject.place)
+            case Action.UPLOAD:
+                service.versions[ino].append(intent.generation)
+                self.intents[ino] = Intent(ino, intent.seq, place=intent.place)
+            case Action.MOVE:
+                service.move(ino, subject.place)
+                self.intents[ino] = Intent(ino, intent.seq, generation=intent.generation)
+                self.subjects[ino] = _at(subject, subject.place)
+            case Action.ASIDE:
+                assert subject.origin is not None
+                above = subject.origin[0] if subject.origin[0] not in self.intents else ZONE
+                aside = (above, f"aside {ino}")
+                service.move(ino, aside)
+                self.subjects[ino] = _at(subject, aside)
+            case Action.DELETE:
+                inside = [place for place in service.entries.values() if place[0] == ino]
+                assert not inside, "a folder was deleted with something in it"
+                del service.entries[ino], service.versions[ino]
+                del self.intents[ino], self.subjects[ino]
+            case Action.ADOPT:
+                self._adopt(ino, step.other)
+        left = self.intents.get(ino)
+        if left is not None and not (left.generation or left.place or left.gone):
+            del self.intents[ino]
+
+    def _settle(self, ino: int, origin: Place) -> None:
+        self.intents[ino] = Intent(ino, self.intents[ino].seq)
+        self.subjects[ino] = _at(self.subjects[ino], origin)
+
+    def _adopt(self, ino: int, former: int) -> None:
+        service = self.service
+        service.entries[ino] = service.entries.pop(former)
+        service.versions[ino] = service.versions.pop(former)
+        self.subjects[ino] = _at(self.subjects[ino], service.entries[ino])
+        if self.intents[former].gone:
+            del self.intents[former], self.subjects[former]
+        else:
+            old = self.subjects[former]
+            self.subjects[former] = Subject(former, False, True, old.place, None)
+            self.intents[former] = Intent(former, self.intents[former].seq, generation=99)
+
+
+def _at(subject: Subject, origin: Place) -> Subject:
+    return Subject(subject.ino, subject.folder, False, subject.place, origin)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> list[tuple[Intent, Subject]]:
+    """Folders and files, each anywhere before and anywhere (or nowhere) after."""
+    names = st.sampled_from("abc")
+    folders = draw(st.lists(st.integers(10, 13), unique=True, max_size=3))
+    items: list[tuple[Intent, Subject]] = []
+    origins: set[Place] = set()
+    places: set[Place] = set()
+    kept: list[int] = []
+    old: list[int] = []
+    for number, ino in enumerate(folders + list(range(20, 20 + draw(st.integers(0, 6))))):
+        folder = number < len(folders)
+        origin = (draw(st.sampled_from([ZONE, *old])), draw(names)) if draw(st.booleans()) else None
+        if origin in origins:
+            origin = None
+        place = (draw(st.sampled_from([ZONE, *kept])), draw(names))
+        gone = draw(st.booleans()) and origin is not None
+        if not gone and place in places:
+            if origin is None:
+                continue
+            gone = True
+        if origin is not None:
+            origins.add(origin)
+        if not gone:
+            places.add(place)
+        generation = 0 if folder or gone else draw(st.integers(0, 9))
+        if origin is None and not folder:
+            generation = generation or 1
+        moved = not gone and (place != origin) and (origin is not None or folder)
+        if folder:
+            if origin is not None:
+                old.append(ino)
+            if not gone:
+                kept.append(ino)
+        subject = Subject(ino, folder, origin is None, place, origin)
+        items.append((intent(ino, generation=generation, place=moved, gone=gone), subject))
+    # An unchanged child of a folder that goes would have kept the folder from being removed.
+    return [
+        (replace_place(each), subject) if subject.origin == subject.place else (each, subject)
+        for each, subject in items
+    ]
+
+
+def replace_place(each: Intent) -> Intent:
+    return Intent(each.ino, each.seq, generation=each.generation, gone=each.gone)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(worlds())
+def test_whatever_changed_the_service_ends_up_with_it(items: list[tuple[Intent, Subject]]) -> None:
+    """Any mixture of edits, moves, deletions and new entries arrives, without a refused step."""
+    wanted = {
+        subject.place: (each.generation, subject.folder) for each, subject in items if not each.gone
+    }
+    world = World(items)
+    for _ in range(100):
+        steps = [step for step in fold(world.intents.values(), world.seen()) if not step.after]
+        if not steps:
+            break
+        world.run(steps[0])
+    assert not [
+        each for each in world.intents.values() if each.generation or each.place or each.gone
+    ]
+    assert set(world.service.entries.values()) == set(wanted)
+    for ino, place in world.service.entries.items():
+        generation, folder = wanted[place]
+        if generation and not folder:
+            assert world.service.versions[ino][-1] in (generation, 99)
+            assert len(world.service.versions[ino]) <= 2

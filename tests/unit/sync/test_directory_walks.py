@@ -1,0 +1,269 @@
+"""Which folders are wanted ahead of a program, and how many: without kernel and service."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.state.disk import Disk, zone_of
+from zonedrive.state.inode import ROOT, Inode, Kind
+from zonedrive.state.inodes import Tree
+from zonedrive.sync.directory_walks import GONE_S, MOST, SOON_S, Walks
+
+
+class World:
+    """A tree of folders; who lists one of them sees what is asked for ahead."""
+
+    def __init__(self, tree: Tree, zone: Inode, clock: list[float]) -> None:
+        self.tree, self.zone, self.clock = tree, zone, clock
+        self.room = 1000
+        self.listed: set[int] = {zone.ino}
+        self.asked: list[str] = []
+        self.lands = True
+        self.walks = Walks(
+            tree,
+            wanted=lambda folder: folder.ino not in self.listed,
+            ask=self._ask,
+            spare=lambda: self.room,
+        )
+
+    def make(self, parent: Inode, *names: str) -> list[Inode]:
+        """Folders that the service has."""
+        made = []
+        with self.tree.transaction():
+            for name in names:
+                where = f"{parent.remote_id}/{name}"
+                made.append(self.tree.add(parent.ino, name, Kind.FOLDER, zone="z", remote_id=where))
+        return made
+
+    def visit(self, folder: Inode) -> None:
+        """A program lists it."""
+        self.walks.reading(folder.ino)
+        known = folder.ino in self.listed
+        if known and not self.walks.expects(folder.ino):
+            return
+        self.walks.used(folder, listed=known)
+        self.listed.add(folder.ino)
+        self.walks.landed(folder.ino)
+        self.land()
+
+    def land(self) -> None:
+        """All that was asked for arrives."""
+        for ino in self.coming():
+            self.listed.add(ino)
+            self.walks.landed(ino)
+
+    def coming(self) -> Iterator[int]:
+        """What was asked for and is not there yet."""
+        while waiting := [ino for ino in self.asked_inos if ino not in self.listed]:
+            yield waiting[0]
+
+    @property
+    def asked_inos(self) -> list[int]:
+        """All that was ever asked for."""
+        return [int(each.partition(" ")[0]) for each in self.asked]
+
+    @property
+    def names(self) -> list[str]:
+        """The same by name, in order."""
+        return [each.partition(" ")[2] for each in self.asked]
+
+    def _ask(self, folder: Inode) -> None:
+        self.asked.append(f"{folder.ino} {folder.name}")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """An empty zone, and a clock that stands still."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    yield World(core.tree, zone_of(core), clock)
+    disk.close()
+
+
+def names(prefix: str, count: int) -> list[str]:
+    """Names in order."""
+    return [f"{prefix}{number:05}" for number in range(count)]
+
+
+def test_the_second_sibling_begins_a_walk(world: World) -> None:
+    """After two folders of one parent those that follow are wanted, in their order."""
+    folders = world.make(world.zone, *names("f", 10))
+    world.visit(folders[2])
+    assert world.names == []
+    world.visit(folders[3])
+    assert world.names == ["f00004", "f00005"]
+    world.visit(folders[4])
+    assert world.names == [f"f0000{number}" for number in (4, 5, 6, 7, 8)]
+
+
+def test_a_folder_listed_ahead_is_looked_into_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it is listed; not another time when the program comes to it."""
+    looked: list[int] = []
+    folders_in = world.tree.folders_in
+
+    def note(parent: int) -> list[int]:
+        looked.append(parent)
+        return folders_in(parent)
+
+    monkeypatch.setattr(world.tree, "folders_in", note)
+    folders = world.make(world.zone, *names("f", 20))
+    (inside,) = world.make(folders[0], "inside")
+    for folder in (world.zone, folders[0], inside, *folders[1:]):
+        world.visit(folder)
+    assert len(world.names) == 19
+    assert all(looked.count(folder.ino) == 1 for folder in folders[3:])
+
+
+def test_two_siblings_long_after_each_other_are_no_walk(world: World) -> None:
+    """A person who looks into one folder and later into another one."""
+    folders = world.make(world.zone, *names("f", 10))
+    world.visit(folders[0])
+    world.clock[0] += SOON_S + 1
+    world.visit(folders[1])
+    assert world.names == []
+
+
+@pytest.mark.parametrize(("child", "walks"), [(0, True), (5, False)])
+def test_who_lists_a_folder_and_its_first_child_may_walk(
+    world: World, child: int, walks: bool
+) -> None:
+    """As `find` does, if it goes on; who goes into any other one knows where to go."""
+    folders = world.make(world.zone, *names("f", 10))
+    (inside,) = world.make(folders[child], "inside")
+    world.walks.reading(world.zone.ino)
+    world.visit(folders[child])
+    assert world.names == []
+    world.visit(inside)
+    assert world.names == (["f00001", "f00002"] if walks else [])
+
+
+def test_twenty_who_wait_for_one_folder_are_no_walk(world: World) -> None:
+    """The same folder again and again moves nobody."""
+    folders = world.make(world.zone, *names("f", 10))
+    world.walks.reading(world.zone.ino)
+    for _ in range(20):
+        world.walks.reading(folders[0].ino)
+        world.walks.used(folders[0], listed=False)
+    assert world.names == []
+
+
+def test_a_tree_is_listed_as_it_is_walked(world: World) -> None:
+    """Inside of the first folder before the second one; and every folder once."""
+    order: list[Inode] = []
+    for top in world.make(world.zone, *names("t", 12)):
+        order.append(top)
+        for sub in world.make(top, *names(top.name + "s", 5)):
+            order += [sub, *world.make(sub, "x", "y")]
+    world.walks.reading(world.zone.ino)
+    came_late = []
+    for folder in order:
+        if folder.ino not in world.listed:
+            came_late.append(folder.name)
+        world.visit(folder)
+    assert len(came_late) <= 4
+    assert len(world.asked_inos) == len(set(world.asked_inos))
+    assert {*world.asked_inos} <= {folder.ino for folder in order}
+
+
+def test_who_does_not_go_inside_gets_siblings_alone(world: World) -> None:
+    """`ls */`: what is inside of those folders is not wanted."""
+    tops = world.make(world.zone, *names("t", 40))
+    for top in tops:
+        world.make(top, "inside")
+    for top in tops[:20]:
+        world.visit(top)
+    assert "inside" not in world.names
+    assert "t00025" in world.names
+
+
+def test_no_more_than_the_window_is_ahead(world: World) -> None:
+    """Ten thousand folders are not listed for who looks at some."""
+    folders = world.make(world.zone, *names("f", 3000))
+    for number, folder in enumerate(folders[:200]):
+        world.visit(folder)
+        assert len(world.asked) <= number + MOST
+
+
+def test_nobody_is_asked_while_there_is_no_place(world: World) -> None:
+    """And it goes on as soon as there is one."""
+    folders = world.make(world.zone, *names("f", 10))
+    world.room = 0
+    world.visit(folders[0])
+    world.visit(folders[1])
+    assert world.names == []
+    world.room = 1
+    world.walks.go_on()
+    assert world.names == ["f00002", "f00003"]
+
+
+def test_a_walker_that_stands_still_is_forgotten(world: World) -> None:
+    """What has landed since brings nothing more."""
+    folders = world.make(world.zone, *names("f", 10))
+    world.room = 0
+    world.visit(folders[0])
+    world.visit(folders[1])
+    world.clock[0] += GONE_S
+    world.room = 1000
+    world.walks.landed(folders[1].ino)
+    assert world.names == []
+
+
+def test_it_goes_on_further_up(world: World) -> None:
+    """Who has finished one folder and goes to the next one beside it is still the same."""
+    first, second, _ = world.make(world.zone, "a", "b", "c")
+    inside = world.make(first, *names("f", 4))
+    world.visit(inside[0])
+    for folder in inside[1:]:
+        world.visit(folder)
+    world.visit(second)
+    assert "c" in world.names
+
+
+def test_looking_up_the_way_is_no_move(world: World) -> None:
+    """The folders above are used again and again: nothing beside them is wanted."""
+    first, *_ = world.make(world.zone, "a", "b", "c")
+    inside = world.make(first, *names("f", 6))
+    world.visit(inside[0])
+    world.visit(inside[1])
+    world.walks.used(first, listed=True)
+    world.visit(inside[2])
+    assert not {"b", "c"} & set(world.names)
+
+
+def test_a_second_thread_is_served_as_well(world: World) -> None:
+    """Two that share the folders of one walk: what either comes to next is wanted."""
+    folders = world.make(world.zone, *names("f", 100))
+    for one, other in zip(folders[:20], folders[50:70], strict=True):
+        world.visit(one)
+        world.visit(other)
+    assert {"f00010", "f00060"} <= set(world.names)
+
+
+def test_who_goes_by_the_names_is_followed(world: World) -> None:
+    """Where the service lists in another order, two folders tell which one it is."""
+    shuffled = [f"f{number * 7 % 30:02}" for number in range(30)]
+    folders = {folder.name: folder for folder in world.make(world.zone, *shuffled)}
+    late = []
+    for name in sorted(folders):
+        if folders[name].ino not in world.listed:
+            late.append(name)
+        world.visit(folders[name])
+    assert late == ["f00", "f01"]
+    assert len(world.asked) == len(set(world.asked)) == 28
+
+
+def test_the_root_and_a_zone_are_no_siblings(world: World) -> None:
+    """Whoever opens a zone has come through the root."""
+    world.make(world.zone, *names("f", 3))
+    with world.tree.transaction():
+        world.tree.add(ROOT, "Other", Kind.ZONE, zone="o", remote_id="other")
+    world.listed.remove(world.zone.ino)
+    world.visit(world.tree.get(ROOT))
+    world.visit(world.zone)
+    assert world.names == []

@@ -1,0 +1,273 @@
+"""The dispatcher: everything is sent, in order, and a failure stops only itself."""
+
+import errno
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from zonedrive.causes import Cause
+from zonedrive.db import Database
+from zonedrive.errors import Changed, Forbidden, Unavailable
+from zonedrive.state.conflict_log import add_told
+from zonedrive.state.intents import Journal, add_parked, create_tables
+from zonedrive.sync.coalesce import Place, Step, Subject
+from zonedrive.sync.dispatcher import BIG, SMALL, TINY, Dispatcher
+from zonedrive.sync.planner import Chains
+
+PATIENCE = 60
+
+
+class Carrier:
+    """Carries steps as it is told to."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.carried: list[int] = []
+        self.errors: dict[int, list[Exception]] = {}
+        self.gates: dict[int, trio.Event] = {}
+        self.under_way: set[int] = set()
+        self.most = 0
+        self.online = trio.Event()
+        self.online.set()
+
+    def describe(self, ino: int, chains: Chains) -> Subject | None:
+        return Subject(ino, folder=False, new=False, place=(1, f"{ino}"), origin=(1, f"{ino}"))
+
+    def being_written(self) -> set[Place]:
+        return set()
+
+    def in_doubt(self) -> list[int]:
+        return []
+
+    def occupant(self, place: Place) -> int:
+        return 0
+
+    async def ready(self) -> bool:
+        waited = not self.online.is_set()
+        await self.online.wait()
+        return waited
+
+    async def carry(self, step: Step) -> None:
+        self.under_way.add(step.ino)
+        self.most = max(self.most, len(self.under_way))
+        try:
+            if step.ino in self.gates:
+                await self.gates[step.ino].wait()
+            await trio.lowlevel.checkpoint()
+            if self.errors.get(step.ino):
+                raise self.errors[step.ino].pop(0)
+            self.carried.append(step.ino)
+            with self.journal.transaction():
+                self.journal.done(step.intent, content=True)
+        finally:
+            self.under_way.discard(step.ino)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    database = Database.open(tmp_path / "journal.db", [create_tables, add_parked, add_told])
+    yield Journal(database)
+    database.close()
+
+
+def write(journal: Journal, *inos: int, size: int = 1) -> None:
+    with journal.transaction():
+        for ino in inos:
+            journal.content(ino, 1, size, base=None, held=False, due_ns=0)
+
+
+@asynccontextmanager
+async def running(
+    carrier: Carrier, places: int = 4, quiet: float = 0.0, most: int = 0
+) -> AsyncIterator[Dispatcher]:
+    dispatcher = Dispatcher(carrier.journal, carrier, places, quiet, most=most)
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dispatcher.run)
+            yield dispatcher
+            nursery.cancel_scope.cancel()
+
+
+async def test_everything_is_sent_within_the_places(journal: Journal) -> None:
+    """All waiting files arrive, never more than allowed at the same time."""
+    carrier = Carrier(journal)
+    write(journal, *range(50))
+    async with running(carrier, places=4) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert sorted(carrier.carried) == list(range(50))
+    assert carrier.most == 8  # short ones: twice as many
+
+
+async def test_a_refusal_stops_only_its_file(journal: Journal) -> None:
+    """One file that may not be written holds up no other, and says why."""
+    carrier = Carrier(journal)
+    carrier.errors[2] = [Forbidden("no right to write here", status=403)]
+    write(journal, 1, 2, 3)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: len(journal) == 1 and journal.all()[0].failed)
+        assert isinstance(dispatcher.failure(2), Forbidden)
+    assert sorted(carrier.carried) == [1, 3]
+    assert journal.all()[0].error.startswith("no right to write here; the file stays here")
+
+
+async def test_a_refused_file_is_sent_when_somebody_asks_again(journal: Journal) -> None:
+    """`sync` tries what was refused at once: the cause may have gone."""
+    carrier = Carrier(journal)
+    carrier.errors[2] = [Forbidden("no")]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: journal.all()[0].failed)
+        dispatcher.hurry([2])
+        await dispatcher.wait_until(lambda: not len(journal))
+        assert dispatcher.failure(2) is None
+
+
+async def test_a_passing_failure_is_tried_again_by_itself(journal: Journal) -> None:
+    """A service that is down for a moment needs nobody's help."""
+    carrier = Carrier(journal)
+    carrier.errors[2] = [Unavailable("busy")]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.carried == [2]
+
+
+async def test_what_changed_meanwhile_is_decided_again_at_once(journal: Journal) -> None:
+    """That is no failure; only what changes again and again has to wait a little."""
+    carrier = Carrier(journal)
+    carrier.errors[2] = [Changed("another version"), Changed("and another one")]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: journal.all()[0].attempts == 1)
+        (once,) = journal.all()
+        assert (once.failed, once.cause, once.error) == (False, Cause.CHANGED, "another version")
+        assert once.due_ns <= time.time_ns()
+        await dispatcher.wait_until(lambda: not len(journal) or journal.all()[0].attempts == 2)
+        (twice,) = journal.all()
+        assert twice.due_ns - once.due_ns > 0
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.carried == [2]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "level", "logged"),
+    [
+        (OSError(errno.ENOSPC, "full"), Cause.LOCAL, "WARNING", "not sent: the disk of the outbox"),
+        (OSError(errno.EIO, "broken"), Cause.LOCAL, "WARNING", "not sent: the disk has an error"),
+        (KeyError("a mistake"), Cause.UNEXPECTED, "ERROR", "an unexpected error"),
+        (Forbidden("no right", status=403), Cause.REFUSED, "WARNING", "refused: no right"),
+        (Changed("other"), Cause.CHANGED, "INFO", "decided again: other"),
+    ],
+)
+async def test_only_what_the_service_refused_is_called_a_refusal(
+    journal: Journal,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    cause: Cause,
+    level: str,
+    logged: str,
+) -> None:
+    """The outbox keeps why; the log names it, with its traceback where nobody foresaw it."""
+    caplog.set_level("INFO")
+    carrier = Carrier(journal)
+    carrier.errors[2] = [error]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal) or journal.all()[0].attempts == 1)
+        assert [(each.cause, each.failed) for each in journal.all()] == [(cause, cause.is_failure)]
+    (entry,) = [each for each in caplog.records if "inode 2" in each.getMessage()]
+    assert (entry.levelname, logged in entry.getMessage()) == (level, True), entry.getMessage()
+    assert ("refused" in caplog.text) == (cause is Cause.REFUSED)
+    assert (entry.exc_info is not None) == (cause is Cause.UNEXPECTED)
+
+
+async def test_small_files_do_not_wait_behind_big_ones(journal: Journal) -> None:
+    """Long uploads never take every place."""
+    carrier = Carrier(journal)
+    for ino in range(1, 9):
+        carrier.gates[ino] = trio.Event()
+    write(journal, *range(1, 9), size=BIG + 1)
+    async with running(carrier, places=4) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(carrier.under_way) == 2
+        write(journal, 20)
+        await dispatcher.wait_until(lambda: 20 in carrier.carried)
+        for gate in carrier.gates.values():
+            gate.set()
+        await dispatcher.wait_until(lambda: not len(journal))
+
+
+async def test_files_of_middle_size_leave_places_to_small_ones(journal: Journal) -> None:
+    """However many of them are under way, a small file starts at once."""
+    carrier = Carrier(journal)
+    for ino in range(1, 9):
+        carrier.gates[ino] = trio.Event()
+    write(journal, *range(1, 9), size=SMALL + 1)
+    async with running(carrier, places=4) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        write(journal, 20)
+        await dispatcher.wait_until(lambda: 20 in carrier.carried)
+        for gate in carrier.gates.values():
+            gate.set()
+        await dispatcher.wait_until(lambda: not len(journal))
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(TINY, 20), (SMALL, 8), (BIG, 4), (BIG + 1, 2)])
+async def test_only_tiny_files_use_every_connection(
+    journal: Journal, size: int, at_once: int
+) -> None:
+    """With many connections more tiny files run at once, and no more of the others."""
+    carrier = Carrier(journal)
+    for ino in range(1, 41):
+        carrier.gates[ino] = trio.Event()
+    write(journal, *range(1, 41), size=size)
+    async with running(carrier, places=4, most=20) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(carrier.under_way) == at_once
+        for gate in carrier.gates.values():
+            gate.set()
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.most == at_once
+
+
+async def test_nothing_is_tried_while_the_service_is_away(journal: Journal) -> None:
+    """Offline, files wait; back online they go at once, whatever their last try had to wait."""
+    carrier = Carrier(journal)
+    carrier.online = trio.Event()
+    write(journal, 1)
+    with journal.transaction():
+        journal.postpone(journal.all()[0], 1 << 62, "away", Cause.SERVICE)
+    async with running(carrier) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert carrier.carried == []
+        carrier.online.set()
+        await dispatcher.wait_until(lambda: not len(journal))
+
+
+async def test_programs_that_write_one_file_after_the_other_come_first(journal: Journal) -> None:
+    """In a burst of changes nothing new is sent, unless somebody waits for that."""
+    carrier = Carrier(journal)
+    write(journal, 1, 2, 3)
+    with journal.transaction():
+        for ino in (1, 2, 3):
+            journal.hurry(ino, time.time_ns())
+            journal.hold(ino, False, time.time_ns())
+    async with running(carrier, quiet=3600) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert carrier.carried == []
+        with dispatcher.waited_for():
+            await dispatcher.wait_until(lambda: not len(journal))
+
+
+async def test_a_burst_without_an_end_keeps_nothing_waiting_for_ever(journal: Journal) -> None:
+    """What is long overdue is sent, two at a time, however busy programs are."""
+    carrier = Carrier(journal)
+    write(journal, *range(20))  # due long ago
+    async with running(carrier, quiet=3600) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.most == 2

@@ -1,0 +1,69 @@
+"""What listings leave behind in memory is given back to the system."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from tests.unit.state.disk import Disk
+from tests.unit.sync.way import Way
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.local_state import Core
+from zonedrive.sync.directory_cache import Folders
+
+ENTRIES = 3  # in each folder
+
+
+class Shelves:
+    """A service of which every folder holds as much, of which nothing can be shown."""
+
+    def __init__(self) -> None:
+        self.link, self.places, self.underway = Way(), 8, 0
+
+    async def listed(self, zone: str, folder: str) -> SimpleNamespace:
+        """As `Service.listed`."""
+        return SimpleNamespace(
+            ids=[f"{folder} {number}" for number in range(ENTRIES)],
+            complete=True,
+            strangers=(),
+            said=lambda number: b"",
+            entry=lambda number: None,
+            unsure=lambda number: False,
+        )
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[Core]:
+    """An account."""
+    disk = Disk(tmp_path)
+    yield disk.start()
+    disk.close()
+
+
+async def test_many_small_listings_count_as_one_large(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A walk through many folders frees as much as the listing of a large one."""
+    given = 0
+
+    async def give_back() -> None:
+        nonlocal given
+        given += 1
+
+    monkeypatch.setattr("zonedrive.sync.directory_cache._give_back", give_back)
+    monkeypatch.setattr("zonedrive.sync.directory_cache.LARGE", 2 * ENTRIES)
+    folders = Folders(core, cast(Any, Shelves()))
+    with core.transaction():
+        zones = [core.tree.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name) for name in "abcd"]
+    seen = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        for zone in zones:
+            await folders.refresh(zone, 0)
+            await trio.testing.wait_all_tasks_blocked()
+            seen.append(given)
+        nursery.cancel_scope.cancel()
+    assert seen == [0, 1, 1, 2]

@@ -1,0 +1,223 @@
+"""Small listings that arrive together are one transaction; one that fails hinders no other."""
+
+import errno
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.unit.state.disk import SILENT, Disk
+from zonedrive.model import Attributes, Entry, Revision
+from zonedrive.state.inode import ROOT, Inode, Kind
+from zonedrive.state.merge import Merge
+from zonedrive.state.merge_types import Merged, Read
+from zonedrive.sync import listing_batches
+from zonedrive.sync.listing_batches import TOGETHER, Merging
+
+FOLDERS = 30
+
+
+def answer(folder: str, count: int) -> Read:
+    """Files in a folder."""
+    return Read(
+        Entry(
+            id=f"{folder}-{number}", zone_id="z", parent_id=folder, name=f"{number}.txt",
+            folder=False, size=1, modified_ns=1, modified_by="bob", attributes=Attributes(),
+            revision=Revision("1"),
+        )
+        for number in range(count)
+    )  # fmt: skip
+
+
+class Place:
+    """A tree with many folders; what was told of each, and how often something was committed."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.core = disk.start()
+        self.told: dict[int, Merged] = {}
+        self.commits = 0
+        self.merging = Merging(self.core, SILENT, self.told.__setitem__)
+        tree = self.core.tree
+        with self.core.transaction():
+            zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+            self.folders = [
+                tree.add(
+                    zone.ino, f"f{number}", Kind.FOLDER, zone="z", remote_id=f"f{number}",
+                    remote_parent="root", remote_name=f"f{number}",
+                )
+                for number in range(FOLDERS)
+            ]  # fmt: skip
+        self.core.database._connection.set_trace_callback(self._ran)
+
+    def _ran(self, sql: str) -> None:
+        self.commits += sql == "COMMIT"
+
+    async def list_all(self, count: int, *, urgent: bool = True) -> dict[int, Exception]:
+        """All answers arrive, one after the other; the errors by folder."""
+        failed: dict[int, Exception] = {}
+
+        async def one(folder: Inode) -> None:
+            try:
+                await self.merging.merge(folder, 0, answer(folder.entry_id, count), urgent=urgent)
+            except Exception as wrong:
+                failed[folder.ino] = wrong
+
+        async with trio.open_nursery() as nursery:
+            for folder in self.folders:
+                nursery.start_soon(one, folder)
+                if not urgent:
+                    await wait_all_tasks_blocked()
+        return failed
+
+    def names(self, folder: Inode) -> set[str]:
+        """What is in a folder."""
+        return set(self.core.tree.children(folder.ino))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """The tree."""
+    disk = Disk(tmp_path)
+    yield Place(disk)
+    disk.close()
+
+
+async def test_small_listings_that_arrive_together_are_committed_together(place: Place) -> None:
+    """As many as make up one transaction."""
+    assert not await place.list_all(10)
+    for folder in place.folders:
+        assert place.names(folder) == {f"{number}.txt" for number in range(10)}
+        assert folder.listed
+        assert place.told[folder.ino].appeared == 10
+    assert place.commits == 2
+
+
+async def test_listings_that_nobody_waits_for_are_gathered(
+    place: Place, mock_clock: MockClock
+) -> None:
+    """For a moment, or until a program comes for one of them."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(place.list_all, 5, urgent=False))
+        await wait_all_tasks_blocked(0.02)
+        assert not place.told
+        place.merging.merge_waiting()
+        assert len(place.told) == FOLDERS
+        assert place.commits == 1
+    place.told.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(place.list_all, 4, urgent=False))
+        await wait_all_tasks_blocked(0.02)
+        assert not place.told
+        assert place.merging.waiting == FOLDERS
+        mock_clock.jump(listing_batches.GATHER_S)
+    assert len(place.told) == FOLDERS
+    assert place.merging.waiting == 0
+    assert place.commits == 2
+
+
+async def test_as_many_as_fill_a_transaction_are_not_gathered_any_longer(
+    place: Place, mock_clock: MockClock
+) -> None:
+    """The next one has them merged at once, and is gathered itself."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(place.list_all, TOGETHER // FOLDERS, urgent=False))
+        await wait_all_tasks_blocked(0.02)
+        assert FOLDERS // 2 < len(place.told) < FOLDERS
+        assert place.merging.waiting == FOLDERS - len(place.told)
+        assert place.commits == 1
+        mock_clock.jump(listing_batches.GATHER_S)
+    assert len(place.told) == FOLDERS
+    assert place.commits == 2
+
+
+async def test_who_gives_up_gathering_has_the_others_merged(
+    place: Place, mock_clock: MockClock
+) -> None:
+    """They do not wait for ever."""
+    merge = partial(place.merging.merge, urgent=False)
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as first:
+                first.start_soon(merge, place.folders[0], 0, answer("f0", 1))
+                await wait_all_tasks_blocked()
+                nursery.start_soon(merge, place.folders[1], 0, answer("f1", 1))
+                await wait_all_tasks_blocked()
+                scope.cancel()
+    assert place.names(place.folders[0]) == set()
+    assert place.names(place.folders[1]) == {"0.txt"}
+
+
+async def test_one_that_a_program_waits_for_takes_the_others_along(
+    place: Place, mock_clock: MockClock
+) -> None:
+    """It is not gathered."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(place.list_all, 5, urgent=False))
+        await wait_all_tasks_blocked(0.02)
+        await place.merging.merge(place.folders[0], 0, answer("f0", 3))
+        assert len(place.told) == FOLDERS
+        assert place.names(place.folders[0]) == {"0.txt", "1.txt", "2.txt"}
+
+
+async def test_a_large_listing_is_merged_alone(place: Place) -> None:
+    """In steps, as always."""
+    await place.merging.merge(place.folders[0], 0, answer("f0", TOGETHER + 1))
+    assert len(place.names(place.folders[0])) == TOGETHER + 1
+    assert place.told[place.folders[0].ino].appeared == TOGETHER + 1
+
+
+@pytest.mark.parametrize("wrong", [OSError(errno.ENOSPC, "full"), KeyError("unforeseen")])
+async def test_one_that_cannot_be_merged_hinders_no_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch, wrong: Exception
+) -> None:
+    """Nothing is left of it, in memory or on the disk; who waits for it hears why."""
+    bad = place.folders[3]
+
+    class Failing(Merge):
+        def entries(self, answer: object) -> Iterator[None]:
+            yield from super().entries(answer)  # type: ignore[arg-type]
+            if self._folder is bad:
+                raise wrong
+
+    monkeypatch.setattr(listing_batches, "Merge", Failing)
+    assert await place.list_all(10) == {bad.ino: wrong}
+    assert place.names(bad) == set()
+    assert not bad.listed
+    assert bad.ino not in place.told
+    for folder in place.folders:
+        if folder is not bad:
+            assert len(place.names(folder)) == 10
+    monkeypatch.setattr(listing_batches, "Merge", Merge)
+    await place.merging.merge(bad, 0, answer("f3", 10))
+    assert len(place.names(bad)) == 10
+
+
+async def test_who_gives_up_waiting_leaves_the_others(place: Place) -> None:
+    """The mount may end at any moment."""
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await place.merging.merge(place.folders[0], 0, answer("f0", 10))
+    assert scope.cancelled_caught
+    await place.merging.merge(place.folders[1], 0, answer("f1", 10))
+    assert place.names(place.folders[0]) == set()
+    assert len(place.names(place.folders[1])) == 10
+
+
+async def test_the_log_of_the_database_is_kept_short(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint brings what was merged into the file itself, beside the work."""
+    monkeypatch.setattr(listing_batches, "ROWS", 250)
+    assert not place.merging.claim_checkpoint()
+    assert not await place.list_all(10)
+    assert place.merging.claim_checkpoint()
+    assert not place.merging.claim_checkpoint()
+    before = place.core.database.path.stat().st_size
+    with place.core.transaction():
+        place.core.tree.update(place.folders[0], listed=False)
+        await place.merging.checkpoint()
+        place.core.tree.update(place.folders[0], listed=True)
+    assert place.core.database.path.stat().st_size > before

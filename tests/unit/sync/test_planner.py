@@ -1,0 +1,140 @@
+"""Planning: of thousands that wait only some are folded, and the steps are the same."""
+
+from collections.abc import Collection
+from typing import cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.sync.sending import _Memory
+from tests.unit.sync.test_coalesce import World, intent, new_file, old_file, worlds
+from zonedrive.db import Database
+from zonedrive.state.due_queue import FAR_NS
+from zonedrive.state.intents import Intent, Journal
+from zonedrive.sync import planner
+from zonedrive.sync.coalesce import Place, Step, Subject, fold
+from zonedrive.sync.planner import BATCH, LARGE, LARGE_ONES, Chains, Planner
+
+Items = list[tuple[Intent, Subject]]
+
+
+class Subjects:
+    """Inodes as a world of the folding tests has them."""
+
+    def __init__(self, items: Items) -> None:
+        self._seen = World(items).seen()
+        self.asked: set[int] = set()
+
+    def describe(self, ino: int, chains: Chains) -> Subject | None:
+        """What folding needs."""
+        self.asked.add(ino)
+        return self._seen.get(ino)
+
+    def being_written(self) -> Collection[Place]:
+        """Nobody writes."""
+        return ()
+
+    def in_doubt(self) -> Collection[int]:
+        """Nothing is."""
+        return ()
+
+    def occupant(self, place: Place) -> int:
+        """A new file there."""
+        there = (each for each in self._seen.values() if each.new and not each.folder)
+        return next((each.ino for each in there if each.place == place), 0)
+
+
+def planner_of(items: Items) -> tuple[Planner, Journal, Subjects]:
+    journal = Journal(cast(Database, _Memory()))
+    for each, _ in items:
+        journal._put(each)
+    subjects = Subjects(items)
+    return Planner(journal, subjects), journal, subjects
+
+
+def in_short(steps: Collection[Step]) -> set[tuple[object, ...]]:
+    return {(step.action, step.ino, step.other, step.after) for step in steps}
+
+
+@settings(max_examples=1000, deadline=None)
+@given(worlds(), st.integers(1, 4))
+def test_the_steps_are_those_of_all_intents(items: Items, batch: int) -> None:
+    """However few are looked at, nothing is done that the others would have forbidden."""
+    plan, journal, _ = planner_of(items)
+    whole = in_short(fold(journal.all(), World(items).seen()))
+    before, planner.BATCH = planner.BATCH, batch
+    try:
+        steps, more = plan.due(1, set())
+    finally:
+        planner.BATCH = before
+    found = in_short(steps)
+    assert found <= whole
+    if not more:
+        assert found == whole
+
+
+def test_thousands_that_wait_are_not_all_looked_at() -> None:
+    """What a round costs depends on what can start, not on what waits."""
+    items = [(intent(ino, generation=1), new_file(ino, (1, f"{ino}"))) for ino in range(2, 5000)]
+    plan, _, subjects = planner_of(items)
+    steps, more = plan.due(1, set())
+    assert len(steps) == BATCH
+    assert more
+    assert len(subjects.asked) == BATCH
+
+
+def test_files_of_a_folder_that_is_not_made_do_not_hide_others() -> None:
+    """Whatever many must wait for, the ones behind them have their turn."""
+    folder = Subject(2, folder=True, new=True, place=(1, "folder"), origin=None)
+    inside = range(10, 10 + 2 * BATCH)
+    items = [(intent(2, place=True, due_ns=1 << 60), folder)]
+    items += [(intent(ino, generation=1), new_file(ino, (2, f"{ino}"))) for ino in inside]
+    items.append((intent(5000, generation=1), new_file(5000, (1, "other"))))
+    plan, _, _ = planner_of(items)
+    for _ in range(5):
+        steps, more = plan.due(1, set())
+        if any(step.ino == 5000 for step in steps):
+            break
+    assert [step.ino for step in steps if not step.after and step.ino != 2] == [5000]
+    assert not more
+    plan.ended(2)
+    assert sum(bool(step.after) for step in plan.due(1, set())[0]) == BATCH
+
+
+def test_large_files_do_not_hide_small_ones() -> None:
+    """A folder full of films does not keep a letter waiting."""
+    items = [
+        (intent(ino, generation=1, size=LARGE + 1), new_file(ino, (1, f"{ino}")))
+        for ino in range(2, 3 * BATCH)
+    ]
+    items.append((intent(5000, generation=1, size=1), new_file(5000, (1, "letter"))))
+    plan, _, _ = planner_of(items)
+    found = {step.ino for step in plan.due(1, set())[0]}
+    assert 5000 in found
+    assert len(found) == LARGE_ONES + 1
+
+
+def test_what_is_not_due_is_left_alone_until_it_is() -> None:
+    """A file is sent when its time has come, also when the clock was set back meanwhile."""
+    items = [
+        (intent(2, generation=1, due_ns=50), old_file(2, (1, "a"))),
+        (intent(3, generation=1, due_ns=1000), old_file(3, (1, "b"))),
+        (intent(4, generation=1, due_ns=50, held=True), old_file(4, (1, "c"))),
+    ]
+    plan, journal, _ = planner_of(items)
+    assert plan.due(10, set()) == ([], False)
+    assert journal.agenda.next_due() == 50
+    assert [step.ino for step in plan.due(60, set())[0]] == [2]
+    assert [step.ino for step in plan.due(60, {2})[0]] == []
+    assert journal.agenda.next_due() == 1000
+    assert [step.ino for step in plan.due(999 - FAR_NS, set())[0]] == [2, 3]
+
+
+def test_a_new_file_at_the_place_of_a_removed_one_makes_the_plan_outdated() -> None:
+    """What was planned to be deleted is not, once something new has its name."""
+    items = [(intent(2, gone=True), old_file(2, (1, "a")))]
+    plan, _, subjects = planner_of(items)
+    (step,), _ = plan.due(1, set())
+    assert not plan.outdated(step)
+    subjects._seen[3] = new_file(3, (1, "a"))
+    assert plan.outdated(step)

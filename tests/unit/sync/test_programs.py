@@ -1,0 +1,60 @@
+"""Any programs at all, and an outbox that works, or is interrupted, at any moment in between."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.sync.desk import Desk
+from tests.unit.sync.programs import OPERATIONS, Play
+from tests.unit.sync.sending import ZONE
+
+NUMBERS = st.integers(0, 255)
+CALLS = st.tuples(st.sampled_from(OPERATIONS), NUMBERS, NUMBERS)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(CALLS, max_size=120))
+def test_every_save_is_one_version_in_any_noise(calls: list[tuple[str, int, int]]) -> None:
+    """Whatever else goes on, and whichever replies are lost: one version, and equal sides.
+
+    Files are made, written, renamed, exchanged and removed, the outbox sends what it may at any
+    time, answers come late or never.  In the middle of that each way to save is done once.  In
+    the end the service has exactly the names and the content that are here, and each saved file
+    one new version under the id that it had.
+    """
+    play = Play()
+    for call in calls:
+        play.do(*call)
+    play.end()
+
+
+def test_a_folder_into_what_was_inside_of_it() -> None:
+    """It waits until the folder between the two has left it."""
+    desk = Desk()
+    outer = desk.mkdir(ZONE, "outer")
+    middle = desk.mkdir(outer.ino, "middle")
+    inner = desk.mkdir(middle.ino, "inner")
+    for node in (outer, middle, inner):
+        (step,) = desk.steps()
+        assert step.ino == node.ino
+        desk.start(step)
+        desk.answer(node.ino, lost=False)
+    desk.rename(middle, ZONE, "middle")
+    desk.rename(outer, inner.ino, "outer")
+    for node in (middle, outer):
+        (step,) = desk.steps()
+        assert step.ino == node.ino
+        desk.start(step)
+        desk.answer(node.ino, lost=False)
+    assert set(desk.service.tree()) == {"middle", "middle/inner", "middle/inner/outer"}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(NUMBERS, max_size=60))
+def test_saves_woven_into_each_other(turns: list[int]) -> None:
+    """Many programs save at the same time, and the outbox works after every single step."""
+    play = Play()
+    for turn in turns:
+        play.do("save", turn, 0)
+        play.do("outbox", turn, 0)
+        play.do("answer" if turn % 3 else "lose", turn, 0)
+    play.end()

@@ -1,0 +1,45 @@
+"""How far an upload is: never farther than what has been let through."""
+
+import random
+from typing import cast
+
+import pytest
+
+from zonedrive.content.file import ContentFile
+from zonedrive.sync.upload import LEAST_PIECE, PIECE, Body
+
+
+class Bytes:
+    """Content in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read_into(self, offset: int, into: memoryview) -> int:
+        """Read as a ContentFile does."""
+        piece = self._data[offset : offset + len(into)]
+        into[: len(piece)] = piece
+        return len(piece)
+
+
+@pytest.mark.parametrize(
+    ("limit", "piece"), [(0, PIECE), (10 * LEAST_PIECE, 5 * LEAST_PIECE // 4), (1, LEAST_PIECE)]
+)
+def test_a_piece_counts_once_it_is_through(limit: int, piece: int) -> None:
+    """Not while a limit holds it back or the connection takes it: with a limit that is an eighth of
+    a second's worth, and the last one counts when the body is at its end."""
+    data = random.Random(piece).randbytes(5 * piece // 2)
+    body = Body(cast("ContentFile", Bytes(data)), len(data), limit)
+    pieces = iter(body)
+    given = [next(pieces)]
+    assert body.sent == 0
+    given.append(next(pieces))
+    assert body.sent == piece
+    given.append(next(pieces))
+    assert body.sent == 2 * piece
+    assert list(pieces) == []
+    assert body.sent == len(data)
+    assert [len(each) for each in given] == [piece, piece, piece // 2]
+    assert b"".join(given) == data, "a piece keeps its bytes while the next one is read"
+    next(iter(body))
+    assert body.sent == 0, "it is sent anew"

@@ -1,0 +1,91 @@
+"""The tops of zones are listed ahead for whoever lists the zones."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.unit.state.disk import Disk
+from tests.unit.sync.way import Way
+from zonedrive.errors import Damaged, Forbidden, NotFound, Unavailable
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.local_state import Core
+from zonedrive.sync.directory_cache import TROUBLE_S, Folders
+
+LOOKS = 5
+
+
+class Doors:
+    """A service of which every folder answers alike; who knocks is noted."""
+
+    def __init__(self, core: Core, error: Exception) -> None:
+        self.link, self.places, self.underway = Way(), 8, 0
+        self.error = error
+        self.asked: list[str] = []
+        self.folders = Folders(core, cast(Any, self))
+        with core.transaction():
+            for name in "ab":
+                core.tree.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name)
+
+    async def listed(self, zone: str, folder: str) -> SimpleNamespace:
+        """As `Service.listed`."""
+        self.asked.append(folder)
+        raise self.error
+
+    async def look(self) -> None:
+        """A program lists the zones again and again."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.folders.run)
+            for _ in range(LOOKS):
+                self.folders.reading(ROOT)
+                await trio.sleep(2 * TROUBLE_S)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[Core]:
+    """An account."""
+    disk = Disk(tmp_path)
+    yield disk.start()
+    disk.close()
+
+
+@pytest.mark.parametrize("error", [Forbidden("no"), NotFound("gone")])
+async def test_a_zone_that_is_closed_is_not_knocked_at_each_time(
+    core: Core, autojump_clock: MockClock, error: Exception
+) -> None:
+    """A file manager lists the zones all the time; what may not be listed is asked for once."""
+    doors = Doors(core, error)
+    await doors.look()
+    assert sorted(doors.asked) == ["a", "b"]
+
+
+async def test_a_zone_that_could_not_be_listed_now_is_at_the_next_look(
+    core: Core, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service in trouble has to be asked again."""
+    monkeypatch.setattr("zonedrive.sync.directory_cache.time.monotonic", trio.current_time)
+    doors = Doors(core, Unavailable("busy"))
+    await doors.look()
+    assert doors.asked.count("a") == doors.asked.count("b") >= LOOKS - 1
+
+
+async def test_what_goes_wrong_ahead_of_programs_ends_no_mount(
+    core: Core,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A damaged row, for instance: whoever lists the zones is told in their own way."""
+    doors = Doors(core, Forbidden("no"))
+
+    def broken(parent: int) -> None:
+        raise Damaged("a row")
+
+    monkeypatch.setattr(core.tree, "inodes_in", broken)
+    await doors.look()
+    assert "could not be listed ahead" in caplog.text

@@ -1,0 +1,181 @@
+"""Which program is behind a request, told from what the kernel knows of its process."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from zonedrive.vfs.caller_policy import Callers
+
+
+@contextmanager
+def running(*command: str | Path) -> Iterator[int]:
+    """A program that has said a byte, and waits for input; its number."""
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None and child.stdout is not None
+    try:
+        assert child.stdout.read(1) == b"."
+        yield child.pid
+    finally:
+        child.stdin.close()
+        child.stdout.close()
+        child.wait()
+
+
+def copy(folder: Path, name: str) -> Path:
+    """A program of that name, which gives back what it is told."""
+    path = folder / name
+    shutil.copy("/bin/cat", path)
+    return path
+
+
+@contextmanager
+def started(path: Path, name: str | None = None) -> Iterator[int]:
+    """A copied program at work: it has given back what it was told."""
+    child = subprocess.Popen(
+        [name or os.fspath(path)], executable=path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        bufsize=0,
+    )  # fmt: skip
+    assert child.stdin is not None and child.stdout is not None
+    try:
+        child.stdin.write(b".")
+        assert child.stdout.read(1) == b"."
+        yield child.pid
+    finally:
+        child.stdin.close()
+        child.stdout.close()
+        child.wait()
+
+
+def test_a_program_is_known_by_its_file(tmp_path: Path) -> None:
+    """Also where it calls itself something else; another program is not taken for it."""
+    with started(copy(tmp_path, "tumblerd"), name="nobody") as pid:
+        assert Callers(["tumblerd"]).guarded(pid)
+        assert not Callers(["tumbler", "umblerd", "cat"]).guarded(pid)
+
+
+def test_a_program_is_known_by_what_it_calls_itself(tmp_path: Path) -> None:
+    """The first word of its command line counts as well."""
+    with started(copy(tmp_path, "busy"), name="/usr/lib/tumblerd") as pid:
+        assert Callers(["tumblerd"]).guarded(pid)
+
+
+def test_a_long_name_is_known_whole(tmp_path: Path) -> None:
+    """Though the kernel keeps 15 bytes of it; another one that begins alike is not taken for it."""
+    with started(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
+        assert Callers(["gdk-pixbuf-thumbnailer"]).guarded(pid)
+        assert not Callers(["gdk-pixbuf-thumbnails"]).guarded(pid)
+
+
+def test_a_name_as_the_process_list_shows_it_will_do(tmp_path: Path) -> None:
+    """`ps` shows the first 15 bytes: who copies them from there means that program."""
+    with started(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
+        assert Callers(["gdk-pixbuf-thum"]).guarded(pid)
+
+
+def test_a_program_that_was_upgraded_meanwhile(tmp_path: Path) -> None:
+    """Its file is gone; the kernel still knows how it was called."""
+    path = copy(tmp_path, "tumblerd")
+    with started(path, name="x") as pid:
+        path.unlink()
+        assert Callers(["tumblerd"]).guarded(pid)
+
+
+def test_a_script_is_known_by_its_name(tmp_path: Path) -> None:
+    """Not only by that of the interpreter, which many scripts share."""
+    script = tmp_path / "recoll-helper"
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nprint('.', end='', flush=True)\nsys.stdin.read()\n"
+    )
+    script.chmod(0o755)
+    with running(script) as pid:
+        assert Callers(["recoll-helper"]).guarded(pid)
+        assert not Callers(["tumblerd"]).guarded(pid)
+
+
+def test_a_plugin_of_a_runner_is_known(tmp_path: Path) -> None:
+    """KDE's thumbnails are made by a runner that also copies files for people."""
+    plugin = tmp_path / "thumbnail.so"
+    plugin.write_text("printf .; read x\n")
+    shutil.copy("/bin/sh", tmp_path / "kioworker")
+    with running(tmp_path / "kioworker", plugin) as pid:
+        assert Callers(["thumbnail.so"]).guarded(pid)
+    with running(tmp_path / "kioworker", "-c", "printf .; read x", "file.so") as pid:
+        assert not Callers(["thumbnail.so"]).guarded(pid)
+
+
+def test_a_thread_counts_as_its_process() -> None:
+    """The kernel names the thread that asks, which may have a name of its own."""
+    numbers: list[int] = []
+    asked, end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        numbers.append(threading.get_native_id())
+        Path(f"/proc/self/task/{numbers[0]}/comm").write_text("pool-worker")
+        asked.set()
+        end.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert asked.wait(60)
+        name = Path("/proc/self/exe").resolve().name
+        assert Callers([name]).guarded(numbers[0])
+        assert not Callers(["pool-worker"]).guarded(numbers[0])
+    finally:
+        end.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**22 + 1])
+def test_who_is_not_there_is_nobody(pid: int) -> None:
+    """A process of another container, or one that has ended, is not guarded."""
+    assert not Callers(["tumblerd"]).guarded(pid)
+
+
+def test_another_users_process_is_known_by_what_everybody_may_see(tmp_path: Path) -> None:
+    """Its file cannot be looked up; then the command line and the kernel's name count."""
+    folder = tmp_path / "77"
+    folder.mkdir()
+    (folder / "cmdline").write_bytes(b"")
+    (folder / "status").write_text("Name:\tx\nTgid:\t77\n")
+    (folder / "comm").write_text("totem-video-thu\n")
+    assert Callers(["totem-video-thumbnailer"], proc=tmp_path).guarded(77)
+    assert not Callers(["totem-video"], proc=tmp_path).guarded(77)
+
+
+def test_an_empty_list_guards_nobody(tmp_path: Path) -> None:
+    """And asks nothing of the kernel."""
+    assert not Callers([], proc=tmp_path / "nowhere").guarded(os.getpid())
+
+
+def test_one_thread_of_a_program_is_known_by_its_name() -> None:
+    """Where a file manager draws its pictures itself, it goes on copying for its user."""
+    named, over = threading.Event(), threading.Event()
+    numbers: list[int] = []
+
+    def draw() -> None:
+        number = threading.get_native_id()
+        Path(f"/proc/self/task/{number}/comm").write_text("loader")
+        numbers.append(number)
+        named.set()
+        over.wait(60)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        assert named.wait(60)
+        program = Path("/proc/self/exe").readlink().name
+        callers = Callers([f"{program}/loader"])
+        assert callers.guarded(numbers[0])
+        assert not callers.guarded(os.getpid())
+        assert not Callers(["pcmanfm/loader", f"{program}/load", "loader"]).guarded(numbers[0])
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,284 @@
+"""Handles on one file, versions of which come and go: which bytes each of them gets."""
+
+import errno
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import trio
+
+from tests.unit.state.disk import SILENT, Disk, zone_of
+from zonedrive.content.file import ContentFile
+from zonedrive.model import Revision
+from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidation
+from zonedrive.state.kernel_inodes import ino_of
+from zonedrive.state.local_state import Core
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.dispatcher import Dispatcher
+from zonedrive.sync.history_transfer import Succession
+from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.files import Files
+from zonedrive.vfs.namespace import Namespace
+from zonedrive.vfs.write_sessions import Sessions
+
+NOBODY = 999  # no inode has that number
+
+
+class Office:
+    """A folder with one file, whose versions are all in the cache."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        awake = SimpleNamespace(wake=lambda: None)
+        self.folders = Folders(core, SILENT)
+        self.files = Files(core, SILENT, self.folders, cast(Dispatcher, awake), Callers(()))
+        self.folder = zone_of(core)
+        with core.transaction():
+            self.inode = core.tree.add(
+                self.folder.ino, "a", Kind.FILE, zone="z", remote_id="1", remote_name="a"
+            )
+
+    async def save(self, content: bytes) -> None:
+        """A coworker saves, and a listing tells of it."""
+        core, inode = self.core, self.inode
+        revision = Revision(f"r{core.next_generation()}")
+        await self._fetch(revision, content)
+        with core.transaction():
+            core.tree.update(inode, revision=revision, size=len(content), generation=0)
+        core.content_changed(inode)
+
+    async def upload(self) -> None:
+        """What was written here arrives."""
+        core, inode = self.core, self.inode
+        assert inode.generation
+        file = core.spool.open(inode.ino, inode.generation)
+        content = file.pread(0, inode.size)
+        file.close()
+        revision = Revision(f"r{core.next_generation()}")
+        core.same_bytes(inode, revision)
+        with core.transaction():
+            core.tree.update(inode, revision=revision, generation=0)
+            core.journal.drop(inode.ino)
+        await self._fetch(revision, content)
+
+    async def _fetch(self, revision: Revision, content: bytes) -> None:
+        spool, generation = self.core.spool, self.core.next_generation()
+        file = spool.create(NOBODY, generation)
+        file.pwrite(0, content)
+        file.close()
+        path = spool.path(NOBODY, generation)
+        await self.core.cache.take(path, self.inode.ino, revision, len(content), file.manifest())
+
+    async def open(self, flags: int = os.O_RDONLY) -> int:
+        """A handle, by the number that the kernel has now."""
+        return (await self.files.open(self.inode, flags)).handle
+
+    def told(self) -> list[Invalidation]:
+        """What the kernel was told since the last time."""
+        told = []
+        while True:
+            try:
+                told.append(self.core.invalidations.receive.receive_nowait())
+            except trio.WouldBlock:
+                return told
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    """A mount without a service."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(core.cache.run)
+        yield Office(core)
+        nursery.cancel_scope.cancel()
+    disk.close()
+
+
+async def test_a_read_while_an_edit_is_prepared_costs_nothing(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program reads between the first write of another one and its session: it reads on after
+    the upload, also past the kernel's pages, and nobody gets another kernel inode."""
+    files, number = office.files, office.inode.ino
+    asked, go_on, copy = trio.Event(), trio.Event(), Sessions._copy_of_version
+
+    async def slowly(self: Sessions, inode: Inode, generation: int) -> ContentFile:
+        asked.set()
+        await go_on.wait()
+        return await copy(self, inode, generation)
+
+    monkeypatch.setattr(Sessions, "_copy_of_version", slowly)
+    await office.save(b"old bytes")
+    reader, writer = await office.open(), await office.open(os.O_RDWR)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(files.write, writer, 0, b"new")
+        await asked.wait()
+        assert await files.read(reader, 0, 100) == b"old bytes"
+        assert await files.read(await office.open(), 0, 100) == b"old bytes"
+        go_on.set()
+    await files.flush(writer)
+    await files.release(writer)
+    assert await files.read(reader, 0, 100) == b"new bytes"
+    await office.upload()
+    assert await files.read(reader, 0, 100) == b"new bytes"
+    assert await files.read(await office.open(), 0, 100) == b"new bytes"
+    assert office.core.kernel.number(number) == number
+
+
+async def test_an_edit_that_was_begun_is_not_superseded(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coworker's version comes while an edit is prepared: the edit is of the former one, for the
+    conflict copy, and no reader gets parts of both."""
+    files = office.files
+    asked, go_on, copy = trio.Event(), trio.Event(), Sessions._copy_of_version
+
+    async def slowly(self: Sessions, inode: Inode, generation: int) -> ContentFile:
+        made = await copy(self, inode, generation)
+        asked.set()
+        await go_on.wait()
+        return made
+
+    monkeypatch.setattr(Sessions, "_copy_of_version", slowly)
+    await office.save(b"old bytes")
+    base = office.inode.revision
+    reader, writer = await office.open(), await office.open(os.O_WRONLY)
+    assert await files.read(reader, 0, 3) == b"old"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(files.write, writer, 0, b"our")
+        await asked.wait()
+        await office.save(b"their text")
+        assert await files.read(reader, 0, 100) == b"old bytes"
+        go_on.set()
+    await files.flush(writer)
+    assert await files.read(reader, 0, 100) == b"our bytes"
+    intent = office.core.journal.get(office.inode.ino)
+    assert intent is not None
+    assert intent.base == base
+
+
+async def test_a_newer_version_gets_a_kernel_inode_of_its_own(office: Office) -> None:
+    """Who may have read of the former version keeps it with its attributes; the name leads to the
+    newer one, under a number that tells its inode."""
+    files, core, ino = office.files, office.core, office.inode.ino
+    await office.save(b"first version")
+    old = await office.open(os.O_RDWR)
+    assert await files.read(old, 0, 5) == b"first"
+    office.told()
+    await office.save(b"second")
+    assert office.told() == [EntryChanged(office.folder.ino, b"a")]
+    new = await office.open()
+    assert await files.read(new, 0, 100) == b"second"
+    assert await files.read(old, 0, 100) == b"first version"
+    number = core.attr(office.inode, 1.0).ino
+    assert number != ino
+    assert ino_of(number) == ino
+    assert (core.kernel.told(ino).size, core.kernel.told(ino).nlink) == (13, 0)
+    with pytest.raises(OSError, match="open it again") as refused:
+        await files.write(old, 0, b"x")
+    assert refused.value.errno == errno.ESTALE
+    await files.release(old)
+    with pytest.raises(OSError, match="another version"):
+        core.kernel.told(ino)
+    assert await files.read(new, 0, 100) == b"second"
+    await files.release(new)
+    assert not core.opened
+    await office.save(b"third")
+    assert office.told() == [InodeChanged(number, attr_only=False)]
+    assert core.attr(office.inode, 1.0).ino == number
+
+
+async def test_who_has_read_nothing_gets_the_newer_version(office: Office) -> None:
+    """Nothing can be mixed where no byte was given out, so a handle goes on with the newer one."""
+    await office.save(b"first")
+    reader, writer = await office.open(), await office.open(os.O_RDWR)
+    await office.save(b"second")
+    assert await office.files.read(reader, 0, 100) == b"second"
+    await office.files.write(writer, 0, b"S")
+    assert await office.files.read(reader, 0, 100) == b"Second"
+    assert office.core.kernel.number(office.inode.ino) == office.inode.ino
+
+
+async def test_who_can_only_write_follows_the_file(office: Office) -> None:
+    """A shell that appends goes behind the newer version, and its kernel inode is told."""
+    files = office.files
+    await office.save(b"first ")
+    reader = await office.open()
+    log = await office.open(os.O_WRONLY | os.O_APPEND)
+    assert await files.read(reader, 0, 100) == b"first "
+    await office.save(b"second ")
+    office.told()
+    await files.write(log, 6, b"line")
+    number = office.core.kernel.number(office.inode.ino)
+    assert office.told() == [InodeChanged(number, attr_only=False)]
+    assert await files.read(reader, 0, 100) == b"first "
+    assert await files.read(await office.open(), 0, 100) == b"second line"
+    await files.release(log)
+    assert office.inode.generation
+    assert office.inode.size == len(b"second line")
+
+
+async def test_what_was_written_here_is_read_on_after_a_newer_version(office: Office) -> None:
+    """A reader of bytes that a program here has written keeps them when they give way."""
+    files = office.files
+    await office.save(b"first")
+    writer, reader = await office.open(os.O_RDWR), await office.open()
+    await files.write(writer, 0, b"FIRST")
+    await files.flush(writer)
+    await files.release(writer)
+    assert await files.read(reader, 0, 100) == b"FIRST"
+    generation = office.inode.generation
+    with office.core.transaction():
+        office.core.journal.drop(office.inode.ino)
+    await office.save(b"second")
+    office.core.spool.delete(office.inode.ino, generation)
+    assert await files.read(reader, 0, 100) == b"FIRST"
+    assert await files.read(await office.open(), 0, 100) == b"second"
+
+
+async def test_what_others_removed_is_not_opened_or_written_any_more(office: Office) -> None:
+    """A name that others have taken away leads nowhere, though a program has the file open: a
+    line that is appended to it would be nowhere either.  What a program here removed stays."""
+    files, core = office.files, office.core
+    await office.save(b"first")
+    reader, log = await office.open(), await office.open(os.O_WRONLY | os.O_APPEND)
+    assert await files.read(reader, 0, 100) == b"first"
+    with core.transaction():
+        core.tree.unlink(office.inode)
+    with pytest.raises(OSError, match="removed") as refused:
+        await office.open(os.O_WRONLY | os.O_APPEND)
+    assert refused.value.errno == errno.ESTALE
+    with pytest.raises(OSError, match="removed") as refused:
+        await files.write(log, 5, b"line")
+    assert refused.value.errno == errno.ESTALE
+    assert await files.read(reader, 0, 100) == b"first"
+    core.opened[office.inode.ino].removed_here = True
+    await files.write(await office.open(os.O_WRONLY), 0, b"F")
+    assert await files.read(reader, 0, 100) == b"First"
+
+
+async def test_a_file_that_appeared_since_the_kernel_looked_is_opened(office: Office) -> None:
+    """open(2) with O_CREAT makes a file or opens the one there is; with O_EXCL it only makes."""
+    core, files = office.core, office.files
+    names = Namespace(
+        core, SILENT, office.folders, files, cast(Dispatcher, None), Succession(core, SILENT)
+    )
+    with core.transaction():
+        core.tree.update(office.folder, remote_id=None)  # whose listing nobody has to ask for
+    await office.save(b"theirs\n")
+    flags = os.O_WRONLY | os.O_CREAT
+    opened, attr = await names.create(office.folder.ino, b"a", 0o600, flags | os.O_APPEND)
+    assert (attr.ino, attr.size) == (office.inode.ino, 7)
+    await files.write(opened.handle, 0, b"ours\n")
+    await files.release(opened.handle)
+    assert await files.read(await office.open(), 0, 100) == b"theirs\nours\n"
+    opened, attr = await names.create(office.folder.ino, b"a", 0o600, flags | os.O_TRUNC)
+    assert (attr.ino, attr.size) == (office.inode.ino, 0)
+    await files.release(opened.handle)
+    with pytest.raises(FileExistsError):
+        await names.create(office.folder.ino, b"a", 0o600, flags | os.O_EXCL)

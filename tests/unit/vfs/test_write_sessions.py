@@ -1,0 +1,145 @@
+"""Writing for a long time without a close."""
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import trio
+
+from tests.unit.state.disk import SILENT, Disk, zone_of
+from zonedrive.content.file import ContentFile
+from zonedrive.content.spool import Spool
+from zonedrive.errors import StoreError
+from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.local_state import Core
+from zonedrive.state.open_file import OpenFile
+from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.dispatcher import Dispatcher
+from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.files import Files
+from zonedrive.vfs.write_sessions import Sessions
+
+
+def a_file(core: Core, content: bytes) -> Inode:
+    """A file of the service whose bytes are here."""
+    zone, generation = zone_of(core), core.next_generation()
+    with core.transaction():
+        inode = core.tree.add(
+            zone.ino, "log", Kind.FILE, zone="z", remote_id="1", size=len(content)
+        )
+        file = core.spool.create(inode.ino, generation)
+        file.pwrite(0, content)
+        file.close()
+        core.tree.update(inode, generation=generation)
+    return inode
+
+
+@pytest.mark.parametrize(
+    ("offset", "kept"), [(3, b"oldnew"), (0, b"old")], ids=["appended", "overwritten"]
+)
+async def test_what_is_appended_for_hours_survives_without_a_close(
+    tmp_path: Path, autojump_clock: trio.abc.Clock, offset: int, kept: bytes
+) -> None:
+    """A log that a program keeps open is safe now and then; a half-done rewrite never counts."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    inode = a_file(core, b"old")
+    sessions = Sessions(core, SILENT, Folders(core, SILENT), cast(Dispatcher, None))
+    opened = core.new_open_file(inode)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sessions.keep)
+        await sessions.begin(opened, truncate=False)
+        assert opened.session is not None
+        opened.session.changed(offset)
+        opened.session.file.pwrite(offset, b"new")
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    found = core.spool.open(inode.ino, core.tree.get(inode.ino).generation)
+    assert found.pread(0, 100) == kept
+    found.close()
+    intent = core.journal.get(inode.ino)
+    assert (intent is not None and intent.held) == (kept == b"oldnew")
+    disk.close()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), StoreError("damaged")])
+async def test_what_could_not_be_noted_once_is_tried_again(
+    tmp_path: Path,
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    """One failure of the disk does not mean that no log is safe for the rest of the mount."""
+    disk = Disk(tmp_path)
+    core = disk.start()
+    inode = a_file(core, b"old")
+    sessions = Sessions(core, SILENT, Folders(core, SILENT), cast(Dispatcher, None))
+    opened = core.new_open_file(inode)
+    errors, commit = [error], Sessions.commit
+
+    def failing(self: Sessions, opened: OpenFile, *, held: bool) -> None:
+        if errors:
+            raise errors.pop()
+        commit(self, opened, held=held)
+
+    monkeypatch.setattr(Sessions, "commit", failing)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sessions.keep)
+        await sessions.begin(opened, truncate=False)
+        assert opened.session is not None
+        opened.session.changed(3)
+        opened.session.file.pwrite(3, b"new")
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    assert (inode.generation, inode.size) == (opened.session.generation, 6)
+    disk.close()
+
+
+async def test_a_record_is_never_more_durable_than_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a program has called fsync, later bytes are on the disk before their record.
+
+    A power cut would else leave a record of bytes that are not there, as if somebody had put former
+    ones back.  A program that never calls fsync does not wait for the disk.
+    """
+    disk = Disk(tmp_path)
+    core = disk.start()
+    inode = a_file(core, b"old")
+    files = Files(
+        core,
+        SILENT,
+        Folders(core, SILENT),
+        cast(Dispatcher, SimpleNamespace(wake=lambda: None)),
+        Callers(()),
+    )
+    steps: list[str] = []
+    sync, record = ContentFile.sync, Spool.record
+
+    def noted_sync(self: ContentFile) -> None:
+        steps.append("sync")
+        sync(self)
+
+    def noted_record(self: Spool, ino: int, generation: int, file: ContentFile) -> None:
+        steps.append("record")
+        record(self, ino, generation, file)
+
+    monkeypatch.setattr(ContentFile, "sync", noted_sync)
+    monkeypatch.setattr(Spool, "record", noted_record)
+    handle = (await files.open(inode, os.O_RDWR)).handle
+    for data in (b"1", b"2"):
+        await files.write(handle, 0, data)
+        await files.flush(handle)
+    assert steps == ["record", "record"]
+    await files.write(handle, 0, b"3")
+    await files.fsync(handle)
+    await files.write(handle, 0, b"4")
+    await files.flush(handle)
+    assert steps[2:] == ["sync", "record"] * 2
+    await files.flush(handle)
+    assert len(steps) == 6
+    await files.release(handle)
+    disk.close()

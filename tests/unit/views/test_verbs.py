@@ -1,0 +1,168 @@
+"""Virtual entries: found by name alone, permanent numbers, and only what they allow is changed."""
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.unit.state.disk import Disk, zone_of
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.local_state import Core
+from zonedrive.views.nodes import (
+    VIRTUAL,
+    Content,
+    File,
+    Folder,
+    Node,
+    ReadOnly,
+    number,
+    refuse_writing,
+)
+from zonedrive.views.verbs import Virtual
+
+
+class Words(ReadOnly):
+    """The bytes of a file that is open."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.closed = False
+
+    async def read(self, offset: int, size: int) -> bytes:
+        return self.data[offset : offset + size]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Letter(File):
+    """A file of one letter."""
+
+    size = 1
+
+    def __init__(self, letter: str) -> None:
+        super().__init__(number("test", "letter", letter))
+        self.letter = letter
+
+    def xattrs(self) -> dict[str, str]:
+        return {"state": "local"}
+
+    async def open(self, flags: int, pid: int) -> Content:
+        refuse_writing(flags)
+        return Words(self.letter.encode())
+
+
+class Letters(Folder):
+    """The door `letters` in zones."""
+
+    name = "letters"
+
+    def __init__(self) -> None:
+        super().__init__(number("test", "letters"))
+
+    def open(self, folder: int) -> Folder | None:
+        return None if folder == ROOT else self
+
+    async def children(self) -> Mapping[str, Node]:
+        return {letter: Letter(letter) for letter in "abc"}
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[Core]:
+    """Stores with a zone."""
+    disk = Disk(tmp_path)
+    yield disk.start()
+    disk.close()
+
+
+async def test_a_door_leads_to_what_no_listing_has(core: Core) -> None:
+    """Only in the folders that have it, and only as long as no entry is called so."""
+    zone, virtual = zone_of(core), Virtual(core, [Letters()])
+    assert virtual.enter(ROOT, b"letters") is None
+    assert virtual.enter(zone.ino, b"other") is None
+    found = virtual.enter(zone.ino, b"letters")
+    assert found is not None and found.ino == number("test", "letters") > VIRTUAL
+    assert virtual.concerns(zone.ino, b"letters") and not virtual.concerns(zone.ino, b"other")
+    with core.transaction():
+        real = core.tree.add(zone.ino, "letters", Kind.FOLDER, zone="z")
+    assert virtual.enter(zone.ino, b"letters") is None
+    assert not virtual.concerns(zone.ino, b"letters")
+    with core.transaction():
+        core.tree.unlink(real)
+    assert virtual.concerns(zone.ino, b"letters")
+
+
+async def test_what_the_kernel_holds_is_known_until_it_forgets(core: Core) -> None:
+    """By lookups and by listings alike."""
+    zone, virtual = zone_of(core), Virtual(core, [Letters()])
+    top = virtual.enter(zone.ino, b"letters")
+    assert top is not None
+    handle = await virtual.opendir(top.ino)
+    listed = list(virtual.readdir(handle, 0))
+    assert [name for name, _, _ in listed] == [b".", b"..", b"a", b"b", b"c"]
+    assert [name for name, _, _ in virtual.readdir(handle, 4)] == [b"c"]
+    virtual.remember([attr.ino for _, attr, _ in listed[2:]])
+    virtual.releasedir(handle)
+    a = await virtual.lookup(top.ino, b"a")
+    assert a.ino == listed[2][1].ino
+    virtual.forget(a.ino, 1)
+    assert virtual.getattr(a.ino).size == 1
+    assert virtual.xattrs(a.ino) == {"user.zonedrive.state": "local"}
+    virtual.forget(a.ino, 1)
+    with pytest.raises(FileNotFoundError):
+        virtual.getattr(a.ino)
+    with pytest.raises(FileNotFoundError):
+        await virtual.lookup(top.ino, b"d")
+    with pytest.raises(NotADirectoryError):
+        await virtual.opendir(listed[3][1].ino)
+    with pytest.raises(IsADirectoryError):
+        await virtual.open(top.ino, os.O_RDONLY, 0)
+
+
+async def test_it_can_be_read_and_not_changed(core: Core) -> None:
+    """Every change that a folder does not have a verb for is refused, and told why."""
+    zone, virtual = zone_of(core), Virtual(core, [Letters()])
+    top = virtual.enter(zone.ino, b"letters")
+    assert top is not None
+    file = await virtual.lookup(top.ino, b"b")
+    opened = await virtual.open(file.ino, os.O_RDONLY, 0)
+    assert opened.handle >= VIRTUAL
+    assert await virtual.read(opened.handle, 0, 10) == b"b"
+    await virtual.flush(opened.handle)
+    for change in (
+        virtual.write(opened.handle, 0, b"x"),
+        virtual.open(file.ino, os.O_RDWR, 0),
+        virtual.open(file.ino, os.O_RDONLY | os.O_TRUNC, 0),
+        virtual.create(top.ino, b"d", 0o600, os.O_WRONLY),
+        virtual.mkdir(top.ino, b"d", 0o700),
+        virtual.remove(top.ino, b"b", folder=False),
+        virtual.remove(zone.ino, b"letters", folder=True),
+        virtual.rename(top.ino, b"b", top.ino, b"d", 0),
+        virtual.rename(top.ino, b"b", zone.ino, b"d", 0),
+        virtual.rename(zone.ino, b"x", top.ino, b"d", 0),
+        virtual.rename(zone.ino, b"letters", zone.ino, b"d", 0),
+        virtual.rename(zone.ino, b"x", zone.ino, b"letters", 0),
+        virtual.setattr(file.ino, size=0, mode=None, mtime_ns=None),
+    ):
+        with pytest.raises(OSError) as refused:  # check= is younger than Debian 13's pytest
+            await change
+        assert refused.value.errno == errno.EROFS
+    for taken in (
+        virtual.create(zone.ino, b"letters", 0o600, 0),
+        virtual.mkdir(zone.ino, b"letters", 0o700),
+    ):
+        with pytest.raises(FileExistsError):
+            await taken
+    assert virtual.permits(file.ino, os.R_OK) and not virtual.permits(file.ino, os.W_OK)
+    virtual.close_all()
+
+
+def test_numbers_are_made_of_what_an_entry_is() -> None:
+    """The same at any time, and never that of another one or of an entry of the tree."""
+    found = [number("a", "bc"), number("ab", "c"), number("abc"), number("a", "bc", "")]
+    assert len(set(found)) == len(found)
+    assert number("a", "bc") == found[0]
+    assert all(VIRTUAL <= each < 1 << 63 for each in found)
+    assert number("\udcff") >= VIRTUAL

@@ -3,12 +3,12 @@
 Must not import slow modules at its top, because Ctrl-C is handled quietly only from `main` on.
 """
 
-from zonedrive.cli import interrupts
+from zonedrive.cli import sigint
 
 
 def main() -> None:
     """Run one command and exit."""
-    interrupts.quiet()
+    sigint.quiet()
     from zonedrive.cli.main import main as command
 
     command()

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from zonedrive import document
+from zonedrive import toml_input
 from zonedrive.errors import ConfigError
 from zonedrive.paths import expanded, no_folder, obstacle
 
@@ -143,10 +143,10 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
     try:
-        found = document.parse(_text(path))
+        found = toml_input.parse(_text(path))
     except FileNotFoundError:
         found = {}
-    except document.WrongDocument as wrong:
+    except toml_input.WrongDocument as wrong:
         at = f", line {wrong.line}" if wrong.line else ""
         raise ConfigError(f"{path}{at} cannot be read ({wrong})", remedy="mend the file") from wrong
     except OSError as wrong:

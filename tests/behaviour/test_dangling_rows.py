@@ -16,7 +16,7 @@ from tests.harness.machine import Mounted
 from tests.harness.planting import Plant
 from tests.harness.waiting import eventually
 from zonedrive.cipher import Box, Clear
-from zonedrive.content.index import Index, name_in_index
+from zonedrive.content.cache_index import Index, name_in_index
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import FileStore
 from zonedrive.state.column_crypto import sealed

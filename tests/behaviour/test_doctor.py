@@ -86,7 +86,7 @@ def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
     assert "BAD  outbox: 1 of 1 change(s) were refused" in shown
     assert "refresh: 7.0\nlocal_only: 1 of one's own\n" in shown
     assert "INFO zonedrive.daemon.serve: … is mounted at …" in shown
-    assert "INFO zonedrive.remote.link: the service is offline, was online: " in shown
+    assert "INFO zonedrive.remote.connectivity: the service is offline, was online: " in shown
     secrets = json.loads((machine.state / "secrets.json").read_text())
     private = [secrets["key"], json.loads(secrets["bearer"])["secret"]]
     private += [name for name in [socket.gethostname()] if name != "localhost"]

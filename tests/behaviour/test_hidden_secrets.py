@@ -18,7 +18,7 @@ from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted, files_below
 from tests.harness.waiting import eventually
-from zonedrive import harden
+from zonedrive import process_hardening
 
 PASSWORD = world.PASSWORDS["alice"]
 
@@ -111,7 +111,7 @@ def test_a_daemon_writes_no_core(renewed: Mounted) -> None:
 def test_other_programs_of_the_same_user_cannot_look_in(hidden: bool) -> None:
     """Neither into the memory nor at the environment; of an ordinary process they can."""
     user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    prepare = Path(harden.__file__).read_text() + ("\nno_dumps()" if hidden else "")
+    prepare = Path(process_hardening.__file__).read_text() + ("\nno_dumps()" if hidden else "")
     look = "import sys; [open(f'/proc/{sys.argv[1]}/{name}', 'rb') for name in ('environ', 'mem')]"
     process = subprocess.Popen(
         ["/usr/bin/python3", "-c", f"{prepare}\nprint('ready', flush=True)\ninput()"],
@@ -180,7 +180,7 @@ def test_a_process_with_a_password_hides_it(
     else:
         secrets = json.loads((machine.state / "secrets.json").read_text())
         digest = hashlib.sha256(json.loads(secrets["bearer"])["secret"].encode()).hexdigest()
-        arguments = [sys.executable, "-m", "zonedrive.logon.again", "--account", "default"]
+        arguments = [sys.executable, "-m", "zonedrive.logon.renewal_worker", "--account", "default"]
         text = json.dumps({"instead_of": digest, "ended": True})
     before = deployment.stats()["requests"].get("GET /api/access/authorizationrequirements", 0)
     process = subprocess.Popen(
@@ -213,7 +213,7 @@ def test_an_unforeseen_failure_quotes_no_secret(machine: Machine, deployment: De
     """What is kept of it for a report holds types and places, no values."""
     poison = machine.folder / "sitecustomize.py"
     poison.write_text(
-        "import zonedrive.logon.access as access\n"
+        "import zonedrive.logon.api as access\n"
         "async def logon(self, username, *, password=None, **more):\n"
         "    raise RuntimeError(f'{password.reveal()} {list(password.reveal())}')\n"
         "access.Access.logon = logon\n"

@@ -208,7 +208,7 @@ def _digest(secret: str) -> str:
 
 def _renew(machine: Machine, order: dict[str, object]) -> object:
     ended = subprocess.run(
-        [sys.executable, "-m", "zonedrive.logon.again", "--account", "default"],
+        [sys.executable, "-m", "zonedrive.logon.renewal_worker", "--account", "default"],
         input=json.dumps(order), env=machine.environment, capture_output=True, timeout=60,
         encoding="utf-8", check=True,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from tests.harness.deployment import Deployment
 from tests.harness.desk import Desk, command, sign_on
 from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
-from zonedrive.remote.profiles.reading import packaged
+from zonedrive.remote.profiles.load import packaged
 
 ALICE, CAROL = f"alice@{world.DOMAIN}", f"carol@{world.DOMAIN}"
 SECONDS = 60.0  # that an answer may take on a busy machine

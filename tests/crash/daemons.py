@@ -51,9 +51,9 @@ class Daemons:
 
 def _serve() -> None:
     # What a daemon needs, read once for all of them.
-    from zonedrive.daemon import background
+    from zonedrive.daemon import daemonize
 
-    background.load()
+    daemonize.load()
 
     for line in sys.stdin:
         request = json.loads(line)
@@ -80,8 +80,8 @@ def _buried() -> bool:
 
 
 def _become_daemon(request: Mapping[str, Any], ready: int) -> None:
-    from zonedrive.daemon import background
-    from zonedrive.daemon.ready import Pipe
+    from zonedrive.daemon import daemonize
+    from zonedrive.daemon.readiness import Pipe
     from zonedrive.paths import AccountPaths
 
     code = 1
@@ -94,7 +94,7 @@ def _become_daemon(request: Mapping[str, Any], ready: int) -> None:
         os.environ.clear()
         os.environ.update(request["environment"])
         options = tuple(request["options"])
-        code = background.run(AccountPaths("default"), request["folder"], options, Pipe(ready))
+        code = daemonize.run(AccountPaths("default"), request["folder"], options, Pipe(ready))
     finally:
         os._exit(code)
 

@@ -20,8 +20,8 @@ from zonedrive.cli.reference.manual import EXITS
 from zonedrive.config import Settings
 from zonedrive.content import disk_limit, spool
 from zonedrive.pins.poll import PACE_S, PASS_S
-from zonedrive.remote.calls import READ_SECONDS
-from zonedrive.remote.link import ASKED_SECONDS, PROBING
+from zonedrive.remote.connectivity import ASKED_SECONDS, PROBING
+from zonedrive.remote.requests import READ_SECONDS
 from zonedrive.state.local_state import NAMES_SETTLE_S
 from zonedrive.supervisor import Task
 from zonedrive.sync.dispatcher import OVERDUE_NS

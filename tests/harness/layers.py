@@ -15,9 +15,9 @@ from pathlib import Path
 GROUND = frozenset(
     {
         "model",
-        "amounts",
+        "formatting",
         "errors",
-        "plain",
+        "printable",
         "causes",
         "paths",
         "config",
@@ -25,9 +25,9 @@ GROUND = frozenset(
         "cipher",
         "failpoint",
         "memory",
-        "harden",
-        "turns",
-        "document",
+        "process_hardening",
+        "transfer_slots",
+        "toml_input",
         "encoding",
         "supervisor",
         "observers",
@@ -87,7 +87,7 @@ STORES = frozenset(
         "state.intents",
         "state.conflict_log",
         "state.pending_requests",
-        "content.index",
+        "content.cache_index",
         "content.manifest_table",
     }
 )

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import OPERATIONS
-from zonedrive.remote.profiles.reading import load_profile
 from zonedrive.sandbox.app import GUARDED, OPEN
 from zonedrive.sandbox.errors import NAMES
 

@@ -20,12 +20,12 @@ WHERE = (
 )  # fmt: skip
 
 WAITED_FOR = {
-    ("daemon/commands.py", "self._say_progress"): "in a request",
-    ("daemon/commands.py", "self._give_up_offline"): "in a request",
-    ("daemon/control.py", "_read_lines"): "in a request",
+    ("daemon/handlers.py", "self._say_progress"): "in a request",
+    ("daemon/handlers.py", "self._give_up_offline"): "in a request",
+    ("daemon/control_server.py", "_read_lines"): "in a request",
     ("daemon/inhibitor.py", "self._hold"): "in the task of the inhibitor",
-    ("daemon/pinning.py", "_say_progress"): "in a request",
-    ("daemon/racing.py", "one"): "in whoever waits",
+    ("daemon/pin_handlers.py", "_say_progress"): "in a request",
+    ("daemon/wait_first.py", "one"): "in whoever waits",
     ("daemon/serve.py", "self._hang_up_in_the_end"): "it does nothing before the end",
     ("daemon/serve.py", "self._parts.files.run"): "its children are supervised",
     ("daemon/serve.py", "self._session.run"): "the loop of FUSE: without it there is no mount",
@@ -33,7 +33,7 @@ WAITED_FOR = {
     ("fuse/mount.py", "self._answer"): "the loop of FUSE",
     ("fuse/mount.py", "self._stop_when_cancelled"): "it does nothing before the end",
     ("fuse/mount.py", "self._tell_until_stopped"): "its child is supervised",
-    ("remote/errand.py", "watch"): "in whoever waits",
+    ("remote/cancellable_thread.py", "watch"): "in whoever waits",
     ("pins/fetch.py", "worker"): "in the task of the pins, or a request",
     ("pins/poll.py", "self._list_one"): "in the task of the rounds",
     ("sync/directory_cache.py", "self._fetch_levels"): "in the task of the listing",

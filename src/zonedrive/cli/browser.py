@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from zonedrive.cli import start_page
-from zonedrive.cli.show import asking, clean, complain, say, word
+from zonedrive.cli.text_output import asking, clean, complain, say, word
 
 if TYPE_CHECKING:
     from zonedrive.logon.wire import Offer

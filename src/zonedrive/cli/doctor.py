@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zonedrive.cli import control, show
+from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import account_option, json_option
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ZonedriveError
@@ -60,11 +60,11 @@ def doctor(
     paths = AccountPaths(account)
 
     def ask() -> Message:
-        return control.ask(paths, {"command": "vitals"}, timeout=ASK_SECONDS)
+        return control_client.ask(paths, {"command": "vitals"}, timeout=ASK_SECONDS)
 
     wanted = mountpoint.absolute(folder) if folder else None
     checks = []
-    with show.Progress() as progress:
+    with text_output.Progress() as progress:
         patient = Patient(paths, ask, wanted)
         for check in examine_profile(patient, profile) if profile else examine(patient):
             checks.append(check)
@@ -72,7 +72,7 @@ def doctor(
     well = all(check["ok"] for check in checks)
     if as_json:
         public = [{name: check[name] for name in PUBLIC} for check in checks]
-        show.as_json({"ok": well, "checks": public})
+        text_output.as_json({"ok": well, "checks": public})
     elif report is not None:
         _report(patient, checks, report)
     else:
@@ -83,11 +83,11 @@ def doctor(
 def _show(checks: list[dict[str, object]]) -> None:
     for check in checks:
         mark, style = ("ok ", "") if check["ok"] else ("BAD", "bold red")
-        show.line(f"{mark}  {check['name']}: {check['detail']}", style)
+        text_output.line(f"{mark}  {check['name']}: {check['detail']}", style)
         if check["here"]:
-            show.line(f"     {check['here']}")
+            text_output.line(f"     {check['here']}")
     bad = sum(not check["ok"] for check in checks)
-    show.line(show.count(bad, "problem") if bad else "everything is in order", "bold")
+    text_output.line(text_output.count(bad, "problem") if bad else "everything is in order", "bold")
 
 
 def _report(patient: "Patient", checks: list[dict[str, object]], file: str) -> None:
@@ -96,7 +96,7 @@ def _report(patient: "Patient", checks: list[dict[str, object]], file: str) -> N
     written = text(patient, checks)
     if file == "-":
         for line in written.splitlines():
-            show.line(line)
+            text_output.line(line)
         return
     try:
         Path(file).write_text(written, "utf-8")
@@ -105,4 +105,4 @@ def _report(patient: "Patient", checks: list[dict[str, object]], file: str) -> N
             f"the report cannot be written to {file} ({wrong.strerror})",
             remedy="name another file, or - to see it",
         ) from wrong
-    show.say(f"the report is in {file}; read it before you send it")
+    text_output.say(f"the report is in {file}; read it before you send it")

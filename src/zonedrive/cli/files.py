@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 
 import click
 
-from zonedrive.amounts import verb
-from zonedrive.cli import control, show
+from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import account_option, json_option, some_account_option
 from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.formatting import verb
 from zonedrive.paths import AccountPaths
 
 ASK_SECONDS = 90.0
@@ -42,36 +42,36 @@ def versions(
     """
     if output is not None and wanted is None:
         raise click.UsageError("-o needs --get VERSION")
-    paths, below = control.resolve((path,), account)
+    paths, below = control_client.resolve((path,), account)
     request = {"command": "versions", "path": below[0]}
-    answer = control.ask(paths, request, timeout=ASK_SECONDS)
+    answer = control_client.ask(paths, request, timeout=ASK_SECONDS)
     found = answer["versions"]
     unknown = f"{answer.get('path')} has no versions on the service: {answer.get('unknown')}"
     if wanted is not None:
         if answer.get("unknown"):
             raise NotFound(unknown)
         chosen = _version(found, wanted)
-        from zonedrive.daemon import unmounted
+        from zonedrive.daemon import offline_commands
 
         with _sink(output) as file:
-            unmounted.version(paths, answer["zone"], answer["file"], chosen, file.write)
+            offline_commands.version(paths, answer["zone"], answer["file"], chosen, file.write)
         return
     if as_json:
-        show.as_json(found)
+        text_output.as_json(found)
         return
     if answer.get("unknown"):
-        show.line(unknown)
+        text_output.line(unknown)
         return
     if answer.get("aside"):
-        show.remark(f"{answer['path']}: {answer['aside']}")
-    show.table(
+        text_output.remark(f"{answer['path']}: {answer['aside']}")
+    text_output.table(
         ["version", "modified", "by", "size", "id"],
         [
             [
                 one["version"],
-                show.when(one["modified"]),
+                text_output.when(one["modified"]),
                 one["modified_by"],
-                show.amount(one["size"]),
+                text_output.amount(one["size"]),
                 one["id"],
             ]
             for one in found
@@ -169,16 +169,16 @@ def trash(
     answer = _asked(account, {"command": "trash", "zone": zone})
     found, unseen = answer["entries"], answer.get("unseen", [])
     for name in unseen:
-        show.complain(f"the zone {name} does not show its trash; ask one of its managers")
+        text_output.complain(f"the zone {name} does not show its trash; ask one of its managers")
     if as_json:
-        show.as_json(found)
+        text_output.as_json(found)
         return
     if not found:
-        show.line("nothing else is in the trash" if unseen else "nothing is in the trash")
+        text_output.line("nothing else is in the trash" if unseen else "nothing is in the trash")
         return
     told = any(one.get("deleted") for one in found)
     columns = ["deleted", "last changed by"] if told else ["modified", "by"]
-    show.table(
+    text_output.table(
         ["zone", "was in", "name", *columns, "size", "id"],
         [
             [
@@ -187,7 +187,7 @@ def trash(
                 one["name"] + ("/" if one["folder"] else ""),
                 _when(one["deleted"] if told else one["modified"]),
                 one["modified_by"],
-                "" if one["folder"] else show.amount(one["size"]),
+                "" if one["folder"] else text_output.amount(one["size"]),
                 one["id"],
             ]
             for one in found
@@ -197,7 +197,7 @@ def trash(
 
 
 def _when(text: str | None) -> str:
-    return show.when(text) if text else ""
+    return text_output.when(text) if text else ""
 
 
 def _folder(parent: str | None) -> str:
@@ -209,15 +209,15 @@ def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("There is no terminal to ask at: use --yes.")
-        what = show.count(len(doomed), "entry", "entries")
-        with show.asking():
+        what = text_output.count(len(doomed), "entry", "entries")
+        with text_output.asking():
             sure = click.confirm(f"Remove {what} with all versions, for good?", err=True)
         if not sure:
-            show.complain("nothing was removed")
+            text_output.complain("nothing was removed")
             click.get_current_context().exit(1)
     request = {"command": "purge", "zone": zone, "entries": list(doomed)}
     for name in _asked(account, request)["purged"]:
-        show.line(f"removed {name}")
+        text_output.line(f"removed {name}")
 
 
 @click.command()
@@ -232,30 +232,30 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
     for one in _asked(account, request)["restored"]:
         if isinstance(one, str):  # of a daemon that an upgrade left running
-            show.line(f"restored {one}")
+            text_output.line(f"restored {one}")
             continue
-        show.line(f"restored {one['path']}")
+        text_output.line(f"restored {one['path']}")
         if left := one["left"]:
-            what = f"{show.count(left, 'thing')} of it {verb(left)} still in the trash"
-            show.remark(f"{one['path']}: {what}, deleted one by one; see 'zonedrive trash'")
+            what = f"{text_output.count(left, 'thing')} of it {verb(left)} still in the trash"
+            text_output.remark(f"{one['path']}: {what}, deleted one by one; see 'zonedrive trash'")
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of the daemon, or of the service if no daemon runs."""
     paths = AccountPaths(account)
     try:
-        return control.ask(paths, request, timeout=ASK_SECONDS)
-    except control.NoDaemon:
-        from zonedrive.daemon import unmounted
+        return control_client.ask(paths, request, timeout=ASK_SECONDS)
+    except control_client.NoDaemon:
+        from zonedrive.daemon import offline_commands
 
         zone, entries = request["zone"], request.get("entries", [])
         match request["command"]:
             case "restore":
-                return {"restored": unmounted.restore(paths, zone, entries)}
+                return {"restored": offline_commands.restore(paths, zone, entries)}
             case "purge":
-                return {"purged": unmounted.purge(paths, zone, entries)}
+                return {"purged": offline_commands.purge(paths, zone, entries)}
             case _:
-                return unmounted.trash(paths, zone)
+                return offline_commands.trash(paths, zone)
 
 
 @click.command()
@@ -264,16 +264,16 @@ def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
 def conflicts(account: str, as_json: bool) -> None:
     """List what a conflict left: copies beside somebody else's version, files deleted there."""
     paths = AccountPaths(account)
-    found = control.ask(paths, {"command": "conflicts"}, timeout=ASK_SECONDS)["conflicts"]
+    found = control_client.ask(paths, {"command": "conflicts"}, timeout=ASK_SECONDS)["conflicts"]
     if as_json:
-        show.as_json(found)
+        text_output.as_json(found)
         return
     if not found:
-        show.line("there are no conflicts")
+        text_output.line("there are no conflicts")
         return
-    show.table(
+    text_output.table(
         ["yours", "what happened", "at"],
-        [[one["path"], _story(one), show.when(one["at"])] for one in found],
+        [[one["path"], _story(one), text_output.when(one["at"])] for one in found],
     )
 
 

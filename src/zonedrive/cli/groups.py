@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from zonedrive.cli import show
-from zonedrive.cli.asking import ask_directory
+from zonedrive.cli import text_output
+from zonedrive.cli.api_call import ask_directory
 from zonedrive.cli.options import Id, Name, Text, account_option, json_option
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ def member(group: str, member: str, level: str, account: str) -> None:
     wanted = cast("Level", level)
     ask_directory(account, lambda directory: directory.set_member(group, member, wanted))
     if level == "None":
-        show.line(f"{member} is not in {group} any more")
+        text_output.line(f"{member} is not in {group} any more")
     else:
-        show.line(f"{member} has {level} in {group}")
+        text_output.line(f"{member} has {level} in {group}")
 
 
 @groups.command()
@@ -132,11 +132,11 @@ def delete(group: str, account: str, yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("There is no terminal to ask at: use --yes.")
-        question = f"Delete {show.escaped(group)}, and the access to zones that it gives?"
-        with show.asking():
+        question = f"Delete {text_output.escaped(group)}, and the access to zones that it gives?"
+        with text_output.asking():
             click.confirm(question, abort=True, err=True)
     ask_directory(account, lambda directory: directory.delete_group(group))
-    show.line(f"deleted {group}")
+    text_output.line(f"deleted {group}")
 
 
 def _levels(members: tuple[tuple[str, str], ...]) -> "dict[str, Level]":
@@ -150,23 +150,23 @@ def _levels(members: tuple[tuple[str, str], ...]) -> "dict[str, Level]":
 
 def _show(group: "Group", as_json: bool) -> None:
     if as_json:
-        show.as_json(_object(group))
+        text_output.as_json(_object(group))
         return
-    show.line(group.id, "bold")
+    text_output.line(group.id, "bold")
     about = [f"name: {group.name}"]
     if group.description:
         about.append(f"description: {group.description}")
     if group.created_ns:
         by = f" by {group.created_by}" if group.created_by else ""
-        about.append(f"made {show.when(show.moment(group.created_ns) or '')}{by}")
+        about.append(f"made {text_output.when(text_output.moment(group.created_ns) or '')}{by}")
     if group.administrator_managed:
         about.append("managed by the administrators")
     for each in about:
-        show.line(each)
+        text_output.line(each)
     if group.members:
-        show.records([_row(member) for member in group.members])
+        text_output.records([_row(member) for member in group.members])
     else:
-        show.line("nobody is in it")
+        text_output.line("nobody is in it")
 
 
 def _row(member: "Member") -> dict[str, str]:
@@ -184,7 +184,7 @@ def _object(group: "Group") -> dict[str, Any]:
         "id": group.id,
         "name": group.name,
         "description": group.description,
-        "created": show.moment(group.created_ns),
+        "created": text_output.moment(group.created_ns),
         "created_by": group.created_by or None,
         "administrator_managed": group.administrator_managed,
         "open": group.open,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zonedrive.amounts import saved, verb
-from zonedrive.cli import control, sending, show
-from zonedrive.cli.exits import NOT_LOGGED_ON
+from zonedrive.cli import control_client, sync_view, text_output
+from zonedrive.cli.exit_codes import NOT_LOGGED_ON
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.errors import StoreError, ZonedriveError
+from zonedrive.formatting import saved, verb
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
     from zonedrive.logon.account import Account
-    from zonedrive.logon.local import Backlog
+    from zonedrive.logon.account_data import Backlog
     from zonedrive.logon.secrets import SecretStore
 
 SYNC_SPARE = 15.0  # seconds the daemon may take beyond the timeout it is given
@@ -34,44 +34,49 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     """
     import trio
 
-    from zonedrive.daemon import backlog, remains
-    from zonedrive.logon import keys, local, session
+    from zonedrive.daemon import pending_summary, readonly_status
+    from zonedrive.logon import account_data, bearer_auth, keys
     from zonedrive.logon.account import Account
     from zonedrive.logon.secrets import open_store
 
     paths = AccountPaths(account)
     found = Account.load(paths)
     for folder in (paths.state, paths.cache):
-        if said := remains.read_only(folder):
+        if said := readonly_status.read_only(folder):
             raise ZonedriveError(f"nothing can be destroyed: {said}")
     try:
         left, remedy = _wait(paths, timeout)
     except StoreError:
         if not discard:
             raise
-        left, remedy = local.Backlog(), ""  # it cannot be counted, and the user wants to discard it
+        left, remedy = (
+            account_data.Backlog(),
+            "",
+        )  # it cannot be counted, and the user wants to discard it
     store = open_store(paths)
     if left.files and not discard:
-        mounted = control.running(paths)
-        if not mounted and backlog.needs_key(paths) and store.get(keys.NAME) is None:
+        mounted = control_client.running(paths)
+        if not mounted and pending_summary.needs_key(paths) and store.get(keys.NAME) is None:
             gone = keys.gone()
             raise ZonedriveError(
                 f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
             )
         raise _refusal(left, remedy, mounted=mounted)
     if not discard:
-        _require_none_lost(backlog.lost(paths))
+        _require_none_lost(pending_summary.lost(paths))
         _require_none_wanted(paths, store)
-        store.get(session.NAME)  # before anything ends: a keyring that cannot be emptied is said
+        store.get(
+            bearer_auth.NAME
+        )  # before anything ends: a keyring that cannot be emptied is said
     _stop_daemon(paths)
-    with backlog.held(paths):
+    with pending_summary.held(paths):
         dropped = _dropped(paths, store, discard)
         trio.run(_end_at_service, found, store)
-        if wrong := local.destroy(paths, store, lost=discard):
-            show.complain(
+        if wrong := account_data.destroy(paths, store, lost=discard):
+            text_output.complain(
                 f"the account's secrets could not be destroyed: {wrong}; remove them there"
             )
-    show.say(f"logged off from {found.base_url}{dropped}")
+    text_output.say(f"logged off from {found.base_url}{dropped}")
 
 
 def _require_none_lost(lost: int) -> None:
@@ -85,13 +90,13 @@ def _require_none_lost(lost: int) -> None:
 
 def _require_none_wanted(paths: AccountPaths, store: "SecretStore") -> None:
     """Raise ZonedriveError if `local_only` files of the user exist only on this machine."""
-    from zonedrive.daemon import backlog
+    from zonedrive.daemon import pending_summary
 
-    if number := backlog.wanted(paths):
-        some = backlog.wanted_place(paths, store)
-        some = f", {'' if number == 1 else 'among them '}{show.word(some)}" if some else ""
+    if number := pending_summary.wanted(paths):
+        some = pending_summary.wanted_place(paths, store)
+        some = f", {'' if number == 1 else 'among them '}{text_output.word(some)}" if some else ""
         raise ZonedriveError(
-            f"{show.count(number, 'file')} of local_only {verb(number)} only on this machine{some}",
+            f"{text_output.count(number, 'file')} of local_only {verb(number)} only on this machine{some}",
             remedy="mount and move what you need elsewhere, or drop it with --discard",
         )
 
@@ -102,10 +107,14 @@ def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
     Call this when no daemon can add data. Raises ZonedriveError for data to keep, which may have
     been saved since the first check.
     """
-    from zonedrive.daemon import backlog
+    from zonedrive.daemon import pending_summary
 
     try:
-        left, lost, kept = backlog.at_rest(paths), backlog.lost(paths), backlog.local(paths)
+        left, lost, kept = (
+            pending_summary.at_rest(paths),
+            pending_summary.lost(paths),
+            pending_summary.local(paths),
+        )
     except StoreError:
         if not discard:
             raise
@@ -116,8 +125,8 @@ def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
         _require_none_lost(lost)
         _require_none_wanted(paths, store)
     dropped = [str(left)] if left.files else []
-    dropped += [f"{show.count(lost, 'file')} in lost+found"] if lost else []
-    dropped += [f"{show.count(kept, 'file')} of local_only"] if kept else []
+    dropped += [f"{text_output.count(lost, 'file')} in lost+found"] if lost else []
+    dropped += [f"{text_output.count(kept, 'file')} of local_only"] if kept else []
     return f"; dropped {' and '.join(dropped)}" if dropped else ""
 
 
@@ -126,15 +135,15 @@ def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
 
     Without a daemon nothing is sent.
     """
-    from zonedrive.daemon import backlog
-    from zonedrive.logon.local import Backlog
+    from zonedrive.daemon import pending_summary
+    from zonedrive.logon.account_data import Backlog
 
     request = {"command": "sync", "paths": [], "timeout": timeout}
     try:
-        ended = control.ask(paths, request, timeout=timeout + SYNC_SPARE)
-    except control.NoDaemon:
-        return backlog.at_rest(paths), ""
-    sending.tell_taken_back(ended)
+        ended = control_client.ask(paths, request, timeout=timeout + SYNC_SPARE)
+    except control_client.NoDaemon:
+        return pending_summary.at_rest(paths), ""
+    sync_view.tell_taken_back(ended)
     left, alone = ended["left"], ended["exit"] == NOT_LOGGED_ON
     waits = Backlog(int(left["files"]), int(left["bytes"]), int(left.get("changes", 0)))
     return waits, str(ended.get("remedy", "")) if alone else ""
@@ -161,9 +170,11 @@ def _refusal(left: "Backlog", remedy: str, *, mounted: bool) -> ZonedriveError:
 
 def _stop_daemon(paths: AccountPaths) -> None:
     try:
-        control.ask(paths, {"command": "unmount", "timeout": 0, "now": True}, timeout=STOP_SECONDS)
-    except control.NoDaemon:
-        if control.running(paths):
+        control_client.ask(
+            paths, {"command": "unmount", "timeout": 0, "now": True}, timeout=STOP_SECONDS
+        )
+    except control_client.NoDaemon:
+        if control_client.running(paths):
             raise ZonedriveError(
                 f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
             ) from None
@@ -171,10 +182,10 @@ def _stop_daemon(paths: AccountPaths) -> None:
 
 async def _end_at_service(account: "Account", store: "SecretStore") -> None:
     """End the logon at the service; on failure, print a message and continue."""
-    from zonedrive.logon.access import open_access
+    from zonedrive.logon.api import open_access
+    from zonedrive.logon.bearer_auth import load_bearer
     from zonedrive.logon.flow import end_session, revoke
     from zonedrive.logon.secrets import Secret
-    from zonedrive.logon.session import load_bearer
     from zonedrive.remote import load_profile
 
     failure: ZonedriveError | None
@@ -191,9 +202,9 @@ async def _end_at_service(account: "Account", store: "SecretStore") -> None:
     except ZonedriveError as wrong:
         failure = wrong
     if failure is not None:
-        show.complain(f"the service was not told: {failure.message}")
+        text_output.complain(f"the service was not told: {failure.message}")
     if bearer is not None and bearer.kind == "token":
-        show.complain(
-            f"the token{f' {show.word(bearer.id)}' if bearer.id else ''} stays valid at the service"
+        text_output.complain(
+            f"the token{f' {text_output.word(bearer.id)}' if bearer.id else ''} stays valid at the service"
             f"{f' until {bearer.until}' if bearer.until else ''}; its secret is destroyed here"
         )

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zonedrive.cli import control, show
+from zonedrive.cli import control_client, text_output
 from zonedrive.cli.browser import Seat
 from zonedrive.cli.options import Text, account_option, timeout_option
 from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths, require_folders
 
 if TYPE_CHECKING:
-    from zonedrive.logon.enrol import Wish
+    from zonedrive.logon.logon import Wish
     from zonedrive.logon.secrets import Secret
     from zonedrive.logon.wire import Offer
 
@@ -52,7 +52,7 @@ class Given:
 
         Raises UsageError for options that exclude each other, ConfigError for an invalid base URL.
         """
-        from zonedrive.remote.address import base_url
+        from zonedrive.remote.urls import base_url
 
         if self.session_only and self.token_days is not None:
             raise click.UsageError("--session-only and --token-days exclude each other.")
@@ -67,7 +67,7 @@ class Given:
 
     def wish(self) -> "Wish":
         """Return the options of the logon request."""
-        from zonedrive.logon.enrol import Wish
+        from zonedrive.logon.logon import Wish
 
         return Wish(
             url=self.base_url,
@@ -175,8 +175,8 @@ def logon(**options: Any) -> None:
     """
     import trio
 
-    from zonedrive.daemon import backlog
-    from zonedrive.logon.enrol import Enrolment
+    from zonedrive.daemon import pending_summary
+    from zonedrive.logon.logon import Enrolment
 
     given = Given(**options).checked()
     paths, seat = AccountPaths(given.account), given.seat()
@@ -186,8 +186,8 @@ def logon(**options: Any) -> None:
         paths,
         given.wish(),
         terminal,
-        premises=backlog.PREMISES,
-        tell=show.complain,
+        premises=pending_summary.PREMISES,
+        tell=text_output.complain,
         person=None if given.password_stdin else seat,
         new_password=terminal.new_password,
     )
@@ -195,11 +195,13 @@ def logon(**options: Any) -> None:
         done = trio.run(enrolment.run)
     except KeyboardInterrupt:
         if seat.asked:
-            show.complain("the sign-on in the browser is given up")
+            text_output.complain("the sign-on in the browser is given up")
         raise
     with contextlib.suppress(ZonedriveError):  # a mount that waits for this goes on at once
-        control.ask(paths, {"command": "logged-on"}, timeout=5)
-    show.say(f"logged on to {done.base_url} as {show.word(done.user_id)} ({enrolment.kept})")
+        control_client.ask(paths, {"command": "logged-on"}, timeout=5)
+    text_output.say(
+        f"logged on to {done.base_url} as {text_output.word(done.user_id)} ({enrolment.kept})"
+    )
 
 
 class Terminal:
@@ -242,7 +244,9 @@ class Terminal:
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
             missing = "there is no one-time code on the standard input"
             return Secret(self._line("code", missing).strip())
-        how = {"ServiceMail": " (sent to you by mail)", "": ""}.get(kind, f" ({show.word(kind)})")
+        how = {"ServiceMail": " (sent to you by mail)", "": ""}.get(
+            kind, f" ({text_output.word(kind)})"
+        )
         if self._password_stdin or not sys.stdin.isatty():
             raise CredentialsRefused(
                 f"the service wants a one-time code{how}", remedy="give it with --code -"
@@ -285,7 +289,7 @@ def _prompt(text: str, *, hidden: bool = False) -> str:
     if not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
     try:
-        return str(click.prompt(show.clean(text), hide_input=hidden, err=True))
+        return str(click.prompt(text_output.clean(text), hide_input=hidden, err=True))
     except click.Abort as given_up:
         if not hidden:  # for hidden input click has ended the line
             click.echo(err=True)

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 import click
 
-from zonedrive import __version__, encoding, harden
-from zonedrive.cli import interrupts, refusals
-from zonedrive.cli.exits import INTERRUPTED, USAGE, exit_code
-from zonedrive.daemon import streams
+from zonedrive import __version__, encoding, process_hardening
+from zonedrive.cli import error_messages, sigint
+from zonedrive.cli.exit_codes import INTERRUPTED, USAGE, exit_code
+from zonedrive.daemon import std_fds
 
 # Name -> (module, attribute, what the list of commands says), by section.
 SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
@@ -29,7 +29,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
         "logon": ("zonedrive.cli.logon", "logon", "Log on to a service and keep a token."),
         "logoff": ("zonedrive.cli.logoff", "logoff", "End the logon, destroy key and cache."),
         "new-credentials": (
-            "zonedrive.cli.credentials",
+            "zonedrive.cli.reset_credentials",
             "new_credentials",
             "Ask for new credentials.",
         ),
@@ -84,7 +84,7 @@ class Lazy(click.Group):
             return None
         module, attribute, _ = COMMANDS[cmd_name]
         command = getattr(importlib.import_module(module), attribute)
-        interrupts.heard()
+        sigint.heard()
         assert isinstance(command, click.Command)
         return command
 
@@ -114,11 +114,11 @@ def program() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     if arguments is None:
-        interrupts.quiet()
+        sigint.quiet()
         encoding.ensure()
-    harden.no_dumps()
+    process_hardening.no_dumps()
     _have_folder()
-    streams.complete()
+    std_fds.complete()
     encoding.adapt_output()
     os.umask(os.umask(0o077) & 0o077)  # never deny the owner access to zonedrive's files
     # fusermount3 and stat are in defpath; an empty part would mean the working directory.
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = [encoding.typed(word) for word in sys.argv[1:]] if arguments is None else [*arguments]
     code = _run(given)
     if arguments is None:
-        interrupts.quiet()
+        sigint.quiet()
     sys.exit(_flushed() or code)
 
 
@@ -157,7 +157,7 @@ def _flushed() -> int:
     except BrokenPipeError:
         pass
     except OSError as wrong:
-        code = _say(refusals.unwritten(wrong), 1)
+        code = _say(error_messages.unwritten(wrong), 1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return code
 
@@ -168,7 +168,7 @@ def _run(given: list[str]) -> int:
             # mount(8) calls `zonedrive URL DIR -o OPTIONS` for the type fuse.zonedrive.
             from zonedrive.cli.mount import mount_helper
 
-            interrupts.heard()
+            sigint.heard()
             found = mount_helper.main(given, prog_name="zonedrive", standalone_mode=False)
         elif _is_of_mount_8(given):
             from zonedrive.cli.mount import no_address
@@ -189,7 +189,7 @@ def _run(given: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except Exception as error:
-        return _say(refusals.line(error), exit_code(error))
+        return _say(error_messages.line(error), exit_code(error))
 
 
 def _is_of_mount_8(given: Sequence[str]) -> bool:
@@ -210,7 +210,7 @@ def _narrow() -> int | None:
 
 def _say(line: str, code: int) -> int:
     """Print one line on stderr and return `code`."""
-    from zonedrive.cli.show import complain
+    from zonedrive.cli.text_output import complain
 
     complain(line)
     return code

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import click
 
-from zonedrive.amounts import unsent
-from zonedrive.cli import control, refusals, sending
+from zonedrive.cli import control_client, error_messages, sync_view
 from zonedrive.cli.options import account_option, timeout_option
-from zonedrive.cli.show import Progress, say
+from zonedrive.cli.text_output import Progress, say
 from zonedrive.config import profile_at
-from zonedrive.daemon import background, last_run, logs, process, ready
+from zonedrive.daemon import daemonize, last_run, logs, process_control, readiness
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
+from zonedrive.formatting import unsent
 from zonedrive.fuse import mountpoint, options
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, require_folders
 
@@ -82,19 +82,19 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
             profile = profile_at(given, Path.cwd()).replace(",", "\\,")
             texts = (*texts, f"profile={profile}")
         where = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
-        serve_there = functools.partial(background.run, paths, os.fspath(where), texts)
-        ready.start(paths, where, serve_there)
+        serve_there = functools.partial(daemonize.run, paths, os.fspath(where), texts)
+        readiness.start(paths, where, serve_there)
         return
-    background.load()
+    daemonize.load()
     from zonedrive.daemon import serve
-    from zonedrive.daemon.notify import Notifier
+    from zonedrive.daemon.sd_notify import Notifier
 
     try:
         require_folders(paths)
         Account.load(paths)
-        serve.run(serve.Start(paths, folder, texts, foreground=True), ready.Pipe(None))
+        serve.run(serve.Start(paths, folder, texts, foreground=True), readiness.Pipe(None))
     except (ZonedriveError, OSError) as wrong:
-        Notifier().status(refusals.line(wrong))  # a service manager shows this line
+        Notifier().status(error_messages.line(wrong))  # a service manager shows this line
         raise
 
 
@@ -104,7 +104,7 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
 
     wanted = url.rstrip("/").lower()
     there = []
-    for paths in control.accounts():
+    for paths in control_client.accounts():
         try:
             base_url = Account.load(paths).base_url
         except ZonedriveError:
@@ -138,7 +138,7 @@ def no_address(source: str) -> ConfigError:
     from zonedrive.logon.account import Account
 
     there = {}
-    for paths in control.accounts():
+    for paths in control_client.accounts():
         with contextlib.suppress(ZonedriveError):
             there[paths.account] = Account.load(paths).base_url
     named = source.rpartition("#")[2]
@@ -165,9 +165,9 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     path = mountpoint.absolute(folder)
     os.chdir("/")  # otherwise this process could keep the mount busy
     found = mountpoint.at(path)
-    paths = control.serving(path)  # also for a detached mount that is still in use
+    paths = control_client.serving(path)  # also for a detached mount that is still in use
     if not found.ours if found else paths is None:
-        control.require_logon(None)
+        control_client.require_logon(None)
         raise MountError(f"{path} is not a mount of zonedrive")
     if paths is None:
         _without_daemon(path, now)
@@ -178,35 +178,35 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     last: Message = {}
     try:
         with Progress() as progress:
-            for last in control.stream(paths, request, timeout=patience):
+            for last in control_client.stream(paths, request, timeout=patience):
                 progress.show(_waiting(last))
     except MountEnded:  # another command has unmounted it; it may still be closing
-        if not process.wait_end(paths.lock, CLOSING_SECONDS):
+        if not process_control.wait_end(paths.lock, CLOSING_SECONDS):
             raise
-    except control.Slow as busy:
+    except control_client.Slow as busy:
         _detach(path)
         say(f"{path} is detached; {busy.message}: it is still closing", err=True)
-    except control.Silent as hung:
+    except control_client.Silent as hung:
         _detach(path)
-        process.end(paths.lock, HUNG_SECONDS)
+        process_control.end(paths.lock, HUNG_SECONDS)
         last_run.clear(paths)
         say(f"{path} is unmounted; {hung.message}, and was ended: what was saved is kept", err=True)
-    except control.Deaf:
+    except control_client.Deaf:
         if not now:
             raise
         _detach(path)
-        process.end(paths.lock, CLOSING_SECONDS)
+        process_control.end(paths.lock, CLOSING_SECONDS)
         last_run.clear(paths)
     if users := last.get("users"):
         say(f"{path} was still used by {', '.join(users)}", err=True)
-    sending.tell_taken_back(last)
+    sync_view.tell_taken_back(last)
     if last.get("left", {}).get("files"):
         say(_left(last["left"]), err=True)
 
 
 def _forget_death(path: Path) -> None:
     """Report that the daemon of that mount has died, log it, and remove the record."""
-    for paths in control.accounts():
+    for paths in control_client.accounts():
         died = last_run.death(paths)
         if died is not None and died.mountpoint == path:
             say(died.line, err=True)

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from zonedrive.cli import show
+from zonedrive.cli import text_output
 from zonedrive.cli.options import account_option
 
 
@@ -52,11 +52,11 @@ def password(account: str, password_stdin: bool) -> None:
         """Change the password; return True if the logon is still valid."""
         async with Client(credentials) as client:
             await client.change_password(user, old.reveal(), new.reveal())
-            show.line(f"the password of {user} is changed")
+            text_output.line(f"the password of {user} is changed")
             store = open_store(paths)
             if store.get(PASSWORD) is not None:  # the old one must not be used any more
                 store.delete(PASSWORD)
-                show.remark("the password that was kept on this machine is destroyed")
+                text_output.remark("the password that was kept on this machine is destroyed")
             try:
                 await client.zones()
             except NotLoggedOn:
@@ -64,4 +64,4 @@ def password(account: str, password_stdin: bool) -> None:
             return True
 
     if not trio.run(change):
-        show.remark(f"the logon ended with the old password: run '{about.logon_command()}'")
+        text_output.remark(f"the logon ended with the old password: run '{about.logon_command()}'")

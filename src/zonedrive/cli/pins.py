@@ -5,7 +5,7 @@ Knows nothing of how the daemon does it.
 
 import click
 
-from zonedrive.cli import control, show
+from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import some_account_option
 from zonedrive.daemon.protocol import Message
 
@@ -26,25 +26,25 @@ def pin(path: tuple[str, ...], account: str | None) -> None:
     could not be fetched or does not fit, 3 when the service wants a logon, 4 when it cannot be
     reached: the pin is remembered all the same.
     """
-    paths, below = control.resolve(path, account)
+    paths, below = control_client.resolve(path, account)
     if not below:
-        _list(control.ask(paths, {"command": "pins"}, timeout=ASK_SECONDS)["pins"])
+        _list(control_client.ask(paths, {"command": "pins"}, timeout=ASK_SECONDS)["pins"])
         return
     last: Message = {}
-    with show.Progress() as progress:
-        for last in control.stream(paths, {"command": "pin", "paths": below}):
+    with text_output.Progress() as progress:
+        for last in control_client.stream(paths, {"command": "pin", "paths": below}):
             if not last.get("done"):
                 progress.show(f"fetching: {_here(last)}")
     for given, one in zip(path, last["pinned"], strict=True):
-        show.line(f"{given}: {_here(one)}")
+        text_output.line(f"{given}: {_here(one)}")
     for failed in last["failed"][:FAILED_LINES]:
-        show.complain(f"{failed['path']}: {failed['error']}")
+        text_output.complain(f"{failed['path']}: {failed['error']}")
     if len(last["failed"]) > FAILED_LINES:
-        more = show.count(len(last["failed"]) - FAILED_LINES, "more file")
-        show.complain(f"{more} could not be fetched")
+        more = text_output.count(len(last["failed"]) - FAILED_LINES, "more file")
+        text_output.complain(f"{more} could not be fetched")
     if last["reason"]:
         then = last.get("remedy") or "the rest is fetched when the service is back"
-        show.complain(f"{last['reason']}; {then}")
+        text_output.complain(f"{last['reason']}; {then}")
     click.get_current_context().exit(last["exit"])
 
 
@@ -53,26 +53,31 @@ def pin(path: tuple[str, ...], account: str | None) -> None:
 @some_account_option
 def unpin(path: tuple[str, ...], account: str | None) -> None:
     """Let go of pinned files and folders; they stay in the cache as long as there is room."""
-    paths, below = control.resolve(path, account)
-    control.ask(paths, {"command": "unpin", "paths": below}, timeout=ASK_SECONDS)
+    paths, below = control_client.resolve(path, account)
+    control_client.ask(paths, {"command": "unpin", "paths": below}, timeout=ASK_SECONDS)
 
 
 def _here(one: Message) -> str:
     """Return `3 of 12 files here (1.2 of 3.4 MiB)`, or a shorter text if all are."""
-    files, amount = show.count(one["files"], "file"), show.amount(one["bytes"])
+    files, amount = text_output.count(one["files"], "file"), text_output.amount(one["bytes"])
     if one["here"] == one["files"]:
         return f"{files} here ({amount})"
-    return f"{one['here']} of {files} here ({show.amount(one['here_bytes'])} of {amount})"
+    return f"{one['here']} of {files} here ({text_output.amount(one['here_bytes'])} of {amount})"
 
 
 def _list(pins: list[Message]) -> None:
     if not pins:
-        show.line("nothing is pinned")
+        text_output.line("nothing is pinned")
         return
-    show.table(
+    text_output.table(
         ["pinned", "files", "here", "size"],
         [
-            [one["path"] or ".", str(one["files"]), str(one["here"]), show.amount(one["bytes"])]
+            [
+                one["path"] or ".",
+                str(one["files"]),
+                str(one["here"]),
+                text_output.amount(one["bytes"]),
+            ]
             for one in pins
         ],
         right=["files", "here", "size"],

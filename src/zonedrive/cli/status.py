@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zonedrive.amounts import saved
-from zonedrive.cli import control, overview, sending
-from zonedrive.cli.live import View
+from zonedrive.cli import control_client, status_view, sync_view
+from zonedrive.cli.live_view import View
 from zonedrive.cli.options import Seconds, json_option, some_account_option
-from zonedrive.cli.show import NARROW, Progress, complain, put, when, words
+from zonedrive.cli.text_output import NARROW, Progress, complain, put, when, words
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
+from zonedrive.formatting import saved
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths, quoted, require_folders
 
@@ -55,7 +55,7 @@ def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: boo
     With PATH, only the uploads there.  Exits with 0 also where something waits or failed; a
     script asks 'zonedrive sync --timeout 0', which exits with 0 only where nothing does.
     """
-    paths, below = control.resolve(path, account)
+    paths, below = control_client.resolve(path, account)
     look = Look(paths, below, None if as_json else WATCHED if watch else SHOWN)
     if watch:
         _watch(look, as_json=as_json)
@@ -87,7 +87,7 @@ def _watch(look: "Look", *, as_json: bool) -> None:
 
 def _picture(found: dict[str, Any], *, part: bool, rows: int) -> list["RenderableType"]:
     """Return the status view; if the status is unknown now, the last known one follows."""
-    drawn = overview.picture(found, part=part, rows=rows)
+    drawn = status_view.picture(found, part=part, rows=rows)
     if since := found.get("unknown_since"):
         head = f"since {when(since)} it is not known what is on the service: {found['unknown']}"
         return [words(head, "bold red"), words(""), words("before that:"), *drawn]
@@ -118,9 +118,9 @@ class Look:
         while True:
             try:
                 return self._asked()
-            except (control.Silent, control.Deaf) as silent:
+            except (control_client.Silent, control_client.Deaf) as silent:
                 raise _with_rest(self._paths, silent) from silent
-            except (control.NoDaemon, MountEnded):
+            except (control_client.NoDaemon, MountEnded):
                 pass
             from zonedrive.daemon import offline_status
 
@@ -139,14 +139,14 @@ class Look:
         """
         try:
             return self._asked()
-        except (control.NoDaemon, control.Deaf, MountEnded):
+        except (control_client.NoDaemon, control_client.Deaf, MountEnded):
             return self._left(former)
-        except (control.Silent, control.Slow) as silent:
+        except (control_client.Silent, control_client.Slow) as silent:
             since = {"unknown_since": self._known, "unknown": silent.line(), "state": "offline"}
             return {**former, **since}
 
     def _asked(self) -> dict[str, Any]:
-        found = control.ask(self._paths, self._request, timeout=ASK_SECONDS)
+        found = control_client.ask(self._paths, self._request, timeout=ASK_SECONDS)
         del found["done"]
         self._known = datetime.now(UTC).isoformat(timespec="seconds")
         return found | _detached(found)
@@ -154,7 +154,7 @@ class Look:
     def _left(self, former: dict[str, Any]) -> dict[str, Any]:
         """Return the last known state of an ended mount, with its pending changes."""
         from zonedrive.daemon import last_run
-        from zonedrive.daemon.backlog import at_rest
+        from zonedrive.daemon.pending_summary import at_rest
 
         gone = {"mountpoint": None, "pid": None, "state": "offline"}
         death = last_run.death(self._paths)
@@ -187,7 +187,7 @@ def _detached(found: dict[str, Any]) -> dict[str, Any]:
 
 def _with_rest(paths: AccountPaths, silent: ZonedriveError) -> ZonedriveError:
     """Return the error for a silent daemon, with the pending changes in its journal."""
-    from zonedrive.daemon.backlog import at_rest
+    from zonedrive.daemon.pending_summary import at_rest
 
     said = silent.message
     with contextlib.suppress(ZonedriveError, OSError):
@@ -216,23 +216,23 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
     Exits with 0 when it is, 1 when something failed or is left, 3 when the service wants a logon,
     4 when it could not be reached in time.
     """
-    paths, below = control.resolve(path, account)
+    paths, below = control_client.resolve(path, account)
     last: Message = {}
     try:
         with Progress() as progress:
             request = {"command": "sync", "paths": below, "timeout": timeout}
-            way, held = sending.Way(), sending.Held()
-            for last in control.stream(paths, request):
+            way, held = sync_view.Way(), sync_view.Held()
+            for last in control_client.stream(paths, request):
                 if last.get("done"):
                     continue
                 for text in held.at(last):
                     progress.show("")
                     complain(text)
                 progress.bar(*way.at(last))
-    except (control.NoDaemon, MountEnded) as ended:
+    except (control_client.NoDaemon, MountEnded) as ended:
         _say_unsent(paths, ended)
         return
-    sending.tell(last)
+    sync_view.tell(last)
     click.get_current_context().exit(last["exit"])
 
 
@@ -241,8 +241,8 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
 
     Raises ZonedriveError if there are any, or if there was no mount.
     """
-    from zonedrive.daemon.backlog import at_rest, lost
-    from zonedrive.daemon.remains import hindrance
+    from zonedrive.daemon.pending_summary import at_rest, lost
+    from zonedrive.daemon.readonly_status import hindrance
 
     rest = at_rest(paths)
     waits = f"{rest} not on the service yet"
@@ -253,7 +253,7 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
             ) from ended
         if saved_ones := lost(paths):
             raise ZonedriveError(
-                f"the mount has ended: {saved(saved_ones)}", remedy=f"mount, {sending.SAVED}"
+                f"the mount has ended: {saved(saved_ones)}", remedy=f"mount, {sync_view.SAVED}"
             ) from ended
         return
     if rest.files:
@@ -261,6 +261,6 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
         raise ZonedriveError(f"{ended.message}: {waits}", remedy=remedy) from ended
     if saved_ones := lost(paths):
         raise ZonedriveError(
-            f"{ended.message}: {saved(saved_ones)}", remedy=f"{ended.remedy}, {sending.SAVED}"
+            f"{ended.message}: {saved(saved_ones)}", remedy=f"{ended.remedy}, {sync_view.SAVED}"
         ) from ended
     raise ended

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zonedrive.cli import show
-from zonedrive.cli.asking import ask_directory, ask_service
+from zonedrive.cli import text_output
+from zonedrive.cli.api_call import ask_directory, ask_service
 from zonedrive.cli.options import Id, Name, account_option, json_option
-from zonedrive.cli.scope import scope_of, scope_options
-from zonedrive.daemon import streams
+from zonedrive.cli.token_scope import scope_of, scope_options
+from zonedrive.daemon import std_fds
 from zonedrive.errors import ZonedriveError
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def list_tokens(account: str, as_json: bool) -> None:
     now_ns = time.time_ns()
     objects = [_object(token, now_ns) for token in found]
     if as_json:
-        show.as_json(objects)
+        text_output.as_json(objects)
         return
     if not objects:
-        show.line("there are no tokens")
+        text_output.line("there are no tokens")
         return
-    show.records([_row(each) for each in objects])
+    text_output.records([_row(each) for each in objects])
 
 
 @tokens.command()
@@ -110,26 +110,26 @@ def create(
     if days is not None and seconds is not None:
         raise click.UsageError("--days and --seconds exclude each other.")
     limits = scope_of(**scope)
-    if 1 in streams.closed:
+    if 1 in std_fds.closed:
         raise click.UsageError("There is no standard output that could take the secret.")
     if not password_stdin and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
     life = seconds or (days or DAYS) * DAY
     made = _made(account, name, life, limits, Terminal(password_stdin, None))
-    until = show.moment(made.expires_ns)
+    until = text_output.moment(made.expires_ns)
     with _not_lost(account, name, made):
         if as_json:
             about = {"id": made.id or None, "name": name, "token": made.secret, "expires": until}
-            show.as_json(about)
+            text_output.as_json(about)
         else:
             click.echo(made.secret)
         sys.stdout.flush()
     if as_json:
         return
-    show.remark(
+    text_output.remark(
         f"made the token {name}"
         + (f" ({made.id})" if made.id else "")
-        + (f", valid until {show.when(until)}" if until else "")
+        + (f", valid until {text_output.when(until)}" if until else "")
         + "; this was the only time that its secret is shown"
     )
 
@@ -144,7 +144,7 @@ def revoke(token: str, account: str) -> None:
     """
     from zonedrive.logon import open_store
     from zonedrive.logon.account import Account
-    from zonedrive.logon.session import load_bearer
+    from zonedrive.logon.bearer_auth import load_bearer
     from zonedrive.paths import AccountPaths
 
     paths = AccountPaths(account)
@@ -153,7 +153,7 @@ def revoke(token: str, account: str) -> None:
     if own is not None and own.id == token:
         raise click.UsageError("That is the token of this very account: use 'zonedrive logoff'.")
     ask_service(account, lambda client: client.revoke_token(token))
-    show.line(f"revoked {token}")
+    text_output.line(f"revoked {token}")
 
 
 def _made(account: str, name: str, life: int, scope: "Scope | None", terminal: Any) -> "NewToken":
@@ -186,8 +186,8 @@ def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
             raise ZonedriveError("it has no id")
         ask_service(account, lambda client: client.revoke_token(made.id))
     except ZonedriveError:
-        until = show.moment(made.expires_ns)
-        till = f" until {show.when(until)}" if until else ""
+        until = text_output.moment(made.expires_ns)
+        till = f" until {text_output.when(until)}" if until else ""
         raise ZonedriveError(lost, remedy=f"it stays valid{till}, and nobody has it") from None
     raise ZonedriveError(f"{lost}, so it was revoked", remedy="run the command again")
 
@@ -196,7 +196,7 @@ def _object(token: "Token", now_ns: int) -> dict[str, Any]:
     return {
         "id": token.id or None,
         "name": token.name or None,
-        "expires": show.moment(token.expires_ns),
+        "expires": text_output.moment(token.expires_ns),
         "expired": token.expires_ns <= now_ns if token.expires_ns else None,
         "record": dict(token.record),
     }
@@ -206,7 +206,9 @@ def _row(shown: dict[str, Any]) -> dict[str, Any]:
     """Return the table row: known fields first, then the deployment's own fields."""
     row: dict[str, Any] = {"name": shown["name"]}
     if shown["expires"]:
-        row["expires"] = show.when(shown["expires"]) + (" (expired)" if shown["expired"] else "")
+        row["expires"] = text_output.when(shown["expires"]) + (
+            " (expired)" if shown["expired"] else ""
+        )
     elif "expiry" in shown["record"]:
         row["expires"] = shown["record"]["expiry"]
     rest = {key: value for key, value in shown["record"].items() if key not in KNOWN}

@@ -5,8 +5,8 @@ Knows nothing of the fields of a user, which are not published.
 
 import click
 
-from zonedrive.cli import show
-from zonedrive.cli.asking import ask_directory
+from zonedrive.cli import text_output
+from zonedrive.cli.api_call import ask_directory
 from zonedrive.cli.options import account_option, json_option
 
 
@@ -29,9 +29,9 @@ def list_users(account: str, as_json: bool) -> None:
     """
     found = ask_directory(account, lambda directory: directory.users())
     if as_json:
-        show.as_json([dict(user) for user in found])
+        text_output.as_json([dict(user) for user in found])
         return
     if not found:
-        show.line("there are no users to be seen")
+        text_output.line("there are no users to be seen")
         return
-    show.records(found)
+    text_output.records(found)

@@ -5,7 +5,7 @@ Knows nothing of how zones are listed; asks the daemon, or the service if no dae
 
 import click
 
-from zonedrive.cli import control, show
+from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import account_option, json_option
 from zonedrive.paths import AccountPaths
 
@@ -31,26 +31,26 @@ def zones(account: str, as_json: bool) -> None:
     """
     paths = AccountPaths(account)
     try:
-        found = control.ask(paths, {"command": "zones"}, timeout=ASK_SECONDS)["zones"]
-    except control.NoDaemon:
-        from zonedrive.daemon import unmounted
+        found = control_client.ask(paths, {"command": "zones"}, timeout=ASK_SECONDS)["zones"]
+    except control_client.NoDaemon:
+        from zonedrive.daemon import offline_commands
 
-        found = unmounted.zones(paths)
+        found = offline_commands.zones(paths)
     if as_json:
-        show.as_json(found)
+        text_output.as_json(found)
         return
     if not found:
-        show.line("there are no zones")
+        text_output.line("there are no zones")
         return
     # Ids are mainly for programs, so a narrow table leaves them out.
-    columns = ["name", "folder", "size", "users", "id"][: 5 if show.width() >= WIDE else 4]
-    show.table(
+    columns = ["name", "folder", "size", "users", "id"][: 5 if text_output.width() >= WIDE else 4]
+    text_output.table(
         columns,
         [
             [
                 zone["name"],
                 zone["path"] if zone["accessible"] else "not accessible through the API",
-                show.amount(zone["size"]),
+                text_output.amount(zone["size"]),
                 "" if zone["users"] is None else str(zone["users"]),
                 zone["id"],
             ][: len(columns)]

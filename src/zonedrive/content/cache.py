@@ -20,13 +20,13 @@ from typing import Self
 import trio
 
 from zonedrive import memory
+from zonedrive.content.cache_entry import Entry
+from zonedrive.content.cache_store import Shelf
 from zonedrive.content.codec import create_file
-from zonedrive.content.entry import Entry
-from zonedrive.content.fetch import Engine, Fetcher
-from zonedrive.content.file import ContentFile
+from zonedrive.content.content_file import ContentFile
+from zonedrive.content.fetcher import Engine, Fetcher
+from zonedrive.content.quota import remove
 from zonedrive.content.reader import EntryReader, MemoryReader, Reader
-from zonedrive.content.room import remove
-from zonedrive.content.shelf import Shelf
 from zonedrive.content.source import Source
 from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.supervisor import Supervisor, Task

@@ -13,10 +13,10 @@ INVARIANT: with a manifest, a chunk has a nonce here if and only if it is on the
 
 from collections.abc import Callable
 
+from zonedrive.content.chunk_crypto import CHUNK, is_empty, nonce_of
 from zonedrive.content.header import Head
 from zonedrive.content.manifest import Manifest, Nonces, Writes
 from zonedrive.content.ranges import Ranges
-from zonedrive.content.slot import CHUNK, is_empty, nonce_of
 from zonedrive.errors import Damaged
 
 

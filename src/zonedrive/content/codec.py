@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from zonedrive.content.file import ContentFile
-from zonedrive.content.plain import PlainFile
-from zonedrive.content.sealed import SealedFile
+from zonedrive.content.content_file import ContentFile
+from zonedrive.content.encrypted_file import SealedFile
+from zonedrive.content.plain_file import PlainFile
 
 
 def create_file(path: Path, key: bytes | None) -> ContentFile:

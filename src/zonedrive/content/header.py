@@ -20,7 +20,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from zonedrive.cipher import KEY_BYTES, NONCE_BYTES, TAG_BYTES, new_key
-from zonedrive.content.file import write_all
+from zonedrive.content.content_file import write_all
 from zonedrive.content.ranges import Ranges
 from zonedrive.errors import Damaged
 

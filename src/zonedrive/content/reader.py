@@ -8,9 +8,9 @@ INVARIANT: all bytes come from one version, because an entry always belongs to o
 from collections.abc import Callable
 from typing import Protocol
 
-from zonedrive.content.entry import Entry
-from zonedrive.content.fetch import Fetcher
-from zonedrive.content.file import Buffer, ContentFile
+from zonedrive.content.cache_entry import Entry
+from zonedrive.content.content_file import Buffer, ContentFile
+from zonedrive.content.fetcher import Fetcher
 from zonedrive.content.source import Changed
 from zonedrive.errors import StoreError
 

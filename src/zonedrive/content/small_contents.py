@@ -23,8 +23,8 @@ from pathlib import Path
 import msgspec
 
 from zonedrive.cipher import KEY_BYTES, NONCE_BYTES, Clear, Sealed
-from zonedrive.content.index import Index, Row, name_in_index
-from zonedrive.content.room import Room, remove
+from zonedrive.content.cache_index import Index, Row, name_in_index
+from zonedrive.content.quota import Room, remove
 from zonedrive.errors import Damaged
 
 log = logging.getLogger(__name__)

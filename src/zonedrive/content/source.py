@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
-from zonedrive.content.file import Buffer
+from zonedrive.content.content_file import Buffer
 from zonedrive.errors import Changed as Changed  # what a source raises
 
 

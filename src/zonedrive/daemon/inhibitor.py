@@ -29,9 +29,9 @@ from jeepney import DBusAddress, MatchRule, Message, MessageType, Properties, ne
 from jeepney.bus_messages import message_bus
 from jeepney.io.trio import open_dbus_connection, open_dbus_router
 
-from zonedrive.amounts import unsent, verb
-from zonedrive.daemon.racing import first
-from zonedrive.remote.link import Link
+from zonedrive.daemon.wait_first import first
+from zonedrive.formatting import unsent, verb
+from zonedrive.remote.connectivity import Link
 from zonedrive.views.status_report import Report
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from zonedrive.paths import private_dir
-from zonedrive.plain import plain
+from zonedrive.printable import plain
 
 MAX_BYTES = 4 << 20
 KEPT = 2

@@ -9,12 +9,12 @@ from typing import Any
 from zonedrive import config
 from zonedrive.config import Settings
 from zonedrive.content import disk_limit
-from zonedrive.content.index import cache_usage
-from zonedrive.daemon import last_run, lock, remains
-from zonedrive.daemon.backlog import at_rest, box_of, lost, reader, unreadable
+from zonedrive.content.cache_index import cache_usage
+from zonedrive.daemon import last_run, lock, readonly_status
+from zonedrive.daemon.pending_summary import at_rest, box_of, lost, reader, unreadable
 from zonedrive.errors import StoreError
 from zonedrive.logon.account import Account
-from zonedrive.logon.local import Backlog
+from zonedrive.logon.account_data import Backlog
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.state.status import Status, damage_notice, staying
 
@@ -70,6 +70,6 @@ def _left(paths: AccountPaths, settings: Settings, most: int | None) -> dict[str
             most,
             state="offline",
             cache=(used, max(0, disk_limit.most(paths.cache, settings.cache_size, used))),
-            notices=(damage_notice(paths.database, number), remains.hindrance(paths)),
+            notices=(damage_notice(paths.database, number), readonly_status.hindrance(paths)),
             lost=number,
         ) | ({} if most is None else {"local": staying(found)})

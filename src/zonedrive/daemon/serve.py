@@ -19,20 +19,20 @@ from pathlib import Path
 
 import trio
 
-from zonedrive import config, harden
-from zonedrive.daemon import last_run, logs, process
-from zonedrive.daemon.build import Parts, build
-from zonedrive.daemon.bulletin import Bulletin
-from zonedrive.daemon.commands import ENDING, Commands
-from zonedrive.daemon.control import Server
-from zonedrive.daemon.desktop import Desktop
+from zonedrive import config, process_hardening
+from zonedrive.daemon import last_run, logs, process_control
+from zonedrive.daemon.alerts import Tidings
+from zonedrive.daemon.compose import Parts, build
+from zonedrive.daemon.control_server import Server
+from zonedrive.daemon.handlers import ENDING, Commands
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.lock import Lock
-from zonedrive.daemon.notify import Notifier
-from zonedrive.daemon.ready import Pipe
-from zonedrive.daemon.tidings import Tidings
-from zonedrive.daemon.vigil import Vigil
+from zonedrive.daemon.logon_monitor import Vigil
+from zonedrive.daemon.notifications import Desktop
+from zonedrive.daemon.readiness import Pipe
+from zonedrive.daemon.sd_notify import Notifier
+from zonedrive.daemon.status_line import Bulletin
 from zonedrive.errors import StoreError, ZonedriveError, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
@@ -78,7 +78,7 @@ def run(start: Start, ready: Pipe) -> None:
             logs.to_stderr(debug=options.debug)
         else:
             logs.to_file(start.paths.log, debug=options.debug)
-        harden.no_dumps()
+        process_hardening.no_dumps()
         account = Account.load(start.paths)
         settings = config.load(config_file(), start.paths.account, options.settings)
         folder, parts = _opened(start, lock, lambda: build(account, settings, start.paths))
@@ -116,10 +116,10 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
         except Shut as shut:
             if not (start.foreground and notifier.is_heard):
                 raise
-            from zonedrive.daemon import opening
+            from zonedrive.daemon import keyring_wait
 
             lock.release()
-            opening.wait(notifier, shut.line())
+            keyring_wait.wait(notifier, shut.line())
 
 
 class Daemon:
@@ -168,7 +168,7 @@ class Daemon:
             self._server.listen()  # before the mount, so that a failure leaves no mount behind
             self._lock.tell(self._server.path)
             self._session.attach(self._options)
-            with trio.open_signal_receiver(*ENDING_SIGNALS, process.LISTEN) as signals:
+            with trio.open_signal_receiver(*ENDING_SIGNALS, process_control.LISTEN) as signals:
                 await self._serve(signals)
         finally:
             self._server.hide()
@@ -259,7 +259,7 @@ class Daemon:
         """Unmount at the first termination signal; a second one ends the process at once."""
         async for number in signals:
             name = signal.Signals(number).name
-            if number == process.LISTEN:
+            if number == process_control.LISTEN:
                 self._listen_anew()
             elif self._asked:
                 self._record.died(f"a second signal ({name}) ended it before it was unmounted")

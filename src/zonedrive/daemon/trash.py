@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from zonedrive.amounts import amount, count
-from zonedrive.daemon.answers import timestamp
-from zonedrive.daemon.origins import Origins
+from zonedrive.daemon.serialize import timestamp
+from zonedrive.daemon.trash_paths import Origins
 from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, ZonedriveError
+from zonedrive.formatting import amount, count
 from zonedrive.model import Entry, Zone
 
 OFFERED = 5  # of several entries of one name, in one line

@@ -6,7 +6,7 @@ Sends no request to the service.
 import re
 import time
 
-from zonedrive.daemon.backlog import is_sealed
+from zonedrive.daemon.pending_summary import is_sealed
 from zonedrive.doctor.facts import Patient
 from zonedrive.doctor.result import Finding
 from zonedrive.errors import ConfigError, Homeless, StoreError, ZonedriveError
@@ -14,7 +14,7 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import Exposed, Shut
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.paths import config_file
-from zonedrive.remote.profiles.reading import load_profile, packaged
+from zonedrive.remote.profiles.load import load_profile, packaged
 
 AGAIN = "run 'zonedrive logon URL' again"
 WHERE = {

@@ -10,17 +10,17 @@ from typing import Literal
 
 from zonedrive import config
 from zonedrive.config import Settings
-from zonedrive.daemon import backlog, lock
+from zonedrive.daemon import lock, pending_summary
 from zonedrive.daemon.lock import Holder, is_held
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
-from zonedrive.logon import keys, session
+from zonedrive.logon import bearer_auth, keys
 from zonedrive.logon.account import Account
+from zonedrive.logon.bearer_auth import Bearer, load_bearer
 from zonedrive.logon.secrets import SecretStore, open_store
-from zonedrive.logon.session import Bearer, load_bearer
 from zonedrive.paths import AccountPaths, config_file
-from zonedrive.remote import glance
-from zonedrive.remote.glance import Glance
+from zonedrive.remote import probe
+from zonedrive.remote.probe import Glance
 
 
 class Patient:
@@ -59,7 +59,7 @@ class Patient:
     def shut(self) -> StoreError | None:
         """Error that blocks access to the secrets, or None; a keyring prompts only once."""
         try:
-            self.secrets.get(session.NAME)
+            self.secrets.get(bearer_auth.NAME)
         except StoreError as wrong:
             return wrong
         return None
@@ -84,8 +84,10 @@ class Patient:
         except StoreError as wrong:
             return wrong
         if kept is None:
-            return "gone" if backlog.needs_key(self.paths) else "to come"
-        fits = not self.settings.encrypt or backlog.is_opened_by(self.paths, keys.names_box(kept))
+            return "gone" if pending_summary.needs_key(self.paths) else "to come"
+        fits = not self.settings.encrypt or pending_summary.is_opened_by(
+            self.paths, keys.names_box(kept)
+        )
         return "there" if fits else "another"
 
     @property
@@ -119,6 +121,6 @@ class Patient:
         if self.account is None:
             return None
         try:
-            return glance.look(self.account)
+            return probe.look(self.account)
         except ZonedriveError as wrong:
             return wrong

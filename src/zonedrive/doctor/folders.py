@@ -15,13 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from zonedrive.amounts import amount
 from zonedrive.content import disk_limit
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
-from zonedrive.daemon import backlog, protocol
+from zonedrive.daemon import pending_summary, protocol
 from zonedrive.doctor.facts import Patient
 from zonedrive.doctor.result import Finding
 from zonedrive.errors import Homeless, StoreError
+from zonedrive.formatting import amount
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_dir
 
@@ -229,7 +229,7 @@ def database(patient: Patient) -> Finding | None:
     if not path.exists():
         return None
     try:
-        with backlog.reader(patient.paths) as state:
+        with pending_summary.reader(patient.paths) as state:
             state.waiting()
     except StoreError as wrong:
         return Finding(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zonedrive import __version__, causes
-from zonedrive.daemon import backlog, last_run
+from zonedrive.daemon import last_run, pending_summary
 from zonedrive.doctor.facts import Patient
 from zonedrive.doctor.result import Finding, age
 from zonedrive.errors import ConfigError, MountError, StoreError
@@ -218,7 +218,7 @@ def _why(vitals: Mapping[str, Any], failed: int) -> str:
 
 def _ownerless(patient: Patient) -> Finding | None:
     """Report pending changes of a logon whose account file is gone."""
-    left = backlog.at_rest(patient.paths)
+    left = pending_summary.at_rest(patient.paths)
     if not left.files:
         return None
     detail = f"{left} wait here, of a logon whose account.json cannot be read any more"
@@ -233,7 +233,7 @@ def _ownerless(patient: Patient) -> Finding | None:
 
 def _at_rest(patient: Patient) -> Finding:
     try:
-        left = backlog.at_rest(patient.paths)
+        left = pending_summary.at_rest(patient.paths)
     except StoreError as wrong:
         return Finding(
             False, "what waits cannot be counted: its database cannot be read now",

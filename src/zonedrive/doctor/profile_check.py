@@ -25,12 +25,12 @@ from zonedrive.errors import (
     ZonedriveError,
 )
 from zonedrive.logon.account import Account
-from zonedrive.logon.session import BearerAuth
+from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.model import Entry, Version
 from zonedrive.remote import Service, open_service
+from zonedrive.remote.endpoint_probe import Trial, Verdict, may_be_asked
+from zonedrive.remote.profiles.load import load_profile, packaged
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation, Profile
-from zonedrive.remote.profiles.reading import load_profile, packaged
-from zonedrive.remote.trial import Trial, Verdict, may_be_asked
 
 ASK = "compare method and path with the pages of the deployment's administrator"
 FOLDERS = 20  # that are listed at most, to find a file to read about

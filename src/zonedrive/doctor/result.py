@@ -8,8 +8,8 @@ INVARIANT: detail and remedy contain no name of a person, a file, a zone or a ho
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zonedrive.amounts import count
 from zonedrive.doctor.facts import Patient
+from zonedrive.formatting import count
 
 
 @dataclass(frozen=True)

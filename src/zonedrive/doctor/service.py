@@ -14,11 +14,11 @@ from zonedrive.errors import (
     Untrusted,
     ZonedriveError,
 )
-from zonedrive.logon.access import open_access
 from zonedrive.logon.account import Account
+from zonedrive.logon.api import open_access
+from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.secrets import Secret
-from zonedrive.logon.session import Bearer
-from zonedrive.remote.glance import Glance
+from zonedrive.remote.probe import Glance
 
 AHEAD = 60.0  # seconds; one-time codes are refused soon beyond that
 ENDING = 7.0  # days

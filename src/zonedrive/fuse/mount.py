@@ -18,10 +18,10 @@ import trio
 
 from zonedrive.errors import MountError
 from zonedrive.fuse import invalidate, mountpoint, tuning
-from zonedrive.fuse.alarm import Alarm
+from zonedrive.fuse.eintr_timer import Alarm
 from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
-from zonedrive.fuse.verbs import Verbs
+from zonedrive.fuse.protocol import Verbs
 from zonedrive.paths import quoted
 from zonedrive.supervisor import Supervisor, Task
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
+from zonedrive.fuse.deadline import LONG_DEADLINE, Gate, guarded
 from zonedrive.fuse.errno_table import errno_of
-from zonedrive.fuse.guard import LONG_DEADLINE, Gate, guarded
-from zonedrive.fuse.listings import Listings
-from zonedrive.fuse.verbs import Attr, Buffer, Opened, Verbs
+from zonedrive.fuse.protocol import Attr, Buffer, Opened, Verbs
+from zonedrive.fuse.readdir_cache import Listings
 
 RENAME_FLAGS = 1 | 2  # RENAME_NOREPLACE, RENAME_EXCHANGE of renameat2(2)
 BLOCK = 4096

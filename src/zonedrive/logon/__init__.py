@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from zonedrive.logon.account import Account
-    from zonedrive.logon.credentials import stored
+    from zonedrive.logon.bearer_auth import BearerAuth
     from zonedrive.logon.keys import data_box
     from zonedrive.logon.secrets import Secret, SecretStore, open_store
-    from zonedrive.logon.session import BearerAuth
+    from zonedrive.logon.stored_credentials import stored
 
 __all__ = ["Account", "BearerAuth", "Secret", "SecretStore", "data_box", "open_store", "stored"]
 
 _HOMES = {
     "account": ("Account",),
-    "credentials": ("stored",),
+    "stored_credentials": ("stored",),
     "keys": ("data_box",),
     "secrets": ("Secret", "SecretStore", "open_store"),
-    "session": ("BearerAuth",),
+    "bearer_auth": ("BearerAuth",),
 }
 """Names by module; no module has the same name as one of them."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from zonedrive.errors import ConfigError, NotLoggedOn
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, write_private
-from zonedrive.remote.address import base_url
+from zonedrive.remote.urls import base_url
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):

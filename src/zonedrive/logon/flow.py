@@ -31,11 +31,11 @@ from zonedrive.errors import (
     Rejected,
     RemoteError,
 )
-from zonedrive.logon.access import Access
-from zonedrive.logon.browser.visit import Browser, Fields
+from zonedrive.logon.api import Access
+from zonedrive.logon.bearer_auth import Bearer, fits_header
+from zonedrive.logon.browser.signon import Browser, Fields
 from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import Secret
-from zonedrive.logon.session import Bearer, fits_header
 from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.remote.profiles.operations import Profile
 

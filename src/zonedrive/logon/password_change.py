@@ -9,7 +9,7 @@ not assumed.
 from collections.abc import Callable
 
 from zonedrive.errors import CredentialsRefused, NotLoggedOn
-from zonedrive.logon.access import Access
+from zonedrive.logon.api import Access
 from zonedrive.logon.secrets import Secret
 from zonedrive.remote.profiles.operations import Operation
 

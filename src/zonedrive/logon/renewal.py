@@ -20,8 +20,8 @@ import msgspec
 
 from zonedrive.errors import CredentialsRefused, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
+from zonedrive.logon.bearer_auth import Bearer, load_bearer
 from zonedrive.logon.secrets import PASSWORD, SecretStore
-from zonedrive.logon.session import Bearer, load_bearer
 from zonedrive.paths import AccountPaths
 
 SECONDS = 25.0  # maximum duration of a renewal
@@ -120,10 +120,10 @@ def digest(bearer: Bearer | None) -> str:
 
 
 def in_a_process(paths: AccountPaths, order: Order) -> Outcome:
-    """Run `zonedrive.logon.again` and return its outcome."""
+    """Run `zonedrive.logon.renewal_worker` and return its outcome."""
     try:
         ended = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "zonedrive.logon.again", "--account", paths.account],
+            [sys.executable, "-m", "zonedrive.logon.renewal_worker", "--account", paths.account],
             input=msgspec.json.encode(order),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # a traceback could contain a secret

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         Zone,
     )
     from zonedrive.remote.client import Client, Credentials
+    from zonedrive.remote.connectivity import Link as Link
+    from zonedrive.remote.connectivity import State as State
     from zonedrive.remote.directory import Directory
-    from zonedrive.remote.link import Link as Link
-    from zonedrive.remote.link import State as State
-    from zonedrive.remote.profiles.reading import Profile as Profile
-    from zonedrive.remote.profiles.reading import load_profile as load_profile
+    from zonedrive.remote.profiles.load import Profile as Profile
+    from zonedrive.remote.profiles.load import load_profile as load_profile
     from zonedrive.remote.service import Service as Service
     from zonedrive.remote.service import open_service as open_service
     from zonedrive.remote.transfer import Cancelled as Cancelled
@@ -54,8 +54,8 @@ __all__ = [
 _HOMES = {
     "client": ("Client", "Credentials"),
     "directory": ("Directory",),
-    "link": ("Link", "State"),
-    "profiles.reading": ("Profile", "load_profile"),
+    "connectivity": ("Link", "State"),
+    "profiles.load": ("Profile", "load_profile"),
     "service": ("Service", "open_service"),
     "transfer": ("Cancelled", "Download", "Transfer"),
 }

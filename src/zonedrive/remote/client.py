@@ -21,9 +21,9 @@ import trio
 from zonedrive.config import Settings
 from zonedrive.errors import NotFound, Rejected, ZonedriveError
 from zonedrive.model import Entry, Version, Zone
+from zonedrive.remote.cancellable_thread import errand, loose
 from zonedrive.remote.directory import Directory
-from zonedrive.remote.errand import errand, loose
-from zonedrive.remote.profiles.reading import load_profile
+from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.service import Service, open_service
 from zonedrive.remote.transfer import Download
 

@@ -19,13 +19,13 @@ from zonedrive.errors import (
     ReplyLost,
 )
 from zonedrive.model import Group, Level, NewToken, Scope, Token
-from zonedrive.remote.address import fill_path
-from zonedrive.remote.calls import Calls
 from zonedrive.remote.passwords import change_with_password
-from zonedrive.remote.wire import records
-from zonedrive.remote.wire.answers import REMEDIES
-from zonedrive.remote.wire.listing import BOUNDS, Bounds, Budget, Pagination, Reader
-from zonedrive.remote.wire.records import Record
+from zonedrive.remote.requests import Calls
+from zonedrive.remote.urls import fill_path
+from zonedrive.remote.wire import directory
+from zonedrive.remote.wire.directory import Record
+from zonedrive.remote.wire.error_mapping import REMEDIES
+from zonedrive.remote.wire.pagination import BOUNDS, Bounds, Budget, Pagination, Reader
 
 TOKENS = "/api/tokens"
 USERS = "/api/users"
@@ -54,7 +54,7 @@ class Directory:
         """Return all tokens of the user, including expired ones."""
         with _advice(_TOKEN_ADVICE):
             found = await self._list(TOKENS, "listing the tokens", "id")
-        return [records.token(record) for record in found]
+        return [directory.token(record) for record in found]
 
     async def create_token(
         self, name: str, seconds: int, password: str, scope: Scope | None = None
@@ -65,13 +65,13 @@ class Directory:
         password, which is not sent again.
         """
         doing = "making a token"
-        body = records.token_wanted(name, seconds, password, scope)
+        body = directory.token_wanted(name, seconds, password, scope)
         with _advice(_TOKEN_ADVICE):
             answer = await change_with_password(
                 self._calls, "POST", TOKENS, None, body, doing=doing
             )
         try:
-            return records.new_token(answer, doing, time.time_ns(), seconds)
+            return directory.new_token(answer, doing, time.time_ns(), seconds)
         except BadAnswer as wrong:
             wrong.remedy = "one was made all the same: see the list of tokens"
             raise
@@ -84,7 +84,7 @@ class Directory:
         body = {
             "name": name,
             "description": description,
-            "members": records.members_wanted(members or {}),
+            "members": directory.members_wanted(members or {}),
         }
         return _done(await self._changed("POST", GROUPS, doing, body=body), doing)
 
@@ -98,7 +98,7 @@ class Directory:
         doing = "changing a group"
         path = fill_path(GROUP, {"group": group_id})
         query = {"relative": "true" if relative else "false"}
-        body = {"members": records.members_wanted(members)}
+        body = {"members": directory.members_wanted(members)}
         return _done(await self._changed("PUT", path, doing, query=query, body=body), doing)
 
     async def set_member(self, group_id: str, member_id: str, level: Level) -> None:
@@ -136,7 +136,7 @@ class Directory:
 
         async def fetch(query: Mapping[str, str]) -> list[Record]:
             body = await self._calls.page(budget, path, query, doing=doing)
-            return records.records(body, doing, known_by)
+            return directory.records(body, doing, known_by)
 
         return await Reader(fetch, self._pagination[path], budget).read()
 
@@ -146,7 +146,7 @@ _TOKEN_ADVICE = "this logon may be limited; tokens of scope SCIM are for adminis
 
 def _done(body: bytes, doing: str) -> Group:
     try:
-        return records.group(body, doing)
+        return directory.group(body, doing)
     except BadAnswer as wrong:
         wrong.remedy = "the service took it all the same; do not repeat it without a look"
         raise

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 import httpx
 
 from zonedrive.errors import BadAnswer
-from zonedrive.remote.link import Link
+from zonedrive.remote.connectivity import Link
 from zonedrive.remote.transport.transports import BODY, Body
 
 Buffer = bytes | memoryview

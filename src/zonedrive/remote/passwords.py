@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from zonedrive.errors import CredentialsRefused, Forbidden, NotLoggedOn, RemoteError
-from zonedrive.remote.calls import Calls
+from zonedrive.remote.requests import Calls
 
 TRIED: Final = "/api/zones"
 """Path of the request that checks the logon; a limited logon gets 403, which is also valid."""

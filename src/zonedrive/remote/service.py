@@ -15,15 +15,14 @@ import trio
 from zonedrive.config import Settings
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Entry, Version, Zone
-from zonedrive.remote.address import Deployment, base_url, fill_path
-from zonedrive.remote.calls import Calls
 from zonedrive.remote.clients import BlockingClient, LoopClient
+from zonedrive.remote.connectivity import Link, State
 from zonedrive.remote.directory import Directory
-from zonedrive.remote.link import Link, State
 from zonedrive.remote.passwords import change_with_password
-from zonedrive.remote.profiles.deletions import DOING, Deletions
-from zonedrive.remote.profiles.moving import Mover
-from zonedrive.remote.profiles.reading import OPERATIONS, Profile
+from zonedrive.remote.profiles.load import OPERATIONS, Profile
+from zonedrive.remote.profiles.move import Mover
+from zonedrive.remote.profiles.trash import DOING, Deletions
+from zonedrive.remote.requests import Calls
 from zonedrive.remote.transfer import (
     ANSWER_SECONDS,
     CONTENT,
@@ -32,11 +31,12 @@ from zonedrive.remote.transfer import (
     uploaded,
 )
 from zonedrive.remote.transport import tls
+from zonedrive.remote.urls import Deployment, base_url, fill_path
 from zonedrive.remote.wire import entries as wire
-from zonedrive.remote.wire import listing
-from zonedrive.remote.wire.folder import Listed, RawEntry, raw_items
-from zonedrive.remote.wire.listing import Bounds, Budget, Item, Pagination, Reader, Whole, whole
+from zonedrive.remote.wire import pagination
+from zonedrive.remote.wire.lazy_listing import Listed, RawEntry, raw_items
 from zonedrive.remote.wire.multipart import MultipartBody
+from zonedrive.remote.wire.pagination import Bounds, Budget, Item, Pagination, Reader, Whole, whole
 
 ZONES = "/api/zones"
 FOLDER = "/api/zones/{zone}/folder/{folder}"
@@ -63,7 +63,7 @@ class Service:
         transfer: Transfer,
         link: Link,
         profile: Profile,
-        bounds: Bounds = listing.BOUNDS,
+        bounds: Bounds = pagination.BOUNDS,
     ) -> None:
         """Take ownership of `client` and `transfer`; aclose closes both.
 

@@ -22,19 +22,19 @@ from zonedrive.errors import (
     Unreachable,
 )
 from zonedrive.model import Entry
-from zonedrive.remote.address import fill_path, host_of
-from zonedrive.remote.bucket import TokenBucket
 from zonedrive.remote.clients import BlockingClient
+from zonedrive.remote.connectivity import Link
 from zonedrive.remote.download import Buffer, Download, extent, pieces
-from zonedrive.remote.link import Link
-from zonedrive.remote.profiles.reading import Profile
+from zonedrive.remote.profiles.load import Profile
+from zonedrive.remote.rate_limit import TokenBucket
 from zonedrive.remote.response_limits import CONTENT as BOUNDLESS
 from zonedrive.remote.response_limits import EXTENSION as LIMITS
 from zonedrive.remote.response_limits import Limits, restrict
 from zonedrive.remote.retry import Backoff, retry_after, worth_another
 from zonedrive.remote.transport.exchange import EARLY, WHOLE
-from zonedrive.remote.wire import answers
+from zonedrive.remote.urls import fill_path, host_of
 from zonedrive.remote.wire import entries as wire
+from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.multipart import Cancelled, MultipartBody
 
 CONTENT = "/api/zones/{zone}/files/{file}/content"
@@ -222,7 +222,7 @@ class Transfer:
             try:
                 chunk = next(source, None)
             except (httpx.HTTPError, httpx.StreamError) as wrong:
-                error = answers.broken(wrong, self._host, download.doing)
+                error = error_mapping.broken(wrong, self._host, download.doing)
                 if not download.aborted:
                     self.link.note_failure(error)
                 raise error from wrong
@@ -299,14 +299,14 @@ class Transfer:
                 return response
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as wrong:
             if status < 300:  # else the status alone shows that the request had no effect
-                raise answers.broken(
+                raise error_mapping.broken(
                     wrong, self._host, exchange.doing, sent=exchange.handed_over
                 ) from wrong
         if 300 <= status < 400:
-            raise answers.redirected(status, location, exchange.doing, self._base_url)
-        error = answers.refusal(status, body, exchange.doing)
-        if exchange.handed_over and status in answers.LOST:
-            raise answers.lost(error)
+            raise error_mapping.redirected(status, location, exchange.doing, self._base_url)
+        error = error_mapping.refusal(status, body, exchange.doing)
+        if exchange.handed_over and status in error_mapping.LOST:
+            raise error_mapping.lost(error)
         raise error
 
 

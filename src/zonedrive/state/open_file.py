@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 import trio
 
-from zonedrive.content.file import ContentFile
+from zonedrive.content.content_file import ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.model import Revision
 from zonedrive.state.attributes import Attr

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import trio
 
-from zonedrive.content.file import ContentFile
+from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import Damaged
 from zonedrive.remote.service import Service
 from zonedrive.state.local_state import Core

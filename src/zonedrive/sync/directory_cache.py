@@ -21,8 +21,8 @@ import msgspec
 import trio
 
 from zonedrive import memory
-from zonedrive.amounts import count, verb
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.formatting import count, verb
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import trio
 from cachetools import LRUCache
 
-from zonedrive.content.file import ContentFile
+from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import AmbiguousName, Changed, Damaged, NotFound, StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
@@ -32,7 +32,7 @@ from zonedrive.sync.directory_cache import Folders
 from zonedrive.sync.dispatcher import TINY
 from zonedrive.sync.reconcile import Resolution, Sent
 from zonedrive.sync.rollback import is_aside
-from zonedrive.turns import Turn
+from zonedrive.transfer_slots import Turn
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from zonedrive.amounts import count
 from zonedrive.content.cache import Cache
 from zonedrive.errors import BadAnswer, NotLoggedOn, RemoteError, Unavailable, Unreachable
-from zonedrive.remote.link import Link
+from zonedrive.formatting import count
+from zonedrive.remote.connectivity import Link
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.inodes import Tree
 

@@ -13,7 +13,7 @@ import trio
 from cachetools import LRUCache
 
 from zonedrive.config import Settings
-from zonedrive.content.file import Buffer, ContentFile
+from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.content.source import Changed
 from zonedrive.errors import StoreError, ZonedriveError

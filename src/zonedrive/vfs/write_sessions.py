@@ -18,7 +18,7 @@ import time
 
 import trio
 
-from zonedrive.content.file import ContentFile
+from zonedrive.content.content_file import ContentFile
 from zonedrive.content.source import Changed
 from zonedrive.errors import NotFound, NotLoggedOn, StoreError, Unreachable, ZonedriveError
 from zonedrive.failpoint import Place, reached

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import trio
 
-from zonedrive.content.file import Buffer
+from zonedrive.content.content_file import Buffer
 from zonedrive.errors import ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.pins.fetch import Keeping

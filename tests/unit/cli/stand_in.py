@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from zonedrive.daemon.control import Say, Server
+from zonedrive.daemon.control_server import Say, Server
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.protocol import Message
 from zonedrive.logon.account import Account

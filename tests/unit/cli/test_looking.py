@@ -110,8 +110,8 @@ def test_zones_are_shown_as_a_table_that_cannot_steer_the_terminal(stand_in: Sta
 
 def test_zones_without_a_daemon_asks_the_service() -> None:
     """Without a mount the command needs the service; it says when that is out of reach."""
+    from zonedrive.logon.bearer_auth import Bearer, save_bearer
     from zonedrive.logon.secrets import open_store
-    from zonedrive.logon.session import Bearer, save_bearer
 
     paths = log_on()
     save_bearer(open_store(paths), Bearer("t0ken", "token"))

@@ -14,8 +14,8 @@ from tests.unit.cli.stand_in import log_on, run
 from zonedrive.cli import tokens, users
 from zonedrive.cli.main import main
 from zonedrive.errors import BadAnswer, Unavailable
+from zonedrive.logon.bearer_auth import Bearer, save_bearer
 from zonedrive.logon.secrets import open_store
-from zonedrive.logon.session import Bearer, save_bearer
 from zonedrive.model import Token
 
 USERS: list[dict[str, Any]] = [

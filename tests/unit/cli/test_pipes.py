@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.stand_in import URL, log_on, run
-from zonedrive.cli import scope
+from zonedrive.cli import token_scope
 from zonedrive.errors import ConfigError
 
 
@@ -45,11 +45,11 @@ def test_a_scope_may_come_through_a_pipe(pipe: Path, monkeypatch: pytest.MonkeyP
     """As `--scope-file <(jq …)` gives it; one that brings nothing is given up."""
     writing = threading.Thread(target=lambda: pipe.write_bytes(b'{"name": "S", "clients": ["C"]}'))
     writing.start()
-    found = scope.scope_of(None, (), (), str(pipe))
+    found = token_scope.scope_of(None, (), (), str(pipe))
     writing.join()
     assert found is not None and (found.name, found.clients) == ("S", ("C",))
     with pytest.raises(ConfigError, match="is longer than 1048576 bytes"):
-        scope.scope_of(None, (), (), "/dev/zero")
-    monkeypatch.setattr(scope, "READ_SECONDS", 0.1)
+        token_scope.scope_of(None, (), (), "/dev/zero")
+    monkeypatch.setattr(token_scope, "READ_SECONDS", 0.1)
     with pytest.raises(ConfigError, match="nothing came within"):
-        scope.scope_of(None, (), (), str(pipe))
+        token_scope.scope_of(None, (), (), str(pipe))

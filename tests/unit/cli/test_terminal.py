@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.unit.cli.stand_in import run
-from zonedrive.cli import main, show
+from zonedrive.cli import main, text_output
 
-FOLDER = Path(show.__file__).parent
+FOLDER = Path(text_output.__file__).parent
 ODD = "ev\x1b]0;pwn\x07il\x9b31m\nsecond\u202eline\rX\u2028Y\t\x85"
 
 WRITERS = (
@@ -35,7 +35,11 @@ def _writes(tree: ast.AST) -> list[str]:
         if name in WRITERS:
             given = [one for one in call.args if not isinstance(one, ast.Constant)]
             found += [ast.unparse(one) for one in given]
-    return [text for text in found if not text.startswith(("json.dumps(", "show.clean(", "clean("))]
+    return [
+        text
+        for text in found
+        if not text.startswith(("json.dumps(", "text_output.clean(", "clean("))
+    ]
 
 
 def test_the_commands_write_through_one_module() -> None:
@@ -43,7 +47,7 @@ def test_the_commands_write_through_one_module() -> None:
     found = {
         (path.name, text)
         for path in FOLDER.glob("*.py")
-        if path.name != "show.py"
+        if path.name != "text_output.py"
         for text in _writes(ast.parse(path.read_text()))
     }
     assert found == MAY_ECHO
@@ -52,9 +56,9 @@ def test_the_commands_write_through_one_module() -> None:
 @pytest.mark.parametrize("err", [False, True])
 def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str], err: bool) -> None:
     """Whatever is in it, and it is readable still."""
-    show.say(f"  as {ODD} (by token)", err=err)
+    text_output.say(f"  as {ODD} (by token)", err=err)
     if err:
-        show.complain(f"as {ODD} (by token)")
+        text_output.complain(f"as {ODD} (by token)")
     out, said = capsys.readouterr()
     shown = said if err else out
     for text in shown.splitlines():
@@ -66,8 +70,8 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str], err: bool) -> No
 
 def test_a_name_cannot_fill_the_terminal() -> None:
     """A line stays a line that can be read."""
-    assert show.word("alice@acme.example") == "alice@acme.example"
-    assert len(show.word("x" * 200_000)) == show.WORD
+    assert text_output.word("alice@acme.example") == "alice@acme.example"
+    assert len(text_output.word("x" * 200_000)) == text_output.WORD
 
 
 @pytest.mark.parametrize("name", main.COMMANDS)

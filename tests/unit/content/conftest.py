@@ -21,8 +21,8 @@ def key(request: pytest.FixtureRequest) -> bytes | None:
 @pytest.fixture(autouse=True)
 def _patient_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A download waits for its reader, however long a busy machine lets that one stand still."""
-    monkeypatch.setattr("zonedrive.content.download.LINGER", 1000.0)
-    monkeypatch.setattr("zonedrive.content.fetch.LINGER_WHOLE", 2000.0)
+    monkeypatch.setattr("zonedrive.content.download_worker.LINGER", 1000.0)
+    monkeypatch.setattr("zonedrive.content.fetcher.LINGER_WHOLE", 2000.0)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import trio
 from tests.unit.content.mounts import read_only, small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content
 from zonedrive.content.cache import Cache
+from zonedrive.content.cache_index import Index
 from zonedrive.content.codec import create_file, open_file
-from zonedrive.content.index import Index
 from zonedrive.content.reader import Reader
 from zonedrive.errors import Unreachable
 
@@ -561,7 +561,7 @@ async def test_a_folder_that_can_be_had_again(
         assert await fetched(cache, 2, source) == source.data
         assert not cache.is_complete(2, "r")
         folder.unlink()
-        monkeypatch.setattr("zonedrive.content.index.AGAIN_S", 0.0)
+        monkeypatch.setattr("zonedrive.content.cache_index.AGAIN_S", 0.0)
         with trio.fail_after(60):
             while not await can_be_read_offline(cache, 2, source.data):
                 assert await fetched(cache, 2, source) == source.data

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zonedrive.content.chunk_crypto import CHUNK, SLOT
 from zonedrive.content.codec import create_file, open_file
-from zonedrive.content.file import Buffer, ContentFile
+from zonedrive.content.content_file import Buffer, ContentFile
+from zonedrive.content.encrypted_file import SealedFile
 from zonedrive.content.header import MAX_HOLES
-from zonedrive.content.redo import place_of
-from zonedrive.content.sealed import SealedFile
-from zonedrive.content.slot import CHUNK, SLOT
+from zonedrive.content.redo_log import place_of
 from zonedrive.errors import Damaged, StoreError
 
 KEY = bytes(range(32))
@@ -105,12 +105,12 @@ def test_a_library_that_cannot_work_in_place_reads_and_writes_the_same(
     """Debian 13 has a cryptography without `encrypt_into` and `decrypt_into`."""
     data = random.Random(1).randbytes(5 * CHUNK + 9)
     for writer in (True, False):
-        monkeypatch.setattr("zonedrive.content.slot._INTO", writer)
+        monkeypatch.setattr("zonedrive.content.chunk_crypto._INTO", writer)
         file = create_file(tmp_path / str(writer), KEY)
         file.pwrite(0, data)
         file.close()
         for reader in (True, False):
-            monkeypatch.setattr("zonedrive.content.slot._OUT_OF", reader)
+            monkeypatch.setattr("zonedrive.content.chunk_crypto._OUT_OF", reader)
             file = open_file(file.path, KEY, file.manifest(final=True))
             into = memoryview(bytearray(len(data)))
             assert file.read_into(0, into) == len(data)
@@ -291,7 +291,7 @@ def test_a_copy_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return real(*arguments)
 
     monkeypatch.setattr(os, "copy_file_range", meanwhile)
-    monkeypatch.setattr("zonedrive.content.copying._cloned", lambda *_: False)
+    monkeypatch.setattr("zonedrive.content.reflink._cloned", lambda *_: False)
     with pytest.raises(StoreError):
         file.copy_to(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

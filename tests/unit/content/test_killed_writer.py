@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from zonedrive.content.chunk_crypto import CHUNK
 from zonedrive.content.codec import create_file, open_file
 from zonedrive.content.manifest import Manifest
-from zonedrive.content.slot import CHUNK
 
 KEY = bytes(range(32))
 Step = tuple[str, int, bytes]

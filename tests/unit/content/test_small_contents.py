@@ -293,5 +293,5 @@ def test_plain_contents_are_not_trusted_after_a_power_cut(
     shutil.copytree(tmp_path / "cache", tmp_path / "cut")
     assert Cache(tmp_path / "killed", None, 1 << 30).start().inos() == [1]
     (tmp_path / "boot").write_text("another")
-    monkeypatch.setattr("zonedrive.content.shelf._BOOT", tmp_path / "boot")
+    monkeypatch.setattr("zonedrive.content.cache_store._BOOT", tmp_path / "boot")
     assert Cache(tmp_path / "cut", None, 1 << 30).start().inos() == []

@@ -15,7 +15,7 @@ from tests.harness.bus import Bus, Logind
 from zonedrive.daemon import inhibitor
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.errors import Unreachable
-from zonedrive.remote.link import Link
+from zonedrive.remote.connectivity import Link
 from zonedrive.views.status_report import Report
 
 NOTHING = {"files": 0, "changes": 0, "bytes": 0, "sent": 0, "uploading": 0, "failed": 0, "open": 0}

@@ -18,8 +18,8 @@ from zonedrive.doctor.facts import Patient
 from zonedrive.doctor.result import Finding, age
 from zonedrive.errors import StoreError, TimedOut, Unreachable
 from zonedrive.fuse import mountpoint
-from zonedrive.remote import glance
-from zonedrive.remote.glance import Glance
+from zonedrive.remote import probe
+from zonedrive.remote.probe import Glance
 
 
 def patient(**facts: Any) -> Any:
@@ -61,9 +61,9 @@ def test_the_clock_is_read_off_an_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     """Which names whole seconds; an answer that is under way is no difference."""
     monkeypatch.setattr(time, "time", lambda: 1_000_000_000.9)
     date = "Sun, 09 Sep 2001 01:46:40 GMT"
-    assert glance._ahead(date, 0.1) == 0.0
-    assert glance._ahead("Sun, 09 Sep 2001 01:45:00 GMT", 0.1) == pytest.approx(100.9)
-    assert glance._ahead("yesterday", 0.1) is None
+    assert probe._ahead(date, 0.1) == 0.0
+    assert probe._ahead("Sun, 09 Sep 2001 01:45:00 GMT", 0.1) == pytest.approx(100.9)
+    assert probe._ahead("yesterday", 0.1) is None
 
 
 @pytest.mark.parametrize(("days", "ok"), [(90.0, True), (3.0, False)])

@@ -27,7 +27,7 @@ def test_passes():
     gc.collect()
 """
 TRACEBACK = (
-    "2026-11-21 14:03:09,120 ERROR zonedrive.fuse.guard: unforeseen\n"
+    "2026-11-21 14:03:09,120 ERROR zonedrive.fuse.deadline: unforeseen\n"
     "Traceback (most recent call last):\n  File ...\nKeyError: 'x'\n"
 )
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from zonedrive.errors import CredentialsRefused
-from zonedrive.logon.access import Access
+from zonedrive.logon.api import Access
 from zonedrive.logon.secrets import Secret
 
 BASE = "https://zones.example"

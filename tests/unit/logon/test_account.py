@@ -7,7 +7,7 @@ import pytest
 
 from zonedrive.errors import ConfigError, NotLoggedOn, StoreError
 from zonedrive.logon.account import Account
-from zonedrive.logon.local import Backlog, destroy, forget_data
+from zonedrive.logon.account_data import Backlog, destroy, forget_data
 from zonedrive.logon.secrets import FileStore, Secret
 from zonedrive.paths import AccountPaths
 

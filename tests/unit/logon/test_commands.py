@@ -24,7 +24,7 @@ from zonedrive.cli.logoff import _refusal
 from zonedrive.cli.logon import Terminal as Script
 from zonedrive.cli.main import main
 from zonedrive.db import Database
-from zonedrive.logon.local import Backlog
+from zonedrive.logon.account_data import Backlog
 from zonedrive.state.schema import SCHEMAS
 
 ALICE = f"alice@{world.DOMAIN}"

@@ -5,6 +5,7 @@ import pytest
 
 from tests.unit.logon.conftest import GOOD, PASSWORD, SESSION, TOKEN, Desk, Person, refuse, say
 from zonedrive import errors
+from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.flow import (
     Flow,
     LoggedOn,
@@ -14,7 +15,6 @@ from zonedrive.logon.flow import (
     obtain_token,
 )
 from zonedrive.logon.secrets import Secret
-from zonedrive.logon.session import Bearer
 from zonedrive.logon.wire import Requirements
 
 LOGON = "/api/access/logon"

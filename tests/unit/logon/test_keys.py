@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.logon.test_session import Memory
+from tests.unit.logon.test_bearer_auth import Memory
 from zonedrive.cipher import KEY_BYTES, Clear
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.logon.keys import data_box

@@ -13,7 +13,7 @@ def test_a_command_that_needs_no_client_loads_none() -> None:
     """To read which account there is takes no HTTP: mounting begins sooner."""
     code = "import sys, zonedrive.logon.account; print(*sorted(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "zonedrive.remote.address" in ended.stdout.split()
+    assert "zonedrive.remote.urls" in ended.stdout.split()
     assert not {"httpx", "trio", "zonedrive.remote.client"} & set(ended.stdout.split())
 
 

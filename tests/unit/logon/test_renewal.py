@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.logon.test_session import Memory, Times
+from tests.unit.logon.test_bearer_auth import Memory, Times
 from zonedrive.errors import CredentialsRefused
 from zonedrive.logon.account import Account
+from zonedrive.logon.bearer_auth import Bearer, save_bearer
 from zonedrive.logon.renewal import Order, Outcome, Renewal, digest, in_a_process
-from zonedrive.logon.session import Bearer, save_bearer
 from zonedrive.paths import AccountPaths
 
 OLD = Bearer("old", "session")

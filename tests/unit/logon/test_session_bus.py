@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import short_folder
-from zonedrive.daemon.desktop import Desktop
-from zonedrive.daemon.opening import is_open
+from zonedrive.daemon.keyring_wait import is_open
+from zonedrive.daemon.notifications import Desktop
 from zonedrive.logon.secrets import desktop_keyring
 from zonedrive.logon.session_bus import is_foreign, own_environment, session_bus
 

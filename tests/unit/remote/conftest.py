@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from zonedrive.remote import Link, Service, Transfer, load_profile
-from zonedrive.remote.calls import Calls
-from zonedrive.remote.wire.listing import BOUNDS
+from zonedrive.remote.requests import Calls
+from zonedrive.remote.wire.pagination import BOUNDS
 
 BASE = "https://zones.example"
 Handler = Callable[[httpx.Request], httpx.Response]

@@ -13,8 +13,8 @@ from tests.harness.waiting import eventually
 from zonedrive import errors
 from zonedrive.model import Zone
 from zonedrive.remote import Client
+from zonedrive.remote.cancellable_thread import errand, loose
 from zonedrive.remote.client import _Token
-from zonedrive.remote.errand import errand, loose
 
 
 def opened(deployment: Deployment, profile: str = "sandbox") -> Client:

@@ -12,8 +12,8 @@ from tests.unit.remote.conftest import Stage
 from zonedrive import errors
 from zonedrive.model import Group, Member, Scope
 from zonedrive.remote import Directory, Service
-from zonedrive.remote.wire import entries, records
-from zonedrive.remote.wire.listing import Bounds
+from zonedrive.remote.wire import directory, entries
+from zonedrive.remote.wire.pagination import Bounds
 
 GROUP_ID = "group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e@acme.example"
 AT_GROUP = "/api/groups/group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e%40acme.example"
@@ -443,7 +443,7 @@ async def test_a_list_that_is_nested_without_end_is_no_list(stage: Stage) -> Non
 def test_an_expiry_may_be_a_moment_or_a_duration(expiry: object, expires_ns: int) -> None:
     """The interface says milliseconds, not since when."""
     body = json.dumps({"id": "i", "token": "t", "expiry": expiry}).encode()
-    assert records.new_token(body, "x", NOW, 90 * DAY_S).expires_ns == expires_ns
+    assert directory.new_token(body, "x", NOW, 90 * DAY_S).expires_ns == expires_ns
 
 
 @pytest.mark.parametrize("wrong_by", [-1, 0, 1])
@@ -453,7 +453,7 @@ def test_a_clock_that_is_wrong_by_a_day_changes_no_reading(days: int, wrong_by: 
     here = NOW + wrong_by * DAY_S * 10**9
     for there in (0, NOW // 10**6):
         body = json.dumps({"token": "t", "expiry": there + days * DAY_MS}).encode()
-        expires = records.new_token(body, "x", here, days * DAY_S).expires_ns
+        expires = directory.new_token(body, "x", here, days * DAY_S).expires_ns
         ends_in = (expires - (NOW if there else here)) / (DAY_S * 10**9)
         assert ends_in == pytest.approx(days) or (days > 11_000 and 0 < ends_in < days)
 

@@ -19,8 +19,8 @@ from zonedrive.errors import RemoteError, ZonedriveError
 from zonedrive.logon import wire as logon_wire
 from zonedrive.logon.flow import Flow, obtain_token
 from zonedrive.model import Entry, Zone
-from zonedrive.plain import plain
-from zonedrive.remote.wire import answers, members, records
+from zonedrive.printable import plain
+from zonedrive.remote.wire import directory, error_mapping, fields
 from zonedrive.remote.wire.entries import WireEntry, WireVersion, WireZone
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -93,7 +93,7 @@ def test_every_field_that_is_read_is_tried() -> None:
     for shape, sample in ((WireEntry, ENTRY), (WireZone, ZONE), (WireVersion, VERSION)):
         assert set(shape.__struct_fields__) <= sample.keys()
     tried = set().union(*(keys(good) for _, good in CALLS.values()))
-    assert asked_for(records) <= tried
+    assert asked_for(directory) <= tried
     tried = set().union(*(keys(good) for _, _, good in LOGON_ANSWERS.values()))
     assert asked_for(logon_wire) - {"idpName", "idpURI", "sessionID", "uri", "message"} <= tried
 
@@ -151,17 +151,21 @@ def desk() -> Desk:
 def test_no_refusal_steers_anything(field: str) -> None:
     """Nor a redirect, nor what a broken connection says."""
     body = json.dumps({"error": "FAILED", "message": "m", "data": "d", field: HOSTILE}).encode()
-    errors: list[RemoteError] = [answers.refusal(status, body, "doing") for status in (400, 503)]
-    errors.append(answers.redirected(302, HOSTILE, "doing", "https://zones.example"))
-    errors.append(answers.broken(httpx.ReadError(HOSTILE), "zones.example", "doing"))
-    errors.append(answers.broken(httpx.DecodingError(HOSTILE), "zones.example", "doing", sent=True))
+    errors: list[RemoteError] = [
+        error_mapping.refusal(status, body, "doing") for status in (400, 503)
+    ]
+    errors.append(error_mapping.redirected(302, HOSTILE, "doing", "https://zones.example"))
+    errors.append(error_mapping.broken(httpx.ReadError(HOSTILE), "zones.example", "doing"))
+    errors.append(
+        error_mapping.broken(httpx.DecodingError(HOSTILE), "zones.example", "doing", sent=True)
+    )
     assert not [text for error in errors for text in texts(error) if steers(text)]
 
 
 def test_what_is_plain_stays_as_it_is() -> None:
     """Umlauts, other scripts, joiners and marks that writing needs."""
     for text in ("Grüße aus Köln", "می\u200cخواهم", "👩\u200d👧", "a\u200eb", "❤\ufe0f", "e\u0301"):
-        assert plain(text) == members.text(text) == members.identifier(text) == text
+        assert plain(text) == fields.text(text) == fields.identifier(text) == text
     assert plain("a\tb\r\nc\u2028d\x85e") == "a b  c d e"
-    assert members.identifier("a\x00b") == members.identifier("\ud800") == ""
-    assert members.name("a\tb\ud800") == "a\tb\ufffd"
+    assert fields.identifier("a\x00b") == fields.identifier("\ud800") == ""
+    assert fields.name("a\tb\ud800") == "a\tb\ufffd"

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.remote.conftest import BASE, Stage
-from zonedrive.document import line_of
 from zonedrive.errors import BadAnswer, NotSupported, ProfileError, Rejected
+from zonedrive.remote.profiles.load import LONGEST, load_profile, parse_profile
 from zonedrive.remote.profiles.operations import OPERATIONS
-from zonedrive.remote.profiles.reading import LONGEST, load_profile, parse_profile
+from zonedrive.toml_input import line_of
 
 FILES = '[delete.file]\nmethod = "DELETE"\npath = "/api/f/{file}"\n'
 FOLDERS = '[delete.folder]\nmethod = "POST"\npath = "/api/d/{entry}/trash"\n'

@@ -287,7 +287,7 @@ class Drip(httpx.AsyncByteStream):
 
 def above(stage: Stage, client: httpx.AsyncClient) -> Service:
     """A service upon a client of one's own."""
-    from zonedrive.remote.calls import Calls
+    from zonedrive.remote.requests import Calls
 
     profile = load_profile("sandbox")
     calls = Calls(client, BASE, stage.link, connections=2)

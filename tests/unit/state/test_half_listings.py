@@ -10,7 +10,7 @@ import pytest
 from tests.unit.state.test_merge import Folder, entry
 from zonedrive.model import Zone
 from zonedrive.remote.wire import entries as wire
-from zonedrive.remote.wire.folder import Listed, raw_items
+from zonedrive.remote.wire.lazy_listing import Listed, raw_items
 from zonedrive.state.inode import ROOT
 from zonedrive.state.merge import Merge
 from zonedrive.state.merge_types import Answer, Merged

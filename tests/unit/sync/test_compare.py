@@ -9,7 +9,7 @@ from typing import cast
 import trio
 import trio.testing
 
-from zonedrive.content.file import ContentFile
+from zonedrive.content.content_file import ContentFile
 from zonedrive.remote.service import Service
 from zonedrive.state.local_state import Core
 from zonedrive.sync.compare import Comparison

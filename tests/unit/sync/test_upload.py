@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from zonedrive.content.file import ContentFile
+from zonedrive.content.content_file import ContentFile
 from zonedrive.sync.upload import LEAST_PIECE, PIECE, Body
 
 

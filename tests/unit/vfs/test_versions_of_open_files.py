@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tests.unit.state.disk import SILENT, Disk, zone_of
-from zonedrive.content.file import ContentFile
+from zonedrive.content.content_file import ContentFile
 from zonedrive.model import Revision
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidation

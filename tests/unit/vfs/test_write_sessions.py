@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.unit.state.disk import SILENT, Disk, zone_of
-from zonedrive.content.file import ContentFile
+from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.errors import StoreError
 from zonedrive.state.inode import Inode, Kind

@@ -23,8 +23,8 @@ from urllib.parse import parse_qsl, urlsplit
 import h11
 import trio
 
-from zonedrive.logon.browser import door, page
-from zonedrive.logon.browser.exchange import Exchange
+from zonedrive.logon.browser import page, request_check
+from zonedrive.logon.browser.http import Exchange
 from zonedrive.logon.browser.page import Verdict
 
 LARGEST: Final = 256 * 1024  # bytes of an answer
@@ -140,7 +140,7 @@ class Listener:
             return
         self._connections += 1
         try:
-            if await trio.to_thread.run_sync(door.is_this_user, stream.socket):
+            if await trio.to_thread.run_sync(request_check.is_this_user, stream.socket):
                 await self._talk(Exchange(stream))
             elif self._refused is not None:
                 refused, self._refused = self._refused, None
@@ -159,7 +159,7 @@ class Listener:
             return
         if exchange.too_large:
             await self._say(exchange, 413, page.REFUSED)
-        elif not door.is_ours(exchange.headers, self._host):
+        elif not request_check.is_ours(exchange.headers, self._host):
             await self._say(exchange, 421, page.REFUSED)
         else:
             await self._route(exchange)
@@ -199,7 +199,7 @@ class Listener:
 
     async def _handed(self, exchange: Exchange) -> None:
         proof = exchange.headers.get(b"x-page", b"")
-        own = door.is_own_page(exchange.headers, self._host)
+        own = request_check.is_own_page(exchange.headers, self._host)
         if not own or not secrets.compare_digest(proof, self._page.encode()):
             await self._say(exchange, 403, page.REFUSED)
         elif not self._accept(exchange):

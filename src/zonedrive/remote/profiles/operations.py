@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from zonedrive.errors import NotSupported
-from zonedrive.remote.address import PLACEHOLDER, fill_path
 from zonedrive.remote.profiles.sign_on import SignOn
+from zonedrive.remote.urls import PLACEHOLDER, fill_path
 
 CHARACTERS: Final = ":characters"
 """Suffix of a placeholder that expands to an array of single characters, as passwords are sent."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from zonedrive.remote.address import PLACEHOLDER
+from zonedrive.remote.urls import PLACEHOLDER
 
 FORMS: Final = ("form", "fragment")
 ANSWER: Final = "answer."

@@ -22,12 +22,12 @@ import msgspec
 
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Attributes, Entry, Revision, Version, Zone
-from zonedrive.plain import plain
-from zonedrive.remote.wire.members import count as count
-from zonedrive.remote.wire.members import identifier, is_count, known, plain_value
-from zonedrive.remote.wire.members import moment as moment
-from zonedrive.remote.wire.members import name as called
-from zonedrive.remote.wire.members import text as text
+from zonedrive.printable import plain
+from zonedrive.remote.wire.fields import count as count
+from zonedrive.remote.wire.fields import identifier, is_count, known, plain_value
+from zonedrive.remote.wire.fields import moment as moment
+from zonedrive.remote.wire.fields import name as called
+from zonedrive.remote.wire.fields import text as text
 
 logger = logging.getLogger(__name__)
 

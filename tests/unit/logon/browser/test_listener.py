@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from zonedrive.logon.browser import door
+from zonedrive.logon.browser import request_check
 from zonedrive.logon.browser.listener import LARGEST, Listener, listening
 from zonedrive.logon.browser.page import Verdict
 
@@ -274,7 +274,7 @@ async def test_another_user_of_this_machine_is_hung_up_on(monkeypatch: pytest.Mo
     said_so: list[str] = []
 
     async def script(visitor: Visitor) -> None:
-        monkeypatch.setattr(door, "is_this_user", lambda *_: False)
+        monkeypatch.setattr(request_check, "is_this_user", lambda *_: False)
         stream = await trio.open_tcp_stream("127.0.0.1", visitor.parts.port or 0)
         said = b""
         async with stream:
@@ -284,7 +284,7 @@ async def test_another_user_of_this_machine_is_hung_up_on(monkeypatch: pytest.Mo
                 said = await stream.receive_some(100)
         assert said == b""
         await (await trio.open_tcp_stream("127.0.0.1", visitor.parts.port or 0)).aclose()
-        monkeypatch.setattr(door, "is_this_user", lambda *_: True)
+        monkeypatch.setattr(request_check, "is_this_user", lambda *_: True)
         assert await visitor.is_waiting()
 
     await visited(script, lambda: said_so.append("refused"))
@@ -321,21 +321,21 @@ def test_the_kernel_tells_whose_a_connection_is(
     before = MAPPED if family == "tcp6" else ""
     written = [ROW.format(before + a, before + b, uid, inode) for a, b, uid, inode in rows]
     (tmp_path / family).write_text(HEAD + "".join(written))
-    monkeypatch.setattr(door, "IPV4_TABLE", tmp_path / "tcp")
-    monkeypatch.setattr(door, "IPV6_TABLE", tmp_path / "tcp6")
-    assert door.owner(("127.0.0.2", 0xC350), ("127.0.0.1", 0x1F90)) == owner
+    monkeypatch.setattr(request_check, "IPV4_TABLE", tmp_path / "tcp")
+    monkeypatch.setattr(request_check, "IPV6_TABLE", tmp_path / "tcp6")
+    assert request_check.owner(("127.0.0.2", 0xC350), ("127.0.0.1", 0x1F90)) == owner
 
 
 def test_all_users_that_a_namespace_does_not_have_are_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In such a namespace one number stands for many users; everywhere else it is a user's."""
-    monkeypatch.setattr(door, "USERS", tmp_path / "uid_map")
-    monkeypatch.setattr(door, "_owners", lambda *_: [65534])
+    monkeypatch.setattr(request_check, "USERS", tmp_path / "uid_map")
+    monkeypatch.setattr(request_check, "_owners", lambda *_: [65534])
     (tmp_path / "uid_map").write_text("         0          0 4294967295\n")
-    assert door.owner(("127.0.0.1", 1), ("127.0.0.1", 2)) == 65534
+    assert request_check.owner(("127.0.0.1", 1), ("127.0.0.1", 2)) == 65534
     (tmp_path / "uid_map").write_text("         0       1000          1\n")
-    assert door.owner(("127.0.0.1", 1), ("127.0.0.1", 2)) is None
+    assert request_check.owner(("127.0.0.1", 1), ("127.0.0.1", 2)) is None
 
 
 async def test_the_kernels_own_table_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,10 +346,10 @@ async def test_the_kernels_own_table_is_understood(monkeypatch: pytest.MonkeyPat
         with socket.socket(family) as peer:
             peer.connect((there, here))
             taken = await opened.accept()
-            assert door.is_this_user(taken.socket)
+            assert request_check.is_this_user(taken.socket)
             with monkeypatch.context() as patch:
                 patch.setattr("os.geteuid", lambda: 4711)
-                assert not door.is_this_user(taken.socket)
-        assert not door.is_this_user(taken.socket)
+                assert not request_check.is_this_user(taken.socket)
+        assert not request_check.is_this_user(taken.socket)
         await taken.aclose()
     await opened.aclose()

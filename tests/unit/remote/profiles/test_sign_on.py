@@ -3,7 +3,7 @@
 import pytest
 
 from zonedrive.errors import ProfileError
-from zonedrive.remote.profiles.reading import load_profile, parse_profile
+from zonedrive.remote.profiles.load import load_profile, parse_profile
 from zonedrive.remote.profiles.sign_on import MissingFields, SignOn
 
 

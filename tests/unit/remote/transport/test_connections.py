@@ -18,7 +18,7 @@ from tests.unit.remote.transport.conftest import Peer, Talk, received, request
 from tests.unit.remote.transport.test_hostile_peer import entry, ok, whole
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Link, Service, calls, load_profile, open_service
+from zonedrive.remote import Link, Service, load_profile, open_service, requests
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.transfer import CHUNK, HEAD_SECONDS, Transfer
 from zonedrive.remote.transport import tls
@@ -378,7 +378,7 @@ async def test_dead_connections_are_let_go_of_together(
 ) -> None:
     """After a suspend one request pays for all, and even that one succeeds."""
     for name in ("TIMEOUT", "FIRST_TIMEOUT"):
-        monkeypatch.setattr(calls, name, httpx.Timeout(60, pool=None))
+        monkeypatch.setattr(requests, name, httpx.Timeout(60, pool=None))
     talk = Once()
     service = opened(peer(talk).url, ca_file)
     try:
@@ -389,7 +389,7 @@ async def test_dead_connections_are_let_go_of_together(
         assert isinstance(client := service._client, LoopClient)
         assert len(client.transport.connections) == 4
         assert talk.connections == 5
-        monkeypatch.setattr(calls, "FIRST_TIMEOUT", httpx.Timeout(60, read=0.3, pool=None))
+        monkeypatch.setattr(requests, "FIRST_TIMEOUT", httpx.Timeout(60, read=0.3, pool=None))
         with trio.fail_after(60):
             assert await service.zones() == []
         assert talk.connections == 6

@@ -19,12 +19,12 @@ import trio
 from tests.unit.remote.transport.conftest import Peer, Receiving, Records, received, request
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Link, Service, glance, load_profile, open_service
+from zonedrive.remote import Link, Service, load_profile, open_service, probe
 from zonedrive.remote.clients import BlockingClient
+from zonedrive.remote.endpoint_probe import Trial
 from zonedrive.remote.profiles.operations import OPERATIONS
 from zonedrive.remote.transfer import Transfer
 from zonedrive.remote.transport import tls
-from zonedrive.remote.trial import Trial
 
 MIB = 1 << 20
 ENOUGH = 32 * MIB  # that a peer can send of what is not read, into buffers of the system
@@ -334,7 +334,7 @@ def test_doctor_looks_only_so_long(
     place = Place(slow((SLOW | SLOW_BODY)[how]).url, ca_file)
     began = time.monotonic()
     with pytest.raises(errors.TimedOut):
-        glance.look(place, SHORT)
+        probe.look(place, SHORT)
     assert time.monotonic() - began < LONG
 
 
@@ -366,7 +366,7 @@ def test_a_handshake_takes_only_so_long(peer: Callable[..., Peer], ca_file: Path
     place = Place(peer(talk, plain=True).url, ca_file)
     began = time.monotonic()
     with pytest.raises(errors.Unreachable):
-        glance.look(place, SHORT)
+        probe.look(place, SHORT)
     assert time.monotonic() - began < LONG
     over.set()
 
@@ -523,7 +523,7 @@ async def test_no_cookie_is_kept_or_sent(peer: Start, ca_file: Path) -> None:
             service.transfer.upload("z", "p", "n", [b"abc"], 3)
             with service.transfer.download("z", "f") as download:
                 list(download)
-            glance.look(Place(place.url, ca_file))
+            probe.look(Place(place.url, ca_file))
 
     try:
         with trio.fail_after(LONG):
@@ -556,7 +556,7 @@ def test_a_date_that_none_is_tells_no_time(peer: Start, ca_file: Path, date: str
             f"HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 2\r\n\r\n{{}}".encode()
         )
 
-    seen = glance.look(Place(peer(talk).url, ca_file))
+    seen = probe.look(Place(peer(talk).url, ca_file))
     assert seen.ahead is None
     assert seen.certificate_days is not None
 

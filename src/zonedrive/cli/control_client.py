@@ -1,0 +1,242 @@
+"""Client of the control socket, and lookup of the daemon that serves a path.
+
+Knows nothing of the commands.
+
+INVARIANT: a hanging daemon is detected within some seconds, whatever was requested and however long
+the request may take. A busy daemon is not mistaken for a hanging one. Nothing here accesses a file
+in a mount.
+"""
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from zonedrive.cli.liveness import Patience, connect
+from zonedrive.daemon import lock, process_control, protocol
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
+from zonedrive.fuse import mountpoint
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted, require_folders, state_dir
+
+LISTEN_SECONDS = 5.0
+"""Maximum time in seconds for a daemon to create its socket again."""
+
+
+class NoDaemon(ZonedriveError):
+    """The account is not mounted."""
+
+    def __init__(self, account: str) -> None:
+        super().__init__(
+            f"account {account} is not mounted",
+            remedy=f"run 'zonedrive mount DIR{AccountPaths(account).option}'",
+        )
+
+
+class Silent(ZonedriveError):
+    """The account's daemon runs but does not answer."""
+
+    def __init__(self, paths: AccountPaths) -> None:
+        super().__init__(
+            f"the daemon of account {paths.account} does not answer", remedy=anew(paths)
+        )
+
+
+class Slow(ZonedriveError):
+    """The account's daemon is working, and the request takes longer than allowed."""
+
+    def __init__(self, paths: AccountPaths, seconds: float) -> None:
+        super().__init__(
+            f"the daemon of account {paths.account} has not done this within {seconds:.0f} s",
+            remedy=f"try again later, or see {paths.log}",
+        )
+
+
+class Deaf(ZonedriveError):
+    """The account's daemon runs, but its socket cannot be reached."""
+
+    def __init__(self, paths: AccountPaths) -> None:
+        super().__init__(
+            f"the daemon of account {paths.account} lives, but cannot be reached: it is starting"
+            " or ending, or its socket is gone",
+            remedy=f"try again; if that does not help, {anew(paths)}",
+        )
+
+
+def anew(paths: AccountPaths) -> str:
+    """Return the remedy for a daemon that has to be restarted."""
+    who = lock.holder(paths.lock)
+    folder = quoted(who.mountpoint) if who else "DIR"
+    account = "" if paths.account == DEFAULT_ACCOUNT else f" --account {paths.account}"
+    return f"run 'zonedrive unmount --now {folder}', then 'zonedrive mount {folder}{account}'"
+
+
+class Ended(MountEnded):
+    """The daemon ended during a request."""
+
+    def __init__(self, paths: AccountPaths) -> None:
+        super().__init__(
+            f"the daemon of account {paths.account} ended without an answer",
+            remedy=f"see {paths.log}",
+        )
+
+
+def stream(
+    paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
+) -> Iterator[Message]:
+    """Yield every line of the daemon's answer; the last one has "done".
+
+    `timeout` is the longest silence of a running daemon, in seconds. Raises NoDaemon (NotLoggedOn
+    if the account has no logon either), Silent, Slow, Deaf, Ended, protocol.Stranger, or the error
+    of the daemon.
+    """
+    with _connected(paths) as connection:
+        patience = Patience(connection, lambda: _reached(paths), _pid(paths))
+        try:
+            connection.sendall(protocol.encode(request))
+            for line in patience.lines(timeout):
+                message = protocol.decode(line)
+                if "error" in message:
+                    raise protocol.raised(message)
+                yield message
+                if message.get("done"):
+                    return
+        except TimeoutError as slow:
+            if patience.is_slow:
+                raise Slow(paths, timeout or 0.0) from slow
+            raise Silent(paths) from slow
+        except ConnectionError as wrong:
+            raise Ended(paths) from wrong
+    raise Ended(paths)
+
+
+def _connected(paths: AccountPaths) -> socket.socket:
+    """Return a connection to the account's daemon; ask it for a new socket if needed.
+
+    Raises the errors of `stream`.
+    """
+    end, asked = time.monotonic() + LISTEN_SECONDS, False
+    while True:
+        try:
+            return _reached(paths)
+        except TimeoutError as slow:
+            raise Silent(paths) from slow
+        except PermissionError as wrong:
+            raise ZonedriveError(
+                f"{paths.control} cannot be used: it belongs to another user",
+                remedy="set XDG_RUNTIME_DIR to a folder of your own",
+            ) from wrong
+        except OSError as wrong:
+            if not running(paths):
+                if not paths.account_file.exists():
+                    raise _not_logged_on(paths) from wrong
+                raise NoDaemon(paths.account) from wrong
+            if time.monotonic() > end:
+                stopped = process_control.is_stopped(_pid(paths) or 0)
+                raise (Silent(paths) if stopped else Deaf(paths)) from wrong
+        # The daemon is starting, or the end of a session has removed its socket's folder.
+        asked = asked or process_control.ask_to_listen(paths.lock)
+        time.sleep(0.05)
+
+
+def _reached(paths: AccountPaths) -> socket.socket:
+    """Return a connection to the holder of the account's lock, at the socket in the lock file.
+
+    Another daemon may listen there: that of an account with the same name in another
+    XDG_STATE_HOME. Raises OSError, and TimeoutError if the daemon does not accept the connection.
+    """
+    who = lock.holder(paths.lock)
+    if who is None or not running(paths):  # no daemon has announced its socket
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
+    connection = connect(who.control or paths.control, who.pid)
+    other = protocol.process_of(connection)
+    if other and not who.is_process(other):
+        connection.close()
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
+    return connection
+
+
+def _pid(paths: AccountPaths) -> int | None:
+    who = lock.holder(paths.lock)
+    return who.pid if who else None
+
+
+def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
+    """Return the error for an account without a logon.
+
+    Raises ConfigError if no folder for its data can be used.
+    """
+    require_folders(paths)
+    return NotLoggedOn(
+        f"the account {paths.account!r} is not logged on",
+        remedy=f"run zonedrive logon URL{paths.option}",
+    )
+
+
+def ask(
+    paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
+) -> Message:
+    """Return the last line of the answer. Raises the errors of `stream`."""
+    *_, last = stream(paths, request, timeout=timeout)
+    return last
+
+
+def running(paths: AccountPaths) -> bool:
+    """Return True if a daemon serves the account."""
+    return lock.is_held(paths.lock)
+
+
+def accounts() -> list[AccountPaths]:
+    """Return every account with data on this machine."""
+    try:
+        names = sorted(entry.name for entry in state_dir().iterdir() if entry.is_dir())
+    except FileNotFoundError:
+        return []
+    found = []
+    for name in names:
+        try:
+            paths = AccountPaths(name)
+        except ConfigError:
+            continue  # not a folder of zonedrive
+        if paths.account_file.exists() or paths.lock.exists():
+            found.append(paths)
+    return found
+
+
+def serving(folder: Path) -> AccountPaths | None:
+    """Return the account whose running daemon has its mount at `folder`, or None."""
+    for paths in accounts():
+        who = lock.holder(paths.lock)
+        if who is not None and who.mountpoint == folder and running(paths):
+            return paths
+    return None
+
+
+def require_logon(account: str | None) -> None:
+    """Raise NotLoggedOn if `account` has no logon; for None, if no account has one."""
+    if not any(
+        paths.account_file.exists() and account in (None, paths.account) for paths in accounts()
+    ):
+        raise _not_logged_on(AccountPaths(account or DEFAULT_ACCOUNT))
+
+
+def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, list[str]]:
+    """Return the account of PATH arguments, and the paths for the daemon.
+
+    Without paths the account is `account`, or the default one. Raises ZonedriveError for a path
+    that is in no mount, or in the mount of another account.
+    """
+    absolute = [mountpoint.absolute(path) for path in given]
+    found: AccountPaths | None = AccountPaths(account) if account else None
+    for path in absolute:
+        mount = mountpoint.holding(path)
+        paths = serving(mount.path) if mount else None
+        if paths is None:
+            require_logon(account)
+            raise ZonedriveError(f"{path} is not in a mount of zonedrive")
+        if found is not None and paths.account != found.account:
+            raise ZonedriveError(f"{path} belongs to account {paths.account}, not {found.account}")
+        found = paths
+    return found or AccountPaths(DEFAULT_ACCOUNT), [os.fspath(path) for path in absolute]

@@ -1,0 +1,86 @@
+"""Conversion of an error to the one line that the user sees.
+
+Knows nothing of the commands, or of the output stream.
+"""
+
+import errno
+import os
+import tempfile
+import traceback
+from pathlib import Path
+
+from zonedrive import __version__, paths
+from zonedrive.errors import Unavailable, ZonedriveError
+
+
+def line(error: Exception) -> str:
+    """Return cause and remedy."""
+    if isinstance(error, ZonedriveError):
+        if isinstance(error, Unavailable):  # a mount retries by itself, a command does not
+            error.remedy = error.remedy or "try again later"
+        return error.line()
+    if isinstance(error, OSError):
+        return _refused(error)
+    return _unforeseen(error)
+
+
+def _refused(wrong: OSError) -> str:
+    """Return the line for an error of the operating system."""
+    last = traceback.extract_tb(wrong.__traceback__)[-1]
+    if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
+        # On Python 3.13, the rest of the buffer would fail and be reported again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return unwritten(wrong)
+    if wrong.filename is None and wrong.errno == errno.ENOENT and not _has_folder():
+        return f"{paths.NO_FOLDER}; {paths.GO_ELSEWHERE}"
+    blocked = wrong.errno in (errno.ENOTDIR, errno.EEXIST) and _is_of_ours(wrong.filename)
+    if blocked and (found := paths.obstacle(Path(os.fsdecode(wrong.filename)))):
+        return paths.no_folder(found).line()
+    name = f"{wrong.filename}: " if wrong.filename else ""
+    remedy = ""
+    if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "; make room on the disk of your home folder, or where XDG_STATE_HOME is"
+    elif wrong.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
+        remedy = "; set XDG_STATE_HOME to a folder on a disk of this machine"
+    elif wrong.errno == errno.EROFS and _is_of_ours(wrong.filename) and paths.is_any_account():
+        from zonedrive.daemon.readonly_status import READ_ONLY
+
+        return f"{name}{READ_ONLY}"
+    elif wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and _is_of_ours(wrong.filename):
+        remedy = "; make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR"
+        remedy += " to folders of yours"
+    return f"{name}{wrong.strerror or wrong}{remedy}"
+
+
+def unwritten(wrong: OSError) -> str:
+    """Return the line for an error of standard output."""
+    return f"the output cannot be written ({wrong.strerror})"
+
+
+def _has_folder() -> bool:
+    """Return True if the working directory exists."""
+    try:
+        os.getcwd()  # noqa: PTH109 - a Path of it would be looked at
+    except OSError:
+        return False
+    return True
+
+
+def _is_of_ours(name: object) -> bool:
+    """Return True if `name` is in, or above, one of zonedrive's own folders."""
+    if not isinstance(name, str | bytes):
+        return False
+    path = Path(os.fsdecode(name))
+    kept = (paths.state_dir(), paths.cache_dir(), paths.runtime_dir())
+    return any(path.is_relative_to(each) or each.is_relative_to(path) for each in kept)
+
+
+def _unforeseen(error: Exception) -> str:
+    """Write the details to a file for a bug report; return a line with its path."""
+    descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        # Types and places only: a message or a variable may contain a secret.
+        frames = traceback.extract_tb(error.__traceback__)
+        file.write(f"zonedrive {__version__}: {type(error).__name__}\n")
+        file.writelines(f"{frame.filename}:{frame.lineno} {frame.name}\n" for frame in frames)
+    return f"this should not have happened ({type(error).__name__}); see {Path(name)}"

@@ -1,0 +1,309 @@
+"""Output for users: lines, tables and sizes, fitted to the width of the terminal.
+
+Knows nothing of the content.
+
+INVARIANT: text from other sources cannot control the terminal, and one line of text stays one line
+of output. The commands write only through this module.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self, TextIO
+
+import click
+
+from zonedrive import formatting
+from zonedrive.formatting import count as count
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+UNFOLDED = 1000
+"""Width without a terminal: a program that reads the output needs unfolded lines."""
+
+NARROW = 60
+"""Number of columns below which a table is shown as blocks of lines."""
+
+DUMB = ("", "dumb", "unknown")
+"""Values of TERM for terminals without cursor control."""
+
+BAR = 20
+"""Maximum width of a progress bar, in characters."""
+
+WORD = 200
+"""Maximum length of a name within a line, in characters."""
+
+NESTED = 60
+"""Maximum length of a nested object, in characters; JSON output has all of it."""
+
+
+def as_json(value: object) -> None:
+    """Print a value as JSON in ASCII, so that the locale does not affect it."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def amount(size: int | None) -> str:
+    """Return a number of bytes in readable form, such as `3.4 MiB`; a dash for None."""
+    if size is None:
+        return "–" if _can_show("–") else "-"
+    return formatting.amount(size)
+
+
+def when(text: str) -> str:
+    """Return a time from a daemon's answer (ISO 8601) in the local time zone."""
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment(ns: int) -> str | None:
+    """Return a time in ns since the epoch as ISO 8601 in UTC; None for 0 or an invalid year."""
+    try:
+        return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds") if ns else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def width() -> int:
+    """Return the columns of the terminal; a file or a pipe has the width UNFOLDED."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return max(20, shutil.get_terminal_size((80, 24)).columns)
+    return UNFOLDED
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+) -> None:
+    """Print a `grid`."""
+    _console().print(grid(columns, rows, right=right))
+
+
+def grid(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+) -> "RenderableType":
+    """Return rows with a heading; in a narrow terminal each row becomes a block of lines.
+
+    Columns named in `right` contain numbers.
+    """
+    if width() < NARROW:
+        return _blocks(columns, rows)
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(box=box.SIMPLE_HEAD if _can_show("─") else box.ASCII, pad_edge=False)
+    for name in columns:
+        shown.add_column(
+            _printable(name),
+            justify="right" if name in right else "left",
+            no_wrap=name in right,
+            overflow="fold",
+            header_style="bold",
+        )
+    for row in rows:
+        shown.add_row(*[_printable(cell) for cell in row])
+    return shown
+
+
+def records(items: Sequence[Mapping[str, object]]) -> None:
+    """Print objects of any shape: one column for each field, in order of appearance.
+
+    A table that is wider than the terminal is printed as blocks of lines.
+    """
+    columns = list(dict.fromkeys(name for item in items for name in item))
+    shown = [name for name in columns if any(_cell(item.get(name)) for item in items)] or columns
+    rows = [[_cell(item.get(name)) for name in shown] for item in items]
+    if _natural_width([shown, *rows]) > width():
+        click.echo()  # as before a table
+        _console().print(_blocks(shown, rows))
+    else:
+        table(shown, rows)
+
+
+def line(text: str, style: str = "") -> None:
+    """Print one line, folded in a narrow terminal; `style` is a rich style, for terminals only."""
+    put(words(text, style))
+
+
+def words(text: str, style: str = "") -> "Text":
+    """Return a renderable line of text, folded if it is too long."""
+    from rich.text import Text
+
+    return Text(_printable(text), style=style, overflow="fold")
+
+
+def put(shown: "RenderableType") -> None:
+    """Print the result of `words` or `grid`."""
+    from rich.text import Text
+
+    _console().print(shown, soft_wrap=isinstance(shown, Text) and width() == UNFOLDED)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print one line, folded by the terminal; `err`: on stderr, as part of a dialog."""
+    click.echo(clean(text, sys.stderr if err else sys.stdout), err=err)
+
+
+def clean(text: str, stream: TextIO | None = None) -> str:
+    """Return `text` as one line that `stream` (default stderr, where prompts go) can print."""
+    encoding = _encoding(stream or sys.stderr)
+    shown = escaped(text).replace("\n", " ").replace("\t", " ")
+    return shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """End the line on Ctrl-C in a prompt that echoes its input."""
+    try:
+        yield
+    except click.Abort as given_up:
+        if isinstance(given_up.__context__, KeyboardInterrupt):
+            click.echo(err=True)
+        raise
+
+
+def word(text: str) -> str:
+    """Return a foreign name for use within a line, shortened to WORD characters."""
+    return text if len(text) <= WORD else f"{text[: WORD - 3]}..."
+
+
+def remark(text: str) -> None:
+    """Print a note on stderr, in the same form as `complain`."""
+    complain(text)
+
+
+def complain(text: str) -> None:
+    """Print one line on stderr, with everything escaped that the locale cannot print."""
+    say(f"zonedrive: {' '.join(escaped(text).split())}", err=True)
+
+
+def escaped(text: str) -> str:
+    """Return `text` with control characters and direction marks escaped."""
+    return "".join(c if c.isprintable() or c in "\n\t" else _code(c) for c in text)
+
+
+def _code(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+class Progress:
+    """A terminal line that is updated during a wait; without a terminal nothing is printed."""
+
+    def __init__(self) -> None:
+        self._shows = can_redraw(sys.stderr)
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.show("")
+
+    def show(self, text: str) -> None:
+        """Replace the line by `text`."""
+        if self._shows and text != self._last:
+            fitting = _cut(clean(text), _columns(sys.stderr) - 1)
+            self._last = text  # first: Ctrl-C may come between both
+            click.echo(f"\r\x1b[K{fitting}", nl=False, err=True)
+
+    def bar(self, done: float, text: str) -> None:
+        """Replace the line by a progress bar, filled to `done` (0 to 1), and `text`."""
+        size = min(BAR, _columns(sys.stderr) // 5)
+        full = int(size * min(1.0, max(0.0, done)))
+        self.show(f"[{'#' * full}{'-' * (size - full)}] {text}")
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Return True if output on `stream` can be replaced."""
+    return stream.isatty() and os.environ.get("TERM", "") not in DUMB
+
+
+def _columns(stream: TextIO) -> int:
+    """Return the columns of the terminal behind `stream`."""
+    with contextlib.suppress(OSError):
+        if found := os.get_terminal_size(stream.fileno()).columns:
+            return max(20, found)
+    return max(20, shutil.get_terminal_size((80, 24)).columns)
+
+
+def _cut(text: str, columns: int) -> str:
+    """Return the part of `text` that fits; some characters take two columns."""
+    from rich.cells import cell_len
+
+    text = text[:columns]
+    while cell_len(text) > columns:
+        text = text[:-1]
+    return text
+
+
+def _cell(value: object) -> str:
+    """Return a foreign JSON value on one line."""
+    if value is None or value in ("", [], {}):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict | list):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= NESTED else f"{text[: NESTED - 3]}..."
+    return str(value)
+
+
+def _natural_width(rows: Sequence[Sequence[str]]) -> int:
+    """Return the columns of a table of these rows without folding."""
+    from rich.cells import cell_len
+
+    columns = zip(*rows, strict=True)
+    widths = [max(cell_len(_printable(cell)) for cell in column) for column in columns]
+    return sum(widths) + 3 * len(widths)
+
+
+def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> "RenderableType":
+    from rich.console import Group
+
+    lines = []
+    for number, row in enumerate(rows):
+        if number:
+            lines.append(words(""))
+        lines += [words(f"{name}: {cell}") for name, cell in zip(columns, row, strict=True) if cell]
+    return Group(*lines)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    class Whole(Console):
+        def on_broken_pipe(self) -> None:
+            """Raise BrokenPipeError, which is no error here; rich would exit with an error."""
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return Whole(
+        width=width(),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+        no_color=None if sys.stdout.isatty() else True,  # None: as NO_COLOR says
+    )
+
+
+def _printable(text: str) -> str:
+    """Return `text` as the locale can print it, with control characters escaped."""
+    clean = "".join(c if c.isprintable() else _code(c) for c in text)
+    encoding = _encoding(sys.stdout)
+    return clean.encode(encoding, "replace").decode(encoding)
+
+
+def _can_show(text: str) -> bool:
+    try:
+        text.encode(_encoding(sys.stdout))
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _encoding(stream: TextIO) -> str:
+    return stream.encoding or "utf-8"

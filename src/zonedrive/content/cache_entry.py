@@ -1,0 +1,410 @@
+"""Cached content in use: its parts on the disk and in memory.
+
+Knows nothing of downloads or of other entries.  `store` is called in download threads, all other
+methods on the event loop.
+
+INVARIANT: `present` lists only bytes that can be read now; `on_disk` is its part in the file.  Only
+the event loop changes them; threads append to `_arrived`.
+
+INVARIANT: received bytes can be read before they are on the disk, and the entry is not closed
+between the two.
+
+INVARIANT: bytes are written to the disk only within the limit granted before.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from pathlib import Path
+from typing import Protocol
+
+from zonedrive.content.chunk_crypto import CHUNK
+from zonedrive.content.codec import create_file
+from zonedrive.content.content_file import Buffer, ContentFile
+from zonedrive.content.download_worker import Stopped
+from zonedrive.content.ranges import Ranges
+from zonedrive.content.read_memory import AHEAD, SCRATCH, ReadAhead
+from zonedrive.content.recent_chunks import Recent
+from zonedrive.content.stream_buffer import Window, Windows
+from zonedrive.errors import Damaged
+from zonedrive.paths import private_dir
+
+log = logging.getLogger(__name__)
+
+ALLOW = 16 << 20  # bytes granted at once, so that requests are rare
+
+
+def cost(length: int) -> int:
+    """Return the most bytes that a write of `length` bytes takes on the disk."""
+    return length + length // 1024 + 3 * 4096
+
+
+class _Arrival(Enum):
+    """State of a range of bytes that a thread received."""
+
+    CAME = auto()  # received, about to be stored
+    ON_DISK = auto()
+    IN_MEMORY = auto()  # in the window
+    LOST = auto()  # could not be stored
+
+
+class Store(Protocol):
+    """Interface of an entry to the cache's folder."""
+
+    def allow(self, entry: "Entry", need: int, want: int) -> bool:
+        """Return True if the entry may write `need` bytes now; up to `want` bytes are granted."""
+
+    def failed(self, error: OSError) -> None:
+        """Report an error of the disk."""
+
+    def damaged(self, entry: "Entry") -> bool:
+        """Report damaged bytes of the entry; return True if it may use the disk again."""
+
+
+class Entry:
+    """Cached bytes of one revision of one inode."""
+
+    def __init__(
+        self,
+        ino: int,
+        stamp: str,
+        size: int,
+        path: Path,
+        key: bytes | None,
+        windows: Windows,
+        store: Store,
+    ) -> None:
+        """Create an empty entry; the file at `path` is created with the first bytes."""
+        self.ino = ino
+        self.stamp = stamp
+        self.size = size
+        self.path = path
+        self.validator = ""
+        self.present = Ranges()
+        self.on_disk = Ranges()
+        self.users = 0
+        self.doomed = False  # removed from the cache, but still open
+        self.held = 0  # bytes that count towards the limit
+        self.indexed = False  # the index lists the entry as complete
+        self._store = store
+        self._key = key
+        self._file: ContentFile | None = None
+        self._windows = windows
+        self._window: Window | None = None
+        self._allowance = 0  # bytes that may be written
+        self._writing = 0  # bytes of it that are being written
+        self._count = threading.Lock()  # of these two
+        self._disk = True  # false after a failed write
+        self._said = False  # damage was logged already
+        self._closed = False
+        self._lock = threading.Lock()  # of storing and closing, not of reading
+        self._arrived: deque[tuple[_Arrival, int, int, Buffer]] = deque()  # start, end, the bytes
+        self._recent = Recent()
+        self._ahead = ReadAhead()
+
+    # -- on the loop
+
+    def adopt(self, file: ContentFile, present: Ranges) -> None:
+        """Use the content that is in `file`."""
+        file.without_journal()
+        self._file = file
+        self.on_disk = present
+        self.present = Ranges(present)
+
+    @property
+    def complete(self) -> bool:
+        """True if the whole content is on the disk."""
+        return self.on_disk.covers(0, self.size)
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the whole content is on the disk or is being written to it."""
+        self.arrive()
+        return self._window is None and self.present.covers(0, self.size)
+
+    @property
+    def is_storing(self) -> bool:
+        """True if received bytes are not stored yet."""
+        return next(self._recent.unstored, None) is not None
+
+    @property
+    def streaming(self) -> bool:
+        """True if some bytes are only in memory, because they cannot be stored."""
+        return self._window is not None
+
+    @property
+    def ahead(self) -> int:
+        """Most bytes that may wait in memory to be read."""
+        return self._windows.ahead
+
+    @property
+    def unused(self) -> int:
+        """Granted bytes that are not written yet."""
+        with self._count:
+            return self._allowance + self._writing
+
+    def permit(self, granted: int, need: int) -> None:
+        """Grant `granted` bytes of disk space, of which `need` are written immediately."""
+        self.settle(granted)
+        with self._count:
+            self._allowance = granted - need if granted else 0
+            self._writing += need if granted else 0
+
+    def settle(self, more: int = 0) -> None:
+        """Set `held` to the bytes on the disk plus `more`, and cancel the remaining grant."""
+        file = self._file
+        with self._count:
+            self._allowance = 0
+            self.held = more + self._writing
+        if file is not None and not file.closed:
+            self.held += file.allocated + file.pending
+
+    def without_disk(self) -> None:
+        """Store nothing on the disk, because the disk fails."""
+        self._disk = False
+
+    def arrive(self) -> int:
+        """Process ranges that threads received or stored; return the number of new bytes."""
+        gained = 0
+        while self._arrived:
+            what, start, end, data = self._arrived.popleft()
+            if what is _Arrival.CAME:
+                self._recent.put(start, data)
+                gained += self.present.add(start, end)
+                continue
+            self._recent.stored(start)
+            if what is _Arrival.LOST:
+                self._forget(start, end, disk=False)
+                continue
+            gained += self.present.add(start, end)  # it may have been dropped since it was received
+            if what is _Arrival.ON_DISK:
+                self.on_disk.add(start, end)
+        if self._window is not None:
+            self.shed()
+        return gained
+
+    def shed(self) -> None:
+        """Remove ranges that were dropped from memory."""
+        while self._window is not None and self._window.dropped:
+            start, end = self._window.dropped.popleft()
+            if not self._window.holds(start):  # it may have been received again since
+                self._forget(start, min(end, self.size), disk=False)
+
+    def _forget(self, start: int, end: int, *, disk: bool) -> None:
+        self.present.remove(start, end)
+        if disk:
+            self.on_disk.remove(start, end)
+            return
+        for first, last in (*self.on_disk.within(start, end), *self._recent.unstored):
+            if first < end and start < last:
+                self.present.add(max(first, start), min(last, end))
+
+    def read(self, offset: int, length: int) -> Buffer | None:
+        """Return exactly `length` bytes, or None if some of them are not available.
+
+        The bytes are valid until the event loop continues.
+        """
+        if self._arrived:
+            self.arrive()
+        end = offset + length
+        found = self._recent.get(offset, length) or self._ahead.get(offset, end)
+        if found is not None:
+            if end == self.size and self._ahead.end:
+                self._ahead = ReadAhead()  # a sequential reader has finished
+            return found
+        if self.on_disk.reach(offset) >= end:
+            return self._from_disk(offset, end)
+        return self._pieced(offset, end) if self.present.covers(offset, end) else None
+
+    def _pieced(self, offset: int, end: int) -> bytes | None:
+        """Return bytes that are partly on the disk and partly in memory, or None."""
+        parts: list[bytes] = []
+        while offset < end:
+            reach = min(self.on_disk.reach(offset), end)
+            part: Buffer | None
+            if reach > offset:
+                part = self._from_disk(offset, reach)
+            else:
+                reach = min(self.on_disk.following(offset) or end, end)
+                part = self._in_memory(offset, reach)
+                if part is None:  # dropped since
+                    self._forget(offset, reach, disk=False)
+            if part is None:
+                return None
+            parts.append(bytes(part))
+            offset = reach
+        return b"".join(parts)
+
+    def _in_memory(self, start: int, end: int) -> Buffer | None:
+        found = self._recent.get(start, end - start)
+        if found is not None or self._window is None:
+            return found
+        if (kept := self._window.pread(start, end - start)) is not None:
+            return kept
+        # Some bytes may not be in the window yet.
+        edges = (edge for unstored in self._recent.unstored for edge in unstored)
+        edge = next((edge for edge in edges if start < edge < end), None)
+        if edge is None:
+            return None
+        head, tail = self._in_memory(start, edge), self._in_memory(edge, end)
+        return None if head is None or tail is None else b"".join((head, tail))
+
+    def _from_disk(self, start: int, end: int) -> Buffer | None:
+        file, ahead = self._file, self._ahead
+        if file is None or file.closed:
+            return None
+        wanted = end
+        if start == ahead.end and start and end - start < AHEAD:  # in sequence
+            wanted = max(end, min(start + AHEAD, self.on_disk.reach(start)))
+        into = ahead.memory() if wanted > end else SCRATCH.lend(end - start)
+        ahead.start = ahead.end = 0
+        try:
+            count = file.read_into(start, into[: wanted - start])
+        except Damaged as wrong:
+            if wanted > end:  # it may be what was not asked for
+                return self._from_disk(start, end)
+            level = logging.DEBUG if self._said else logging.WARNING  # once, not for each chunk
+            self._said = True
+            log.log(level, "cached bytes are damaged and are fetched again (%s)", wrong)
+        except OSError as wrong:
+            self._store.failed(wrong)
+        else:
+            if count == wanted - start:
+                ahead.start, ahead.end = (start, wanted) if wanted > end else (end, end)
+                return into[: end - start]
+            log.warning("cached bytes of %s are missing and are fetched again", self.path.name)
+        self._discard(file, start // CHUNK * CHUNK, min(-(-end // CHUNK) * CHUNK, self.size))
+        return None
+
+    def _discard(self, file: ContentFile, start: int, end: int) -> None:
+        """Discard damaged bytes in memory, in the index and in the file."""
+        # Locked, because a thread may be storing good bytes there.  Those bytes are discarded, too,
+        # or are stored afterwards.
+        with self._lock:
+            self.arrive()
+            self._ahead = ReadAhead()
+            self._forget(start, end, disk=True)
+            try:
+                # The index first: it must not list a file with a hole as complete.
+                self._disk = self._store.damaged(self) and self._disk
+                if self._disk:
+                    file.punch(start, end)
+            except OSError as wrong:
+                self._store.failed(wrong)
+                self._disk = False
+
+    def rest(self) -> None:
+        """Free the memory of finished downloads."""
+        self._recent.rest()
+
+    def flush(self) -> bool:
+        """Flush the file to the kernel; return False if that fails."""
+        try:
+            if self._file is not None:
+                self._file.flush()
+        except OSError as wrong:
+            self._store.failed(wrong)
+            return False
+        return True
+
+    @property
+    def linked(self) -> bool:
+        """True if the file still has a name, so that it can be opened again."""
+        return self._file is not None and not self._file.closed and self._file.linked
+
+    @property
+    def manifest(self) -> bytes:
+        """State of the file; see `ContentFile.manifest`."""
+        return self._file.manifest() if self._file is not None else b""
+
+    def copy_source(self) -> ContentFile | None:
+        """Return the file with the content, or None; the caller shares it and closes it."""
+        return self._file.share() if self._file is not None else None
+
+    def close(self) -> bool:
+        """Close the entry; return True if all ranges in `on_disk` are in the file."""
+        with self._lock:
+            self._closed = True
+        if self._window is not None:
+            self._window.close()
+        self.arrive()
+        self._recent.clear()
+        self._ahead = ReadAhead()
+        kept = self.flush() and self.linked
+        self.settle()
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError:
+                kept = False
+        return kept
+
+    # -- in a download's thread
+
+    def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
+        """Store `data` on the disk if limit and disk allow it, else in memory.
+
+        `came` is called as soon as the bytes can be read, which is before they are stored.
+        """
+        need = cost(len(data))
+        allowed = self._disk and self._may_write(need)
+        end, what = offset + len(data), _Arrival.LOST
+        try:
+            with self._lock:
+                if self._closed:
+                    raise Stopped
+                self._arrived.append((_Arrival.CAME, offset, end, data))
+                try:
+                    came()
+                    what = self._keep(offset, data, allowed=allowed)
+                finally:
+                    self._arrived.append((what, offset, end, b""))
+        finally:
+            if allowed:
+                with self._count:
+                    self._writing -= need
+
+    def spare(self) -> list[Buffer]:
+        """Return buffers of earlier calls that are no longer read."""
+        spent = self._recent.spent
+        return [spent.popleft() for _ in range(len(spent))]
+
+    def _keep(self, offset: int, data: Buffer, *, allowed: bool) -> _Arrival:
+        if allowed and self._to_disk(offset, data):
+            return _Arrival.ON_DISK
+        if self._window is None:
+            self._window = self._windows.new()
+        self._window.pwrite(offset, data)
+        return _Arrival.IN_MEMORY
+
+    def _may_write(self, need: int) -> bool:
+        with self._count:
+            if self._allowance >= need:
+                self._allowance -= need
+                self._writing += need
+                return True
+        return self._store.allow(self, need, max(need, min(ALLOW, cost(self.size))))
+
+    def _to_disk(self, offset: int, data: Buffer) -> bool:
+        try:
+            if self._file is None:
+                self._file = self._create()
+            self._file.pwrite(offset, data)
+        except (OSError, Damaged) as wrong:
+            if isinstance(wrong, OSError):
+                self._store.failed(wrong)
+            self._disk = False
+            return False
+        return True
+
+    def _create(self) -> ContentFile:
+        try:
+            file = create_file(self.path, self._key)
+        except FileNotFoundError:  # the folder was removed
+            private_dir(self.path.parent)
+            file = create_file(self.path, self._key)
+        file.without_journal()
+        file.truncate(self.size)
+        return file

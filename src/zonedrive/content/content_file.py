@@ -1,0 +1,215 @@
+"""Interface of a local content file, independent of its format.
+
+Knows nothing of inodes, caches or the service.  The formats are `plain` (unchanged bytes) and
+`sealed` (encrypted and authenticated); only the key decides between them.
+
+Calls are synchronous and take some ten microseconds, so they may run on the event loop.  Call
+`sync`, and `copy_to` of a large file, in a thread.  All calls are thread-safe: one thread may write
+while others read.
+
+INVARIANT: a path has at most one ContentFile at a time; further users call `share`.
+"""
+
+import errno
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+
+from zonedrive.content.reflink import copy_file
+from zonedrive.errors import StoreError
+
+Buffer = bytes | bytearray | memoryview
+
+BLOCK = 1 << 20
+
+
+class ContentFile(ABC):
+    """Random access to the bytes of one content; holes are read as zeros."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        """Take ownership of `descriptor`, opened for reading and writing."""
+        self.path = path
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._users = 1
+        self._changes = 0  # counts writes, so that a copy can tell whether it is of one moment
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Logical size in bytes, buffered writes included."""
+
+    @abstractmethod
+    def pread(self, offset: int, length: int) -> bytes:
+        """Read up to `length` bytes; return fewer at the end of the file, none past it.
+
+        Raises Damaged if stored bytes fail their check.
+        """
+
+    @abstractmethod
+    def read_into(self, offset: int, into: memoryview) -> int:
+        """Fill `into` from `offset` on; return the number of bytes read before the end of the file.
+
+        Raises the errors of `pread`; `into` may then be partly filled.
+        """
+
+    @abstractmethod
+    def pwrite(self, offset: int, data: Buffer) -> int:
+        """Write all of `data` at `offset`, extending the file if needed; return its length.
+
+        Raises OSError if the bytes cannot be stored.  A prefix of `data` may then have been
+        written; all else is unchanged.
+        """
+
+    @abstractmethod
+    def truncate(self, size: int) -> None:
+        """Cut or extend the content to `size` bytes; new bytes are zeros."""
+
+    @abstractmethod
+    def punch(self, start: int, end: int) -> None:
+        """Discard [start, end), extended to whole units of the format; the bytes become zeros."""
+
+    def holes(self) -> list[tuple[int, int]]:
+        """Return ranges of bytes that may never have been written, as far as the format knows."""
+        return []
+
+    def without_journal(self) -> None:  # noqa: B027
+        """Disable the journal, for content that can be fetched again.
+
+        Only bytes that were written are read from such a file.
+        """
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Write buffered bytes to the kernel; called with the lock held."""
+
+    def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
+        """Return the state of the flushed file for `codec.open_file`, or b"" for a plain file.
+
+        A caller that stores it safely can detect old bytes in place of the current ones.  Works on
+        a closed file, too.  `size`: return the state as if the file were cut to this size.
+        `final`: no writes follow, and all bytes were read through this object.
+        """
+        return b""
+
+    @property
+    def closed(self) -> bool:
+        """True if the last user has closed the file."""
+        return self._users == 0
+
+    @property
+    def allocated(self) -> int:
+        """Bytes that the file takes on the disk."""
+        with self._lock:
+            return os.fstat(self._open()).st_blocks * 512
+
+    @property
+    def linked(self) -> bool:
+        """True if the file has a name; without a name it is deleted after its last close."""
+        with self._lock:
+            return os.fstat(self._open()).st_nlink > 0
+
+    @property
+    def pending(self) -> int:
+        """Upper limit of the additional bytes that buffered writes need on the disk."""
+        return 0
+
+    def flush(self) -> None:
+        """Write buffered bytes to the kernel, so that they survive the process.
+
+        Raises OSError if the bytes cannot be stored; they stay buffered, and another flush tries
+        again.
+        """
+        with self._lock:
+            self._open()
+            self._flush()
+
+    def sync(self) -> None:
+        """Flush, and wait until all bytes are on the disk, so that they survive a power cut."""
+        self.flush()
+        os.fsync(self._open())
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)  # the name of a new file as well
+        finally:
+            os.close(folder)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
+        """Yield the whole content in blocks of `size` bytes; the last one may be shorter."""
+        offset = 0
+        while data := self.pread(offset, size):
+            yield data
+            offset += len(data)
+
+    def copy_to(self, path: Path) -> "ContentFile":
+        """Create an independent copy at `path`, which must not exist, and open it.
+
+        Shares disk blocks if the file system can.  Raises StoreError if the file is written to
+        meanwhile, and OSError if the copy fails; then no file is left.
+        """
+        self.flush()
+        before = self._changes
+        copy_file(self._open(), path)
+        if self._changes != before:
+            path.unlink(missing_ok=True)
+            raise StoreError(f"{self.path.name} was written to while it was copied")
+        return self._same_kind(path)
+
+    @abstractmethod
+    def _same_kind(self, path: Path) -> "ContentFile":
+        """Open a byte-for-byte copy of this file."""
+
+    def share(self) -> "ContentFile":
+        """Add a user of this object; each user closes it once."""
+        with self._lock:
+            self._open()
+            self._users += 1
+        return self
+
+    def close(self) -> None:
+        """Remove one user; the last one flushes and closes the file.
+
+        Raises the errors of `flush`; the file is closed even then.
+        """
+        with self._lock:
+            if self._users > 1:
+                self._users -= 1
+                return
+            if self._users == 0:
+                return
+            try:
+                self._flush()
+            finally:
+                self._users = 0
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _open(self) -> int:
+        """Return the descriptor.  Raises ValueError if the file is closed, as Python's files do."""
+        if self._users == 0:
+            raise ValueError(f"{self.path.name} is closed")
+        return self._descriptor
+
+
+def write_all(descriptor: int, data: Buffer, offset: int) -> None:
+    """Write all of `data`; raise OSError if the disk fills up during the write."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view = view[written:]
+        offset += written
+
+
+def open_descriptor(path: Path) -> tuple[int, bool]:
+    """Open for reading and writing, or only for reading if the file system allows no more.
+
+    Returns the descriptor and True if it is writable.  Raises OSError.
+    """
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC), True
+    except OSError as refused:
+        if refused.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False

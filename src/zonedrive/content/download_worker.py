@@ -1,0 +1,199 @@
+"""Running download: the work of its thread and its control by the event loop.
+
+The entry is only known as a sink that stores bytes.  `work` runs in a thread; all other methods are
+called on the event loop.
+
+INVARIANT: the thread checks `stopped` and its limit between two chunks.  It therefore reads only
+the requested bytes, and ends soon when they are no longer needed.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from zonedrive.content.content_file import Buffer
+from zonedrive.content.source import (
+    Abortable,
+    Changed,
+    Confirming,
+    RangeSource,
+    Source,
+    Stream,
+    Thrifty,
+)
+from zonedrive.errors import BadAnswer
+from zonedrive.transfer_slots import Turn
+
+LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
+TELL_S = 0.25  # seconds after which the loop is told of new bytes without a waiting reader
+TELL = 4 << 20  # bytes after which the loop is told of them
+
+
+class Stopped(Exception):
+    """The download is no longer needed; never raised outside this package."""
+
+
+class Sink(Protocol):
+    """Destination of the downloaded bytes."""
+
+    size: int
+
+    def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
+        """Store `data`; called in the thread.  Raises Stopped if it is no longer needed.
+
+        `came` is called as soon as the bytes can be read, which is before they are stored.
+        """
+
+    def spare(self) -> list[Buffer]:
+        """Return buffers of earlier calls that are no longer read."""
+
+
+class Download:
+    """Download from `start` up to `limit`, which grows with the readers' requests."""
+
+    def __init__(
+        self, source: Source, sink: Sink, start: int, limit: int, *, bounded: bool
+    ) -> None:
+        """Create a download; `bounded` requests only the bytes up to `limit` from the source."""
+        self.source = source
+        self.sink = sink
+        self.start = start
+        self.limit = limit
+        bounded = bounded and isinstance(source, RangeSource)
+        self.end = limit if bounded else sink.size
+        self.noted = start  # position known to the loop
+        self.position = start  # position of the thread
+        self.gained = 0  # bytes that were not there before
+        self.progressed = trio.current_time()
+        self.scope = trio.CancelScope()
+        self.paused = False
+        self.stopped = False
+        self.doubtful = False  # its bytes may be of another version than the present ones
+        self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
+        self.awaited = sink.size  # the loop is told when all bytes before this can be read
+        self.storing = False  # the loop is told when bytes are stored
+        self._told = start  # last position told to the loop, and its time
+        self._told_s = 0.0
+        self._left = False  # the thread ends and accepts no higher limit
+        self._moved = threading.Condition()
+        self._stream: Stream | None = None
+        self._token = trio.lowlevel.current_trio_token()
+
+    # -- on the loop
+
+    def extend(self, limit: int) -> bool:
+        """Raise the limit to `limit`; return False if the download is already ending."""
+        if self.stopped:
+            return False
+        if limit <= self.limit and not self.paused:
+            return True
+        with self._moved:
+            if self._left:
+                return False
+            self.limit = max(self.limit, limit)
+            self._moved.notify()
+            return True
+
+    def stop(self) -> None:
+        """Stop the download soon, because its bytes are no longer needed."""
+        self.stopped = True
+        with self._moved:
+            self._moved.notify()
+            if isinstance(self._stream, Abortable):
+                self._stream.abort()
+        self.scope.cancel()
+
+    # -- in the thread
+
+    def work(
+        self,
+        opened: Callable[["Download", Stream], bool],
+        advanced: Callable[["Download"], object],
+    ) -> None:
+        """Copy the source to the sink.
+
+        `opened` is called on the event loop and decides if the download continues; `advanced` is
+        called there after progress.  Raises the source's error, and BadAnswer if the source sends
+        too few or too many bytes.
+        """
+        with self._open() as stream:
+            self._hold(stream)
+            turn = Turn()
+            try:
+                if not self.stopped and trio.from_thread.run_sync(opened, self, stream):
+                    if self.doubtful and isinstance(self.source, Confirming):
+                        trio.from_thread.run(self.source.confirm)
+                    self._drain(stream, advanced, turn)
+            finally:
+                turn.end()
+                self._hold(None)  # another stream may use its connection from here on
+
+    def _drain(self, stream: Stream, advanced: Callable[["Download"], object], turn: Turn) -> None:
+        thrifty = stream if isinstance(stream, Thrifty) else None
+        self._told_s = time.monotonic()
+        for data in stream:
+            turn.went(len(data))
+            if self.stopped:
+                return
+            end = self.position + len(data)
+            if end > self.sink.size and self.position == self.sink.size:
+                raise Changed(f"the content has more than {self.sink.size} bytes now")
+            if end > self.sink.size:
+                raise BadAnswer(f"more than the {self.sink.size} bytes of the file came")
+            self.sink.store(self.position, data, partial(self._came, end, advanced))
+            if self.storing:
+                self._tell(advanced)
+            spent = self.sink.spare()
+            if thrifty is not None:
+                thrifty.give_back(spent)
+            if end in (self.end, self.sink.size):
+                continue  # nothing should follow; reading to the end lets the connection be reused
+            if end > self.end:
+                self.end = self.sink.size  # the source ignores ranges
+            if self.position >= self.limit:
+                turn.end()
+            if not self._wanted():
+                return
+        if self.position < self.end:
+            raise BadAnswer(f"only {self.position} of {self.sink.size} bytes of the file came")
+
+    def _came(self, end: int, advanced: Callable[["Download"], object]) -> None:
+        """Record that bytes up to `end` can be read; notify the event loop only if useful."""
+        self.position = end
+        late = time.monotonic() - self._told_s >= TELL_S
+        if late or end >= self.awaited or end - self._told >= TELL:
+            self._tell(advanced)
+
+    def _tell(self, advanced: Callable[["Download"], object]) -> None:
+        self._told, self._told_s = self.position, time.monotonic()
+        try:
+            self._token.run_sync_soon(advanced, self, idempotent=True)
+        except trio.RunFinishedError:
+            self.stopped = True
+
+    def _hold(self, stream: Stream | None) -> None:
+        with self._moved:
+            self._stream = stream
+
+    def _open(self) -> AbstractContextManager[Stream]:
+        if self.end < self.sink.size and isinstance(self.source, RangeSource):
+            return self.source.open_range(self.start, self.end)
+        return self.source.open(self.start)
+
+    def _wanted(self) -> bool:
+        """Wait at the limit for a while; return True if more bytes were requested."""
+        with self._moved:
+            until = time.monotonic() + self.linger
+            while self.position >= self.limit and not self.stopped:
+                self.paused = True
+                left = until - time.monotonic()
+                if left <= 0 or not self._moved.wait(left):
+                    break
+            self.paused = False
+            self._left = self.stopped or self.position >= self.limit
+            return not self._left

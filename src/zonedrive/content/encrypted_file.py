@@ -1,0 +1,407 @@
+"""Encrypted content files: authenticated chunks under a key of their own.
+
+Layout: the head (see `header`), the journal slot, then one slot for each chunk of 64 KiB (see
+`slot`).  A chunk may be stored shorter; the missing bytes are zeros.
+
+INVARIANT: plain bytes past the logical size never reappear.  Code that extends the file first
+rewrites the last chunk if it holds more bytes than the size states.
+
+INVARIANT: a chunk inside the recorded size is overwritten only after its new form is complete in
+the journal slot, because a process killed during a write may leave half of it.  Chunk and journal
+slot then have the same nonce, by which `redo` identifies the chunk.
+
+An empty slot that is not listed as a hole is Damaged and never read as zeros, because a power cut
+may lose a chunk but not the head.  A chunk from another write than the one that `chunks` accepts is
+Damaged, too: an attacker may have restored old bytes.
+"""
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+from zonedrive.content import chunk_runs, redo_log
+from zonedrive.content.chunk_crypto import CHUNK, SLOT, Sealer, length_of, nonce_of
+from zonedrive.content.chunks import Chunks, count_of
+from zonedrive.content.content_file import Buffer, ContentFile, open_descriptor, write_all
+from zonedrive.content.header import Head
+from zonedrive.content.redo_log import place_of
+
+_MAX_DIRTY = 8  # partly written chunks in memory
+_MAX_KEPT = 4  # decrypted chunks in memory
+
+
+class SealedFile(ContentFile):
+    """Content file that is encrypted on the disk."""
+
+    def __init__(self, path: Path, descriptor: int, head: Head, key: bytes, chunks: Chunks) -> None:
+        """Take ownership of `descriptor`; `head` is the head stored in the file."""
+        super().__init__(path, descriptor)
+        self._head = head
+        self._account_key = key
+        self._sealer = Sealer(head.key, head.file_id, path.name)
+        self._chunks = chunks
+        self._size = chunks.size
+        self._dirty: OrderedDict[int, bytearray] = OrderedDict()
+        self._kept: OrderedDict[int, bytes] = OrderedDict()
+        self._regenerable = False
+        self._trimmed = False
+
+    @classmethod
+    def create(cls, path: Path, key: bytes) -> "SealedFile":
+        """Create an empty file whose key is encrypted under `key`.
+
+        If that fails, no file is left.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            head = Head.create(descriptor, key)
+            return cls(path, descriptor, head, key, Chunks.of_new_file(head))
+        except BaseException:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def open(cls, path: Path, key: bytes, manifest: bytes = b"") -> "SealedFile":
+        """Open an existing file and repair a write that a killed process left incomplete.
+
+        `manifest` is the expected state of the file, empty if unknown.  Raises Damaged if the file
+        is not the recorded one.
+        """
+        descriptor, writable = open_descriptor(path)
+        try:
+            head = Head.load(descriptor, key)
+            file = cls(path, descriptor, head, key, Chunks.of_file(head, manifest, path.name))
+            if writable:
+                redo_log.mend(descriptor, file._sealer, head.size)
+            return file
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @property
+    def size(self) -> int:
+        """Logical size in bytes."""
+        return self._size
+
+    def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
+        """Return the manifest; see `ContentFile.manifest`."""
+        with self._lock:
+            return self._chunks.manifest(self._size if size is None else size, final=final)
+
+    @property
+    def pending(self) -> int:
+        """Upper limit of the additional bytes that buffered writes need on the disk."""
+        return len(self._dirty) * (SLOT + 4096)
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Read up to `length` bytes; return fewer at the end of the file, none past it.
+
+        Raises Damaged if a chunk fails its check.
+        """
+        with self._lock:
+            self._open()
+            end = min(offset + length, self._size)
+            if offset >= end:
+                return b""
+            number, start = divmod(offset, CHUNK)
+            if end <= (number + 1) * CHUNK:
+                piece = bytes(self._chunk_to_read(number)[start : end - number * CHUNK])
+                return piece + bytes(end - offset - len(piece))
+            into = bytearray(end - offset)
+            self._fill(offset, memoryview(into))
+            return bytes(into)
+
+    def read_into(self, offset: int, into: memoryview) -> int:
+        """Fill `into` from `offset` on; return the number of bytes read before the end of the file.
+
+        Raises Damaged if a chunk fails its check; `into` may then be partly filled.
+        """
+        with self._lock:
+            self._open()
+            count = max(0, min(len(into), self._size - offset))
+            self._fill(offset, into[:count])
+            return count
+
+    def pwrite(self, offset: int, data: Buffer) -> int:
+        """Write all of `data` at `offset`; partial chunks are buffered until a flush."""
+        view = memoryview(data)
+        done, total = 0, len(view)
+        while done < total:
+            number, start = divmod(offset + done, CHUNK)
+            run = min((total - done) // CHUNK, chunk_runs.RUN)
+            if start == 0 and run > 1 and self._write_run(number, view[done : done + run * CHUNK]):
+                done += run * CHUNK
+                continue
+            step = min(CHUNK - start, total - done)
+            # The lock is released after each chunk, so that readers wait only briefly.
+            with self._lock:
+                self._open()
+                self._write(number, start, view[done : done + step])
+            done += step
+        return total
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to `size` bytes."""
+        with self._lock:
+            self._open()
+            self._changes += 1
+            if size > self._size:
+                self._grow(size)
+                self._store_dirty()
+            else:
+                self._cut(size)
+            self._save_head()
+            # Remove slots only after the head is saved; a crash in between leaves unused slots.
+            self._trim()
+
+    def punch(self, start: int, end: int) -> None:
+        """Discard all chunks that overlap [start, end)."""
+        with self._lock:
+            self._open()
+            self._changes += 1
+            first, last = start // CHUNK, count_of(min(end, self._size))
+            for number in range(first, last):
+                self._dirty.pop(number, None)
+                self._kept.pop(number, None)
+                self._chunks.holes.add(number, number + 1)
+            self._save_head()
+            for number in range(first, last):
+                self._clear(number)
+
+    # -- sizes
+
+    def _grow(self, size: int) -> None:
+        """Extend the file to `size` with zeros."""
+        if not self._trimmed:  # a killed process may have left slots behind the end
+            self._trim()
+        number, used = divmod(self._size, CHUNK)
+        if used:
+            chunk = self._chunk(number)  # never longer than `used`
+            stored = length_of(redo_log.head_of(self._descriptor, number))
+            if number not in self._dirty and stored > used:
+                self._dirty[number] = bytearray(chunk)
+        self._chunks.holes.add(count_of(self._size), count_of(size))
+        self._size = size
+
+    def _cut(self, size: int) -> None:
+        self._chunks.cut(count_of(size), count_of(self._size))
+        for number in [n for n in (*self._dirty, *self._kept) if n >= size // CHUNK]:
+            used = size - number * CHUNK
+            self._kept.pop(number, None)
+            if used <= 0:
+                self._dirty.pop(number, None)
+            elif number in self._dirty:
+                del self._dirty[number][used:]
+        self._size = size
+
+    def _trim(self) -> None:
+        """Remove slots after the end of the file from the disk."""
+        self._trimmed = True
+        redo_log.trim(self._open(), count_of(self._size))
+
+    # -- chunks in memory
+
+    def _fill(self, offset: int, into: memoryview) -> None:
+        """Fill `into`, which ends within the size; whole chunks are decrypted directly into it."""
+        done, total = 0, len(into)
+        while done < total:
+            number, start = divmod(offset + done, CHUNK)
+            if start == 0 and (run := self._run_on_disk(number, (total - done) // CHUNK)):
+                plain, holes = into[done : done + run * CHUNK], not self._regenerable
+                chunk_runs.read(
+                    self._descriptor, self._sealer, self._chunks, number, plain, holes=holes
+                )
+                done += run * CHUNK
+                continue
+            step = min(CHUNK - start, total - done)
+            piece = self._chunk_to_read(number)[start : start + step]
+            into[done : done + len(piece)] = piece
+            into[done + len(piece) : done + step] = bytes(step - len(piece))
+            done += step
+
+    def _run_on_disk(self, number: int, count: int) -> int:
+        """Return how many of `count` complete chunks from `number` on are only on the disk."""
+        count, held = min(count, chunk_runs.RUN), self._dirty.keys() | self._kept.keys()
+        return next((run for run in range(count) if number + run in held), count)
+
+    def _chunk_to_read(self, number: int) -> memoryview:
+        return memoryview(self._chunk(number, holes=not self._regenerable))
+
+    def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
+        """Return the plain bytes of a chunk, without trailing zeros and cut to the size.
+
+        Raises Damaged, also for a hole if `holes` is False.
+        """
+        if (dirty := self._dirty.get(number)) is not None:
+            return dirty
+        if (kept := self._kept.get(number)) is not None:
+            self._kept.move_to_end(number)
+            return kept
+        plain = self._opened(number, redo_log.read(self._descriptor, number), holes=holes)
+        limit = self._size - number * CHUNK
+        if len(plain) > limit:
+            plain = plain[:limit]
+        self._kept[number] = plain
+        if len(self._kept) > _MAX_KEPT:
+            self._kept.popitem(last=False)
+        return plain
+
+    def _write(self, number: int, start: int, piece: memoryview) -> None:
+        base = number * CHUNK
+        end = base + start + len(piece)
+        if len(piece) < CHUNK and number not in self._dirty:
+            while len(self._dirty) >= _MAX_DIRTY:  # before the change, in case the disk is full
+                self._store_one(next(iter(self._dirty)))
+        before = self._size
+        if base + start > before:
+            self._grow(base + start)
+        # Until it is stored:
+        self._chunks.holes.add(max(number, count_of(self._size)), number + 1)
+        self._changes += 1
+        if len(piece) == CHUNK:
+            try:
+                self._store(number, piece)
+            except OSError:
+                self._cut(before)
+                raise
+            self._dirty.pop(number, None)
+        else:
+            self._buffer(number, start, piece, whole=start == 0 and end >= self._size)
+        self._size = max(self._size, end)
+        if len(self._dirty.get(number, b"")) == CHUNK and end == base + CHUNK:
+            self._store_one(number)
+
+    def _write_run(self, number: int, plain: memoryview) -> bool:
+        """Write complete chunks in one call; return False if that is not allowed.
+
+        Allowed only for chunks that no reader can be reading, so that readers need not wait for the
+        disk.
+        """
+        count = len(plain) // CHUNK
+        with self._lock:
+            self._open()
+            new = number * CHUNK == self._size >= self._head.size
+            holes = self._regenerable and self._chunks.holes
+            if not new and not (holes and holes.covers(number, number + count)):
+                return False
+            self._changes += 1
+            self._users += 1  # prevents a close during the write
+            nonce = self._fresh(count)
+        try:
+            self._put_run(number, plain, nonce)
+        finally:
+            self.close()
+        return True
+
+    def _put_run(self, number: int, plain: memoryview, nonce: int) -> None:
+        numbers = range(number, number + len(plain) // CHUNK)
+        try:
+            chunk_runs.write(self._descriptor, self._sealer, number, plain, nonce)
+        except OSError:
+            with self._lock:
+                for each in numbers:
+                    if each * CHUNK < self._size:
+                        self._clear(each)
+                self._trim()
+            raise
+        with self._lock:
+            self._changes += 1
+            for each in numbers:
+                self._dirty.pop(each, None)
+                self._kept.pop(each, None)
+            self._chunks.put(numbers.start, numbers.stop, nonce)
+            self._size = max(self._size, numbers.stop * CHUNK)
+
+    def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
+        """Write `piece` to the buffered chunk; `whole` means that no old bytes remain."""
+        if whole:
+            chunk = bytearray(piece)
+        else:
+            old = self._chunk(number)
+            chunk = old if isinstance(old, bytearray) else bytearray(old)
+            if len(chunk) < start:
+                chunk.extend(bytes(start - len(chunk)))
+            chunk[start : start + len(piece)] = piece
+        self._dirty[number] = chunk
+        self._dirty.move_to_end(number)
+        self._kept.pop(number, None)
+
+    def _store_one(self, number: int) -> None:
+        self._store(number, self._dirty[number])
+        del self._dirty[number]
+
+    def _store_dirty(self) -> None:
+        for number in sorted(self._dirty):
+            self._store_one(number)
+
+    def _flush(self) -> None:
+        self._store_dirty()
+        self._save_head()
+
+    def _save_head(self) -> None:
+        if self._size != self._head.size or list(self._chunks.holes) != list(self._head.holes):
+            self._head.save(self._descriptor, self._size, self._chunks.holes)
+
+    # -- chunks on the disk
+
+    def _opened(self, number: int, slot: memoryview, *, holes: bool) -> bytes:
+        """Return the plain bytes of a chunk's slot.  Raises Damaged."""
+        if self._chunks.is_there(number, slot, self.path.name, holes=holes):
+            return self._sealer.open(number, slot)
+        return b""
+
+    def _nonce(self, number: int) -> int:
+        return nonce_of(redo_log.head_of(self._descriptor, number))
+
+    def _fresh(self, count: int) -> int:
+        return self._chunks.fresh(count, self._size, self._nonce)
+
+    def _store(self, number: int, plain: Buffer) -> None:
+        """Write a chunk to the disk.  Raises OSError; the chunk is then unchanged."""
+        nonce = self._fresh(1)
+        head, sealed = self._sealer.seal(number, plain, nonce)
+        before: Buffer | None = None
+        if number * CHUNK < self._head.size and not self._regenerable:
+            before = redo_log.read(self._descriptor, number)
+            redo_log.keep(self._descriptor, number, head, sealed)
+        try:
+            redo_log.write(self._descriptor, number, head, sealed)
+        except OSError:
+            self._undo(number, before)
+            raise
+        self._kept.pop(number, None)
+        self._chunks.put(number, number + 1, nonce)
+
+    def holes(self) -> list[tuple[int, int]]:
+        """Return ranges of bytes that may never have been written."""
+        with self._lock:
+            return self._chunks.holes_until(self._size)
+
+    def without_journal(self) -> None:
+        """Disable the journal, for content that can be fetched again.
+
+        Only bytes that were written are read from such a file.  Writes are faster, but a killed
+        process may leave a torn chunk.  Torn chunks and holes raise Damaged.
+        """
+        self._regenerable = True
+
+    def _undo(self, number: int, before: Buffer | None) -> None:
+        """Restore the old bytes of a slot after a failed write, or clear the slot."""
+        if before:
+            write_all(self._descriptor, before, place_of(number))
+        else:
+            self._clear(number)
+            self._chunks.holes.add(number, number + 1)
+
+    def _clear(self, number: int) -> None:
+        self._chunks.drop(number, number + 1)
+        redo_log.clear(self._descriptor, number)
+
+    def _same_kind(self, path: Path) -> ContentFile:
+        with self._lock:
+            manifest = self._chunks.manifest_of_copy(self._size)
+        copy = SealedFile.open(path, self._account_key, manifest)
+        copy._chunks.begin_writing(copy._size, copy._nonce)  # in a thread, not at the first write
+        return copy

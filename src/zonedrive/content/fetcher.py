@@ -1,0 +1,430 @@
+"""Single-flight downloads of one entry: waiting readers and the downloads that serve them.
+
+Knows nothing of inodes, limits or the disk.  Runs on the event loop; the threads belong to
+Download.
+
+INVARIANT: bytes that a running download will receive soon are not requested again.
+
+INVARIANT: every wait ends: with the bytes, with the download's error, or with TimedOut.  TimedOut
+is raised after `stall` seconds without a new byte, or after SLOW times as many seconds with fewer
+than LEAST new bytes on all connections together.
+
+INVARIANT: bytes received before a connection broke are not requested again, however few they are,
+unless the source ignores ranges.
+
+INVARIANT: bytes of streams with different sizes or validators are never mixed: Changed is raised.
+"""
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from zonedrive.content.cache_entry import Entry
+from zonedrive.content.download_worker import Download, Stopped
+from zonedrive.content.source import Changed, Source, Stream
+from zonedrive.content.waiting_readers import LEAST, Pace, Waiter
+from zonedrive.errors import (
+    BadAnswer,
+    Interrupted,
+    RemoteError,
+    StoreError,
+    TimedOut,
+    ZonedriveError,
+)
+from zonedrive.observers import Observers
+from zonedrive.supervisor import Supervisor, Task
+
+log = logging.getLogger(__name__)
+
+MAX_DOWNLOADS = 3  # of one entry at once
+ALIGN = 64 * 1024  # downloads begin at multiples, which is what sealed files are made of
+NEAR = 4 << 20  # bytes: readers wait for a download that is this close
+SKIP = 1 << 20  # present ranges of more bytes are skipped
+LINGER_WHOLE = 20.0  # seconds to keep a download that would have to begin at 0 again
+PAUSE = 0.05  # seconds after a connection that broke without one byte; doubled each time
+LONGEST_PAUSE = 1.0
+AGAIN = 5.0  # seconds without read-ahead after a failure
+LOOK = 0.05  # seconds between two checks for a free thread
+TURN = 2.0  # seconds that a download may take a thread for less than DRIP bytes, while others wait
+DRIP = 1024
+SLOW = 2.5  # times `stall`: seconds after which a reader with fewer than LEAST bytes times out
+
+
+class Engine:
+    """State shared by the fetchers of a cache: nursery, thread limit and timeouts."""
+
+    def __init__(
+        self, connections: int, stall: float, supervisor: Supervisor | None = None
+    ) -> None:
+        """Allow at most `connections` threads; `stall` is in seconds."""
+        self.supervisor = supervisor or Supervisor()
+        self.limiter = trio.CapacityLimiter(connections)
+        self.stall = stall
+        self.nursery: trio.Nursery | None = None
+        self.running: set[Download] = set()
+        self.failed: Observers[[int, RemoteError]] = Observers()  # waits, with the inode
+        self._pressing = False
+
+    def crowd(self) -> None:
+        """Start to free a thread if none is free for the next download."""
+        if self.limiter.available_tokens < 1 and not self._pressing and self.nursery is not None:
+            self._pressing = True
+            self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._press)
+
+    async def _press(self) -> None:
+        while True:
+            marks = {each: each.position for each in self.running if each.position > each.start}
+            for _ in range(round(TURN / LOOK)):
+                await trio.sleep(LOOK)
+                self.relieve()
+                if not self.limiter.statistics().tasks_waiting:
+                    self._pressing = False
+                    return
+            # Slow downloads go to the end of the queue, unless they would have to restart at 0.
+            brought = {each: each.position - mark for each, mark in marks.items()}
+            slow = [
+                each
+                for each in sorted(brought, key=brought.__getitem__)
+                if brought[each] < DRIP and each in self.running and each.linger < LINGER_WHOLE
+            ]
+            for each in slow[: self.limiter.statistics().tasks_waiting]:
+                each.stop()
+
+    def relieve(self) -> None:
+        """Stop one paused download if no thread is free."""
+        if self.limiter.available_tokens < 1:
+            for download in self.running:
+                if download.paused and not download.stopped:
+                    download.stop()
+                    return
+
+
+class Fetcher:
+    """Downloads of one entry and their waiting readers."""
+
+    def __init__(
+        self,
+        entry: Entry,
+        source: Source,
+        engine: Engine,
+        stamp: Callable[[str], str],
+        *,
+        moved: Callable[[], None],
+        over: Callable[[], None],
+    ) -> None:
+        """Create a fetcher; `stamp` hashes a validator for the entry.
+
+        `moved` is called when bytes were received, `over` when the version is gone.
+        """
+        self.entry = entry
+        self.source = source
+        self.dead: Exception | None = None  # what every further wait raises
+        self._moved, self._over = moved, over
+        self._engine = engine
+        self._stamp = stamp
+        self._begun = False  # a stream was opened
+        self._ranged: bool | None = None  # whether the source answers ranges
+        self._downloads: list[Download] = []
+        self._waiters: set[Waiter] = set()
+        self._quiet_until = 0.0
+        self._broken = 0  # connections in a row that broke without one new byte
+        self._broken_since = 0.0  # when the first of them did
+        self._resume_at = 0.0  # no further one before
+        self._came = 0  # bytes that downloads brought so far, known ones included
+        self._stored = trio.Event()  # nothing that has come waits to be stored
+
+    async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
+        """Wait until [offset, end) is present; `goal` is the end of the read-ahead.
+
+        `bounded`: request no more bytes than that from the source.
+
+        Raises Changed, TimedOut, or the source's error.
+        """
+        try:
+            await self._wait(offset, end, goal, bounded=bounded)
+        except RemoteError as error:
+            self._engine.failed.notify(self.entry.ino, error)
+            raise
+
+    async def _wait(self, offset: int, end: int, goal: int, *, bounded: bool) -> None:
+        self._catch_up()
+        pace = Pace(self._engine.stall * SLOW, self._came)
+        while (gap := self.entry.present.reach(offset)) < end:
+            if self.dead is not None:
+                raise self.dead
+            stop = min(self.entry.present.following(gap) or end, end)
+            waiter = Waiter(gap, stop, self._ask(gap, max(goal, end), bounded=bounded))
+            self._waiters.add(waiter)
+            self._await(waiter.download)
+            self._catch_up()  # the thread may not have known yet of the waiting reader
+            try:
+                await self._until(waiter, pace)
+            finally:
+                self._waiters.discard(waiter)
+                self._await(waiter.download)
+                self._free_place()
+            if waiter.error is not None and not self.entry.present.covers(gap, stop):
+                raise waiter.error
+
+    def _await(self, download: Download | None) -> None:
+        """Tell a download which bytes its next reader waits for."""
+        if download is not None:
+            ends = (each.end for each in self._waiters if each.download is download)
+            download.awaited = min(ends, default=self.entry.size)
+
+    async def settle(self) -> None:
+        """Wait until all received bytes are on the disk or cannot be stored."""
+        for download in self._downloads:
+            download.storing = True
+        self._catch_up()
+        with trio.move_on_after(self._engine.stall):
+            while self.entry.is_storing:
+                self._stored = trio.Event()
+                with trio.move_on_after(LOOK):  # a download that has ended tells nothing more
+                    await self._stored.wait()
+                self.entry.arrive()
+
+    def _free_place(self) -> None:
+        """Wake the waiters without a download, because one may now be free for them."""
+        for waiter in self._waiters:
+            if waiter.download is None:
+                waiter.event.set()
+
+    async def _until(self, waiter: Waiter, pace: "Pace") -> None:
+        """Wait until the waiter is notified.  Raises TimedOut."""
+        while not waiter.event.is_set():
+            download = waiter.download
+            since = max(waiter.since, download.progressed) if download else waiter.since
+            stall = self._engine.stall
+            with trio.move_on_at(min(since + stall, pace.until)):
+                await waiter.event.wait()
+                return
+            self._catch_up()  # the last bytes may be fewer than the reader waits for
+            since = max(since, download.progressed) if download else since
+            error: TimedOut | None = None
+            if pace.is_too_slow(self._came):
+                error = TimedOut(f"fewer than {LEAST} bytes came in {pace.seconds:g} seconds")
+            elif since + stall <= trio.current_time():
+                error = TimedOut(f"no byte came for {stall:g} seconds")
+            if error is not None:
+                if download is not None:
+                    download.stop()
+                    self._ended(download, error, final=True)
+                raise error
+
+    def ahead(self, offset: int, goal: int, near: int, *, bounded: bool) -> None:
+        """Read ahead to `goal` without waiting; start a download only for a gap within `near`."""
+        self._catch_up()
+        gap = self.entry.present.reach(offset)
+        goal = min(goal, self.entry.size)
+        if gap >= goal or self.dead is not None:
+            return
+        goal = self._barrier(gap, goal)
+        download = self._serving(gap)
+        if download is not None and download.extend(goal):
+            return
+        if gap - offset <= near and trio.current_time() >= self._quiet_until:
+            self._ask(gap, goal, bounded=bounded)
+
+    def stop(self, error: Exception) -> None:
+        """Stop all downloads permanently; current and later waiters get `error`."""
+        self.dead = error
+        for download in list(self._downloads):
+            self._end(download)
+        for waiter in self._waiters:
+            waiter.error = error
+            waiter.event.set()
+
+    # -- choosing
+
+    def _serving(self, gap: int) -> Download | None:
+        """Return the download that will reach `gap` first, or None."""
+        coming = [
+            download
+            for download in self._downloads
+            if download.noted <= gap < download.end
+            and (self._ranged is False or self._barrier(download.noted, gap + 1) > gap)
+            and (gap - download.position <= NEAR or self._ranged is False)
+        ]
+        return max(coming, key=lambda download: download.noted, default=None)
+
+    def _barrier(self, start: int, goal: int) -> int:
+        """Return where to stop reading from `start`: at `goal`, or at cached bytes to skip."""
+        if self._ranged is not False:
+            for first, end in self.entry.present.within(start, goal):
+                if first > start and end - first > SKIP:
+                    return first
+        return goal
+
+    def _ask(self, gap: int, goal: int, *, bounded: bool) -> Download | None:
+        """Return a download for `gap`, a new one if necessary; None if no place is free."""
+        goal = self._barrier(gap, min(-(-goal // ALIGN) * ALIGN, self.entry.size))
+        download = self._serving(gap)
+        if download is not None and download.extend(goal):
+            return download
+        if len(self._downloads) >= MAX_DOWNLOADS:
+            needed = {waiter.download for waiter in self._waiters}
+            spare = [download for download in self._downloads if download not in needed]
+            if not spare:
+                return None
+            self._end(min(spare, key=lambda download: download.progressed))
+        return self._begin(gap, goal, bounded=bounded)
+
+    def _begin(self, gap: int, goal: int, *, bounded: bool) -> Download:
+        if self._engine.nursery is None:
+            raise StoreError("the cache is closed")
+        self._engine.relieve()
+        start = 0 if self._ranged is False else self.entry.present.reach(gap // ALIGN * ALIGN)
+        if trio.current_time() >= self._resume_at + AGAIN:
+            self._broken = 0  # the last failure was long ago
+        download = Download(self.source, self.entry, start, goal, bounded=bounded)
+        self._downloads.append(download)
+        self._engine.running.add(download)
+        engine = self._engine
+        self._engine.nursery.start_soon(engine.supervisor.job, Task.DOWNLOAD, self._run, download)
+        return download
+
+    # -- running
+
+    async def _run(self, download: Download) -> None:
+        error: Exception | None = None
+        self._engine.crowd()
+        try:
+            with download.scope:
+                if self._resume_at > trio.current_time():
+                    await trio.sleep_until(self._resume_at)
+                await trio.to_thread.run_sync(
+                    download.work,
+                    self._opened,
+                    self._advanced,
+                    limiter=self._engine.limiter,
+                    abandon_on_cancel=True,
+                )
+        except Stopped:
+            pass
+        except (ZonedriveError, OSError) as wrong:
+            error = wrong
+        except Exception as wrong:
+            log.exception("a download ended in an unforeseen way")
+            error = wrong
+        finally:
+            download.stop()  # the thread may have been left behind
+            self._ended(download, error)
+
+    def _opened(self, download: Download, stream: Stream) -> bool:
+        """Return True if an opened stream is useful; called on the event loop by the thread."""
+        entry = self.entry
+        if download not in self._downloads:
+            return False
+        if stream.total is not None and stream.total != entry.size:
+            raise Changed(f"the content has {stream.total} bytes now, not {entry.size}")
+        # Versions of one size can be told apart by a validator alone.  Without one, only the very
+        # first stream needs no proof: the source is asked once more, now that it is open.
+        told = stream.validator is not None and entry.validator != ""
+        download.doubtful = not told and (self._begun or entry.present.total > 0)
+        self._begun = True
+        if stream.validator is not None:
+            stamp = self._stamp(stream.validator)
+            if entry.validator and entry.validator != stamp:
+                raise Changed("the content is another one by now")
+            entry.validator = stamp
+        download.progressed = trio.current_time()
+        offset = stream.offset
+        if offset > download.start:
+            raise BadAnswer(f"bytes from {offset} came, from {download.start} were asked for")
+        if offset == download.start:
+            return True
+        # The source ignores ranges: one download from the beginning serves everybody.
+        self._ranged = False
+        for other in self._downloads:
+            if other is download or other.noted > download.start:
+                continue
+            if other.extend(download.limit):
+                return False
+        download.start = download.noted = download.position = offset
+        download.end = entry.size
+        download.linger = LINGER_WHOLE
+        return True
+
+    def _advanced(self, download: Download) -> None:
+        """Process newly stored bytes on the event loop; stop the download on an error."""
+        call = self._engine.supervisor.call
+        wrong = call(Task.ARRIVAL, self._arrived, download)
+        if wrong is not None:
+            download.stop()
+            call(Task.FAILED_ARRIVAL, self._ended, download, wrong)
+
+    def _catch_up(self) -> None:
+        """Process progress that the threads have not reported yet."""
+        for download in list(self._downloads):
+            if download.position > download.noted:
+                self._arrived(download)
+
+    def _arrived(self, download: Download) -> None:
+        if download not in self._downloads:
+            return
+        download.gained += self.entry.arrive()
+        self._came += max(0, download.position - download.noted)
+        download.noted = max(download.noted, download.position)
+        download.progressed = trio.current_time()
+        present = self.entry.present
+        for waiter in self._waiters:
+            # Where memory is short, what came may have gone again: it is asked for once more.
+            has_passed = waiter.download is download and download.noted >= waiter.end
+            if has_passed or present.covers(waiter.start, waiter.end):
+                waiter.event.set()
+        if self._ranged is not False and present.reach(download.noted) > download.noted + SKIP:
+            self._end(download)
+        self._note_stored()
+
+    def _note_stored(self) -> None:
+        if not self.entry.is_storing:
+            self._stored.set()
+        self._moved()
+
+    def _end(self, download: Download) -> None:
+        """Stop a download; its waiters look for another one."""
+        download.stop()
+        self._ended(download, None)
+
+    def _ended(self, download: Download, error: Exception | None, *, final: bool = False) -> None:
+        """Remove a download and notify its waiters; without `error` they try again."""
+        if download not in self._downloads:
+            return
+        self._downloads.remove(download)
+        self._engine.running.discard(download)
+        download.gained += self.entry.arrive()
+        if not self._downloads:
+            self.entry.rest()
+        if isinstance(error, Changed):
+            self.stop(error)
+            self._over()
+            return
+        if self._is_worth_another(download, error) and not final:
+            error = None
+        if error is not None:
+            self._quiet_until = trio.current_time() + AGAIN
+        for waiter in self._waiters:
+            if waiter.download is download:
+                waiter.error = error
+            if waiter.download is download or waiter.download is None:
+                waiter.event.set()
+        self._note_stored()
+
+    def _is_worth_another(self, download: Download, error: Exception | None) -> bool:
+        """Return True if the next connection may get further than the failed one.
+
+        Connections may break without a new byte for `stall` seconds, with pauses between them.
+        """
+        if download.gained:
+            self._broken = 0
+            return isinstance(error, RemoteError)
+        if not isinstance(error, Interrupted):
+            return False
+        now = trio.current_time()
+        if not self._broken:
+            self._broken_since = now
+        self._resume_at = now + min(LONGEST_PAUSE, PAUSE * 2 ** min(self._broken, 16))
+        self._broken += 1
+        return self._resume_at < self._broken_since + self._engine.stall

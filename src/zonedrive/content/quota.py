@@ -1,0 +1,135 @@
+"""Disk space of the cache: its limit, the reserve of free space, and eviction.
+
+Knows nothing of downloads or readers.  `allow` is called in threads, all other methods on the event
+loop.
+
+INVARIANT: granted bytes never raise the usage above `limit`, nor reduce the free space of the disk
+below the RESERVE fraction.  Evicted files are removed before the new bytes are written.
+
+INVARIANT: an entry in use or a pinned inode is never evicted.
+"""
+
+import errno
+import logging
+import time
+from collections.abc import Container, Iterable
+from pathlib import Path
+
+import trio
+
+from zonedrive.content.cache_entry import Entry
+from zonedrive.content.cache_index import Index, Row
+from zonedrive.content.disk_limit import most
+
+log = logging.getLogger(__name__)
+
+SAID_S = 3600.0
+_BATCH = 64
+
+
+class Room:
+    """Accounting of the cache's bytes on the disk."""
+
+    def __init__(self, directory: Path, limit: int, index: Index) -> None:
+        """Start with no usage; the caller sets `idle` to the sum of the index."""
+        self.limit = limit
+        self.pinned: Container[int] = ()
+        self.idle = 0  # bytes of entries that are not in use
+        self.leaving = 0  # bytes of files that are about to be removed
+        self.entries: set[Entry] = set()  # in use
+        self._directory = directory
+        self._index = index
+        self._said_s = -SAID_S  # time of the last warning about a full cache
+
+    @property
+    def ceiling(self) -> int:
+        """Bytes that the cache may use now: `limit`, or less if the disk is nearly full."""
+        return max(0, self._most())
+
+    def usage(self) -> int:
+        """Return the bytes on the disk plus the bytes granted for writing."""
+        return self.idle + self.leaving + sum(entry.held for entry in self.entries)
+
+    def allow(self, entry: Entry, need: int, want: int) -> bool:
+        """Grant `entry` `need` bytes now and up to `want` in total; called in a thread."""
+        granted, victims = trio.from_thread.run_sync(self._grant, entry, need, want)
+        remove(victims)
+        return granted
+
+    def _grant(self, entry: Entry, need: int, want: int) -> tuple[bool, list[Path]]:
+        entry.settle()
+        granted, victims = self.claim(need, want)
+        entry.permit(granted, need)
+        return granted > 0, victims
+
+    def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
+        """Free space: return the granted bytes and the files to remove first."""
+        victims: list[Path] = []
+        free = self._free()
+        if need <= self.limit and free < want:
+            for row in self._candidates():
+                if not row.in_index:
+                    victims.append(self._directory / row.name)
+                free += row.taken
+                if free >= want:
+                    break
+        granted = want if free >= want else free if free >= need else 0
+        if not granted:
+            self._say_full()
+        return granted, victims
+
+    def _say_full(self) -> None:
+        # Do not warn again each time that a small file found space in between.
+        if time.monotonic() - self._said_s >= SAID_S:
+            self._said_s = time.monotonic()
+            log.warning("there is no room left to cache file content; reads go on uncached")
+
+    def excess(self) -> list[Path]:
+        """Return files to remove because the limit is lower or the disk fuller than before."""
+        victims: list[Path] = []
+        free = self._free()
+        if free < 0:
+            for row in self._candidates():
+                if not row.in_index:
+                    victims.append(self._directory / row.name)
+                free += row.taken
+                if free >= 0:
+                    break
+        return victims
+
+    def _free(self) -> int:
+        """Return the bytes that can still be granted; negative if too many are in use."""
+        return self._most() - self.usage()
+
+    def _most(self) -> int:
+        promised = sum(entry.unused for entry in self.entries)
+        return most(self._directory, self.limit, self.usage(), promised)
+
+    def _candidates(self) -> Iterable[Row]:
+        """Yield rows to evict, least recently used first; each is removed from the index before."""
+        after = (-1, "")
+        busy = {entry.path.name for entry in self.entries}
+        epoch = self._index.epoch
+        while rows := self._index.oldest(_BATCH, after):
+            for row in rows:
+                if self._index.epoch != epoch:
+                    return
+                after = (row.used_ns, row.name)
+                if row.ino not in self.pinned and row.name not in busy:
+                    self.idle -= row.taken  # first: a restart of the index sets it to 0
+                    self._index.delete([row.name])
+                    yield row
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Remove files that are no longer in the index; takes milliseconds for large files."""
+    failed: list[OSError] = []
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as wrong:
+            if wrong.errno == errno.EROFS:
+                continue  # a read-only disk is reported elsewhere
+            failed.append(wrong)
+    if failed:
+        log.warning("%d cached files cannot be removed (%s)", len(failed), failed[0])

@@ -1,0 +1,135 @@
+"""Construction of the daemon's components.
+
+Knows nothing of the kernel side, the control socket or the command line. Sends no request to the
+service, so that a mount starts offline as well.
+"""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from zonedrive.cipher import Box
+from zonedrive.config import Settings
+from zonedrive.content.cache import Cache
+from zonedrive.content.manifest_table import ManifestTable
+from zonedrive.content.spool import Spool
+from zonedrive.daemon.pending_summary import needs_key, patiently, unreadable
+from zonedrive.db import Database
+from zonedrive.errors import Damaged, ZonedriveError
+from zonedrive.logon.account import Account
+from zonedrive.logon.bearer_auth import BearerAuth
+from zonedrive.logon.keys import data_box
+from zonedrive.logon.renewal import Renewal
+from zonedrive.logon.secrets import open_store
+from zonedrive.paths import AccountPaths, private_dir
+from zonedrive.remote import Service, load_profile, open_service
+from zonedrive.state.attributes import Owner
+from zonedrive.state.inodes import Tree
+from zonedrive.state.intents import Journal
+from zonedrive.state.local_state import Core
+from zonedrive.state.pending_requests import Doubts
+from zonedrive.state.recovery import recover
+from zonedrive.state.repair import WrongKey, open_sound
+from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
+from zonedrive.supervisor import Supervisor
+from zonedrive.sync.remote_source import source_of
+from zonedrive.views.stack import FileSystem
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All components below the kernel interface."""
+
+    account: Account
+    paths: AccountPaths
+    database: Database
+    tree: Tree
+    service: Service
+    files: FileSystem
+    auth: BearerAuth
+    renewal: Renewal
+    supervisor: Supervisor
+
+    def hang_up(self) -> None:
+        """Abort transfers at once.
+
+        Their threads could wait for the service for a long time. An interrupted upload stays in the
+        outbox, and its result is checked before it is sent again.
+        """
+        self.service.transfer.hang_up()
+
+    async def aclose(self) -> None:
+        """Save unfinished writes, and end all transfers."""
+        await self.files.aclose()
+
+    def close(self) -> None:
+        """Close the stores; safe to call repeatedly."""
+        self.database.close()
+
+
+def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
+    """Create the components of the account's daemon.
+
+    Raises StoreError if local data cannot be read, ConfigError for an invalid profile or setting.
+    """
+    secrets = open_store(paths)
+    renewal = Renewal(paths, secrets)
+    auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
+    service = connect(account, settings, auth)
+    box, key = patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
+    with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon
+        auth.find()  # while the keyring is open: it may be locked later
+    try:
+        database = open_database(paths, box)
+    except WrongKey as wrong:
+        raise unreadable(paths, settings) from wrong
+    try:
+        tree = Tree.open(database, box)
+        in_doubt = Doubts(database, box)
+    except (Damaged, msgspec.DecodeError) as wrong:
+        database.close()
+        raise unreadable(paths, settings) from wrong
+    private_dir(paths.cache)
+    supervisor = Supervisor()
+    core = Core(
+        database=database,
+        tree=tree,
+        journal=Journal(database, box),
+        doubts=in_doubt,
+        spool=Spool(private_dir(paths.outgoing), key, ManifestTable(database, box)),
+        cache=Cache(
+            private_dir(paths.content),
+            key,
+            settings.cache_size,
+            identity=database.identity,
+            connections=settings.transfers,
+            supervisor=supervisor,
+        ).start(),
+        source=partial(source_of, service),
+        settings=settings,
+        user=account.user_id or account.username,
+        owner=Owner(os.getuid(), os.getgid()),
+        supervisor=supervisor,
+    )
+    recover(core)
+    files = FileSystem(core, service)
+    return Parts(account, paths, database, tree, service, files, auth, renewal, supervisor)
+
+
+def connect(account: Account, settings: Settings, auth: BearerAuth) -> Service:
+    """Return the service with the account's logon; it connects with the first request."""
+    profile = load_profile(settings.profile or account.profile)
+    return open_service(account, auth, profile, settings)
+
+
+def open_database(paths: AccountPaths, box: Box) -> Database:
+    """Open the database of tree and journal: a change and its intent are one transaction.
+
+    A damaged database is repaired. Raises StoreError.
+    """
+    private_dir(paths.state)
+    used = max((ino for ino, _ in Spool(paths.outgoing, None).stored()), default=0)
+    return open_sound(paths.database, SCHEMAS, whole(box), used, ONLY_HERE)

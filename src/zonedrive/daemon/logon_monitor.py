@@ -1,0 +1,157 @@
+"""Monitor of a mount's logon: renews it, and notifies the user once when action is needed.
+
+Knows nothing of how a logon is renewed or a notification is shown.
+
+INVARIANT: a notification contains the whole command to run, and is shown once: not again before a
+logon was accepted in between, and at most every RESAY_SECONDS.
+"""
+
+import contextlib
+import logging
+import time
+
+import trio
+
+from zonedrive.daemon.compose import Parts
+from zonedrive.daemon.notifications import Desktop
+from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.logon.account import Account
+from zonedrive.logon.bearer_auth import Bearer
+from zonedrive.remote.connectivity import State
+
+log = logging.getLogger(__name__)
+
+SECOND_NS = 10**9
+CALM_SECONDS = 2.0  # a state has to last so long before the user is notified
+RESAY_SECONDS = 600.0
+LOOK_SECONDS = 600.0  # between two checks of the clock, at most: it may be set, or suspended
+TRY_SECONDS = 60.0  # between two tries to renew ahead
+LEAD = 5  # a renewal comes when this part of a life is left …
+LONGEST_LEAD_NS = 14 * 86_400 * SECOND_NS  # … but not earlier than that
+REMIND_NS = 7 * 86_400 * SECOND_NS  # before a token ends that only a person can renew
+
+
+class Vigil:
+    """Logon monitor of one mount."""
+
+    def __init__(self, parts: Parts, desktop: Desktop) -> None:
+        self._parts, self._desktop = parts, desktop
+        self._woken = trio.Event()
+        self._told_at = float("-inf")
+        self._reminded_of = ""  # kind and expiry of the bearer in the last reminder
+
+    def logged_on(self) -> None:
+        """Reset all state, because the user has logged on."""
+        self._told_at = float("-inf")
+        self._parts.renewal.forget()
+        self._parts.auth.look_again()
+        self._parts.service.link.recheck()
+        self._woken.set()
+
+    def look(self) -> None:
+        """Check the clock now, because time may have passed during a suspend."""
+        self._woken.set()
+
+    # ---- a logon that has ended ----
+
+    async def watch_state(self) -> None:
+        """Notify the user when the logon has ended; run until cancelled."""
+        link = self._parts.service.link
+        state: State = "online"
+        while True:
+            state = await link.wait_other(state)
+            if state == "logon-required":
+                with trio.move_on_after(CALM_SECONDS):  # a renewal takes less time
+                    state = await link.wait_other(state)
+                    continue
+                await self._tell_ended()
+            elif state == "online":
+                await self._desktop.withdraw()
+
+    async def _tell_ended(self) -> None:
+        command = self.command()
+        why = self._parts.service.link.last_error
+        log.info("the logon has ended: run %s", command)
+        if trio.current_time() - self._told_at < RESAY_SECONDS:
+            return
+        self._told_at = trio.current_time()
+        await self._desktop.show(
+            "zonedrive: log on again",
+            f"{_reason(why)} What you write waits on this machine until you run: {command}",
+        )
+
+    # ---- a logon that will end ----
+
+    async def watch_clock(self) -> None:
+        """Renew the logon before it ends, or remind the user; run until cancelled."""
+        while True:
+            self._woken = trio.Event()
+            seconds = await self._look()
+            with trio.move_on_after(min(seconds, LOOK_SECONDS)):
+                await self._woken.wait()
+
+    async def _look(self) -> float:
+        """Renew or remind if it is time; return the seconds until the next check."""
+        auth, renewal = self._parts.auth, self._parts.renewal
+        bearer = auth.usable()
+        if auth.last is None:
+            with contextlib.suppress(ZonedriveError):  # the first request reports the error
+                bearer = await trio.to_thread.run_sync(auth.find, abandon_on_cancel=True)
+        if bearer is None or not bearer.expires_ns:
+            return LOOK_SECONDS
+        possible = await trio.to_thread.run_sync(renewal.is_possible)
+        left = bearer.expires_ns - auth.clock.now_ns() - _lead(bearer, possible)
+        if left > 0:
+            return left / SECOND_NS
+        if not possible:
+            await self._remind(bearer)
+            return LOOK_SECONDS
+        try:
+            fresh = await trio.to_thread.run_sync(renewal.ahead, bearer, abandon_on_cancel=True)
+        except NotLoggedOn as refused:
+            await self._remind(bearer, refused)
+            return LOOK_SECONDS
+        if fresh is None or fresh.secret == bearer.secret:
+            return TRY_SECONDS
+        auth.renewed(fresh)
+        log.info("the logon was renewed; the %s is good until %s", fresh.kind, fresh.until)
+        return 0.0
+
+    async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
+        """Notify the user once per bearer that it ends soon; sessions are too short for that."""
+        ends = f"{bearer.kind} {bearer.expires_ns}"
+        if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
+            return
+        self._reminded_of = ends
+        command = self.command()
+        log.info("the logon ends on %s: run %s", bearer.until, command)
+        why = f"{_reason(refused)} " if refused else ""
+        await self._desktop.show(
+            "zonedrive: the logon ends soon",
+            f"{why}It is good until {bearer.until}. To go on, run: {command}",
+        )
+
+    def command(self) -> str:
+        """Return the command to log on again."""
+        return logon_command(self._parts)
+
+
+def logon_command(parts: Parts) -> str:
+    """Return the command to log on as at the last logon, according to the account file."""
+    bearer = parts.auth.last
+    session_only = bearer is not None and bearer.kind == "session"
+    command = Account.logon_again(parts.paths)(session_only)
+    return command or parts.account.logon_command(session_only=session_only)
+
+
+def _lead(bearer: Bearer, possible: bool) -> int:
+    """Return how many nanoseconds before the end the renewal or reminder is due."""
+    life = bearer.expires_ns - (bearer.began_ns or time.time_ns())
+    lead = max(0, life) // LEAD
+    return min(lead, LONGEST_LEAD_NS if possible else REMIND_NS)
+
+
+def _reason(error: ZonedriveError | None) -> str:
+    """Return the error as a sentence."""
+    text = error.message if error is not None else "the logon has ended"
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,93 @@
+"""Directory listings in the kernel's format: attributes are encoded once, not for each read.
+
+Knows nothing of why a folder changes: the file system returns a new list of names after a change.
+
+INVARIANT: an encoded listing is used only with the list of names that it was made from.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+import pyfuse3
+from cachetools import LRUCache
+from pyfuse3 import EntryAttributes
+
+from zonedrive.fuse.protocol import Attr, Verbs
+
+ENTRIES = 20_000  # maximum number of encoded entries of all folders, about 8 MB
+LARGEST = 10_000  # maximum number of entries of a cached folder
+STEP = 256  # entries encoded together, about as many as one answer holds
+DOTS = (b".", b"..")
+
+
+class _Encoded:
+    """Encoded part of one folder."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.entries: list[tuple[bytes, EntryAttributes, int]] = []  # as `Verbs.readdir` has them
+        self.inos: list[int] = []
+        self._seconds = -1.0
+
+    def trust(self, seconds: float) -> None:
+        """Set the seconds that the kernel may cache all entries."""
+        if seconds != self._seconds:
+            self._seconds = seconds
+            for _, attr, _ in self.entries:
+                attr.entry_timeout = attr.attr_timeout = seconds
+
+    def extend(
+        self,
+        more: Iterable[tuple[bytes, Attr, int]],
+        encode: Callable[[Attr], EntryAttributes],
+    ) -> None:
+        """Append encoded entries."""
+        for name, attr, following in more:
+            self.entries.append((name, encode(attr), following))
+            self.inos.append(attr.ino)
+
+
+class Listings:
+    """Cache of encoded listings."""
+
+    def __init__(self, files: Verbs, encode: Callable[[Attr], EntryAttributes]) -> None:
+        self._files = files
+        self._encode = encode
+        self._kept: LRUCache[int, _Encoded] = LRUCache(ENTRIES, lambda each: len(each.names) + 20)
+
+    def reply(self, token: pyfuse3.ReaddirToken, handle: int, start: int) -> None:
+        """Answer one readdir from entry number `start` on, until the reply is full."""
+        listed = self._files.listed(handle, start)
+        if listed is None or len(listed.names) > LARGEST:
+            self._stream(token, handle, start)
+            return
+        kept = self._kept.get(listed.ino)
+        if kept is None or kept.names is not listed.names:
+            kept = self._kept[listed.ino] = _Encoded(listed.names)
+        # Rounded down, so that the entries of a folder in use change at most once a second.
+        kept.trust(float(int(listed.timeout)))
+        given = self._give(token, handle, start, kept)
+        self._files.remember(kept.inos[max(start, len(DOTS)) : given])
+
+    def _give(self, token: pyfuse3.ReaddirToken, handle: int, start: int, kept: _Encoded) -> int:
+        """Send entries from `start` on and return the next position."""
+        reply = pyfuse3.readdir_reply
+        while True:
+            if (known := len(kept.entries)) < min(start + STEP, len(kept.names)):
+                more = self._files.readdir(handle, known)
+                kept.extend(islice(more, start + STEP - known), self._encode)
+            for name, attr, following in kept.entries[start : start + STEP]:
+                if not reply(token, name, attr, following):
+                    return start
+                start = following
+            if start >= len(kept.entries):
+                return start
+
+    def _stream(self, token: pyfuse3.ReaddirToken, handle: int, start: int) -> None:
+        given = []
+        for name, attr, following in self._files.readdir(handle, start):
+            if not pyfuse3.readdir_reply(token, name, self._encode(attr), following):
+                break
+            if name not in DOTS:
+                given.append(attr.ino)
+        self._files.remember(given)

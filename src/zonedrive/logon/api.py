@@ -1,0 +1,181 @@
+"""The service's endpoints for logon, logoff and tokens, as typed methods.
+
+Asks the user nothing and stores nothing. Each method is one request, sent once.
+
+INVARIANT: a password and a code go into a request's body and nowhere else.
+"""
+
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import httpx
+
+from zonedrive.errors import NotFound, Rejected
+from zonedrive.logon import wire
+from zonedrive.logon.secrets import Secret
+from zonedrive.logon.server_clock import Clock
+from zonedrive.logon.wire import Offer, Outcome, Requirements
+from zonedrive.model import NewToken
+from zonedrive.remote.clients import LoopClient
+from zonedrive.remote.connectivity import Link
+from zonedrive.remote.directory import TOKENS
+from zonedrive.remote.passwords import checked_password
+from zonedrive.remote.profiles.operations import Operation
+from zonedrive.remote.requests import Calls
+from zonedrive.remote.service import REQUIREMENTS, ZONES
+from zonedrive.remote.transport import tls
+from zonedrive.remote.urls import base_url
+from zonedrive.remote.wire import directory
+
+LOGON: Final = "/api/access/logon"
+LOGOFF: Final = "/api/access/logoff"
+NEW_CREDENTIALS: Final = "/api/access/newcredentials"
+IDP: Final = "/api/access/idpsignonuri"
+PERSONAL_ID: Final = "/api/access/personalid-signonuri"
+
+
+class _Given(httpx.Auth):
+    """Authentication with the current bearer of this process; none at first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.bearer: Secret | None = None
+        self._clock = clock
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        if self.bearer is not None:
+            request.headers["Authorization"] = f"Bearer {self.bearer.reveal()}"
+        response = yield request
+        self._clock.heard(response.headers.get("Date"))
+
+
+class Access:
+    """Access endpoints of one deployment."""
+
+    def __init__(self, client: httpx.AsyncClient, base: str) -> None:
+        """Use `base`, a base URL from `remote.address.base_url`."""
+        self._calls = Calls(client, base, Link(), connections=1)
+        self._client = client
+        self.clock = Clock()  # the service's time
+        self._given = _Given(self.clock)
+        client.auth = self._given
+
+    def carry(self, bearer: Secret | None) -> None:
+        """Send `bearer` with each request from now on."""
+        self._given.bearer = bearer
+
+    async def requirements(self) -> Requirements:
+        """Return the requirements of a logon; the first request to a service."""
+        doing = "asking how to log on"
+        return wire.requirements(await self._calls.read(REQUIREMENTS, doing=doing), doing)
+
+    async def logon(
+        self,
+        username: str,
+        *,
+        password: Secret | None = None,
+        code: Secret | None = None,
+        flow: Secret | None = None,
+        seconds: int | None = None,
+    ) -> Outcome:
+        """Run one step of a logon.
+
+        `flow` is the session id of the previous step, `seconds` the requested life of the session.
+        """
+        body: dict[str, object] = {"username": username} if username else {}
+        body["acceptSessions"] = True
+        if password is not None:
+            body["password"] = list(password.reveal())
+        if code is not None:
+            body["verificationCode"] = code.reveal()
+        if flow is not None:
+            body["logonSessionId"] = flow.reveal()
+        if seconds is not None:
+            body["timeoutInSeconds"] = seconds
+        return await self._logon(body)
+
+    async def logon_by(self, fields: Mapping[str, str | bool]) -> Outcome:
+        """Log on with the fields of a browser sign-on."""
+        return await self._logon({**fields, "acceptSessions": True})
+
+    async def _logon(self, body: Mapping[str, object]) -> Outcome:
+        doing = "logging on"
+        return wire.outcome(await self._calls.change("POST", LOGON, body=body, doing=doing), doing)
+
+    async def sign_on_uri(
+        self, offer: Offer, organization: str, redirect: str, *, fragment: bool
+    ) -> str:
+        """Return the address for the browser sign-on; the browser goes to `redirect` afterwards.
+
+        `fragment` selects the form of the answer; personal identification has only one form.
+        """
+        query = {"organization": organization, "redirectURI": redirect}
+        doing = f"asking where to sign on with {offer.name}"
+        if offer.kind == "idp":
+            query |= {"idpName": offer.name, "fragmentResponse": "true" if fragment else "false"}
+            path = IDP
+        else:
+            query["authentication-type"] = offer.name
+            path = PERSONAL_ID
+        return wire.sign_on_uri(await self._calls.read(path, query, doing=doing), doing)
+
+    async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
+        """Create a token for the user of the current bearer."""
+        doing = "asking for a token"
+        body = directory.token_wanted(name, seconds, password.reveal(), None)
+        answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
+        return directory.new_token(answer, doing, self.clock.now_ns(), seconds)
+
+    async def new_credentials(self, username: str) -> str:
+        """Request new credentials for a user; return the service's message, "" if it has none."""
+        doing = "asking for new credentials"
+        body = {"name": username}
+        try:
+            answer = await self._calls.change("POST", NEW_CREDENTIALS, body=body, doing=doing)
+        except Rejected as refused:
+            refused.remedy = "check the user name"
+            raise
+        return wire.message(answer)
+
+    async def change_password(
+        self, operation: Operation, user: str, old: Secret, new: Secret
+    ) -> None:
+        """Change the password with the profile's operation.
+
+        Raises CredentialsRefused if `old` is wrong.
+        """
+        doing = "changing the password"
+        request = operation.request(
+            {"username": user, "password": old.reveal(), "new_password": new.reveal()}
+        )
+        with checked_password(doing):
+            await self._calls.change(
+                request.method, request.path, request.query, request.body, doing=doing
+            )
+
+    async def revoke_token(self, operation: Operation, token_id: str) -> None:
+        """Revoke a token with the profile's operation."""
+        request = operation.request({"token": token_id})
+        doing = "revoking the token"
+        await self._calls.change(
+            request.method, request.path, request.query, request.body, doing=doing
+        )
+
+    async def check(self) -> None:
+        """Raise NotLoggedOn if the service rejects the current bearer."""
+        await self._calls.read(ZONES, doing="checking the logon")
+
+    async def logoff(self) -> None:
+        """End the current session; a session that does not exist counts as ended."""
+        try:
+            await self._calls.change("GET", LOGOFF, doing="logging off")
+        except NotFound:
+            return
+
+
+@asynccontextmanager
+async def open_access(url: str, ca_file: str | None) -> AsyncIterator[Access]:
+    """Yield the access endpoints at `url`. Raises ConfigError for an invalid address."""
+    base = base_url(url)
+    async with LoopClient(tls.trust(ca_file), httpx.Auth()) as client:
+        yield Access(client, base)

@@ -1,0 +1,296 @@
+"""Bearer authentication for both kinds of client, with replacement of a rejected bearer.
+
+Knows nothing of the logon: the creator of a BearerAuth provides a function that renews it.
+
+INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with
+another bearer than the rejected one (renewed just now, or by a user who logged on meanwhile).
+INVARIANT: a request that contains a password is never repeated, and a 401 to it says nothing about
+the bearer.
+INVARIANT: a rejected bearer is sent to the service again only after a wait that grows from
+AGAIN_SECONDS to LONGEST_SECONDS, because a rejection may be temporary. Until then requests fail
+without being sent.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from datetime import UTC, datetime
+from typing import Literal, TypeVar
+
+import httpx
+import msgspec
+import trio
+
+from zonedrive.errors import NotLoggedOn, StoreError
+from zonedrive.logon.secrets import Secret, SecretStore
+from zonedrive.logon.server_clock import Clock
+
+NAME = "bearer"
+LONGEST = 16_384  # characters of a bearer; few servers take a longer header
+AGAIN_SECONDS = 5.0
+LONGEST_SECONDS = 900.0
+THREADS = 16  # that may wait for another bearer
+TURN_SECONDS = 30.0  # longer than a renewal takes
+LOOK_SECONDS = 1.0  # minimum interval between reads of the store after a rejection
+_YEAR_9999 = 253_370_764_800 * 10**9
+
+
+class Bearer(msgspec.Struct, frozen=True):
+    """Proof of identity: a token or a session id."""
+
+    secret: str
+    kind: Literal["token", "session"]
+    expires_ns: int = 0  # the service's time; 0: not known
+    id: str = ""  # the token's id, which is no secret
+    began_ns: int = 0  # when it was given, the service's time; 0: not known
+
+    @property
+    def until(self) -> str:
+        """Expiry time for display, "" if unknown."""
+        if not 0 < self.expires_ns < _YEAR_9999:
+            return ""
+        return f"{datetime.fromtimestamp(self.expires_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
+
+    def __repr__(self) -> str:
+        """Return kind and expiry only."""
+        return f"Bearer(kind={self.kind!r}, expires_ns={self.expires_ns})"
+
+
+def load_bearer(store: SecretStore) -> Bearer | None:
+    """Return the account's bearer, or None if none is stored.
+
+    Text that is not zonedrive's JSON is used as the token itself (a credential set up by hand).
+    Raises StoreError.
+    """
+    kept = store.get(NAME)
+    if kept is None or not kept.reveal().strip():
+        return None
+    text = kept.reveal().strip()
+    bearer = None
+    if text.startswith("{"):
+        # The parser's message is left out because it could quote the secret.
+        with contextlib.suppress(msgspec.MsgspecError):
+            bearer = msgspec.json.decode(text, type=Bearer)
+    else:
+        bearer = Bearer(text, "token")
+    if bearer is None or not fits_header(bearer.secret):
+        raise StoreError("the stored logon is damaged", remedy="log on again")
+    return bearer
+
+
+def fits_header(secret: str) -> bool:
+    """Return True if a text can be sent in an Authorization header: visible ASCII, no spaces."""
+    return 0 < len(secret) <= LONGEST and all("!" <= char <= "~" for char in secret)
+
+
+def save_bearer(store: SecretStore, bearer: Bearer) -> None:
+    """Store the account's bearer. Raises StoreError."""
+    store.set(NAME, Secret(msgspec.json.encode(bearer).decode()))
+
+
+Renew = Callable[["Bearer | None"], "Bearer | None"]
+"""Function that returns a replacement for the rejected bearer, or None if that is impossible here.
+
+Blocks, is called by several threads at once, and raises NotLoggedOn if the renewal was rejected.
+"""
+
+
+Command = Callable[[bool], str]
+"""Function that returns the command to log on again, for a session only (True) or a token."""
+
+Found = TypeVar("Found")
+
+
+class BearerAuth(httpx.Auth):
+    """Authentication with the stored bearer. Thread-safe.
+
+    Raises NotLoggedOn if no acceptable bearer exists, or if the keyring is locked. A request with
+    `extensions["replayable"]` false is not repeated, because its body cannot be read again. A 401
+    to a request with `extensions["password"]` concerns the password in the request.
+    """
+
+    def __init__(
+        self,
+        store: SecretStore,
+        renew: Renew = lambda refused: None,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        command: Command = lambda session_only: "",
+    ) -> None:
+        """Set the callbacks.
+
+        `monotonic` returns seconds; `command` returns the command to log on again, "" if unknown.
+        """
+        self._command = command
+        self.clock = Clock()
+        self._store, self._renew, self._monotonic = store, renew, monotonic
+        self._turn = threading.Lock()
+        self._threads = trio.CapacityLimiter(THREADS)
+        self._why: NotLoggedOn | None = None  # why no replacement is available, for the user
+        self._shown = False  # whether the refused one is being shown again
+        self._known: Bearer | None = None
+        self._refused: Bearer | None = None  # the last one, until another is accepted
+        self._wait = 0.0  # seconds, of the last refusal
+        self._again_at = self._look_at = 0.0  # on the monotonic clock
+
+    def sync_auth_flow(
+        self, request: httpx.Request
+    ) -> Generator[httpx.Request, httpx.Response, None]:
+        """Authenticate requests of worker threads."""
+        bearer = self.usable() or self.find()
+        _authorize(request, bearer)
+        response = yield request
+        if self._accepts(bearer, request, response):
+            return
+        fresh = self._instead()
+        if fresh is not None and _may_repeat(request):
+            _authorize(request, fresh)
+            self._accepts(fresh, request, (yield request))
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        """Authenticate requests on the loop; blocking work runs in a thread."""
+        bearer = self.usable()
+        if bearer is None:
+            bearer = await self._in_thread(self.find)
+        _authorize(request, bearer)
+        response = yield request
+        if self._accepts(bearer, request, response):
+            return
+        fresh = await self._in_thread(self._instead)
+        if fresh is not None and _may_repeat(request):
+            _authorize(request, fresh)
+            self._accepts(fresh, request, (yield request))
+
+    async def _in_thread(self, blocking: Callable[[], Found]) -> Found:
+        return await trio.to_thread.run_sync(
+            blocking, abandon_on_cancel=True, limiter=self._threads
+        )
+
+    def usable(self) -> Bearer | None:
+        """Return the bearer in use, or None if it has to be loaded."""
+        known = self._known
+        return None if known is None or self._is_refused(known) else known
+
+    @property
+    def last(self) -> Bearer | None:
+        """Bearer that was last in use, rejected or not."""
+        return self._known or self._refused
+
+    def find(self) -> Bearer:
+        """Return a bearer that may be accepted. Blocks. Raises NotLoggedOn."""
+        if not self._turn.acquire(timeout=TURN_SECONDS):
+            raise self._ended()
+        try:
+            return self._found()
+        finally:
+            self._turn.release()
+
+    def _found(self) -> Bearer:
+        if (known := self.usable()) is not None:
+            return known
+        now = self._monotonic()
+        if self._refused is not None and now < min(self._look_at, self._again_at):
+            raise self._nothing()
+        self._look_at = now + LOOK_SECONDS
+        found = self._stored()
+        if self._is_refused(found):
+            found = self._another() or found
+        if self._is_refused(found):
+            if now < self._again_at:
+                raise self._nothing()
+            self._shown = True
+            self._again_at = now + self._wait  # others wait for what comes of this one
+            return found
+        self._known = found
+        return found
+
+    def _another(self) -> Bearer | None:
+        self._why = None
+        try:
+            return self._renew(self._refused)
+        except NotLoggedOn as why:
+            self._why = why
+            raise
+
+    def _nothing(self) -> NotLoggedOn:
+        if self._why is None:
+            return self._ended()
+        return NotLoggedOn(self._why.message, remedy=self._why.remedy)
+
+    def renewed(self, bearer: Bearer) -> None:
+        """Use `bearer` from now on."""
+        self._known = bearer
+
+    def look_again(self) -> None:
+        """Reload the bearer with the next request, because the user may have logged on."""
+        self._look_at = 0.0
+        self._known = self._why = None
+
+    def _accepts(self, bearer: Bearer, request: httpx.Request, response: httpx.Response) -> bool:
+        """Return True unless the service rejected the bearer; record the result."""
+        self.clock.heard(response.headers.get("Date"))
+        if response.status_code != httpx.codes.UNAUTHORIZED:
+            if self._refused is not None and self._known in (None, bearer):
+                self._refused, self._wait, self._known = None, 0.0, bearer
+            return True
+        if request.extensions.get("password"):
+            return True  # it was not the bearer, as far as can be known
+        now = self._monotonic()
+        if not self._is_refused(bearer):
+            self._refused, self._wait, self._again_at = bearer, AGAIN_SECONDS, now + AGAIN_SECONDS
+        elif self._shown:
+            self._shown = False
+            self._wait = min(2 * self._wait, LONGEST_SECONDS)
+            self._again_at = now + self._wait
+        self._look_at = 0.0
+        return False
+
+    def _instead(self) -> Bearer | None:
+        """Return another bearer than the rejected one, or None."""
+        try:
+            found = self.find()
+        except NotLoggedOn as none:
+            if isinstance(none, _Ended) and not none.says_more:
+                return None  # the service's own message is sufficient
+            raise
+        return None if self._is_refused(found) else found
+
+    def _is_refused(self, bearer: Bearer) -> bool:
+        return self._refused is not None and self._refused.secret == bearer.secret
+
+    def _stored(self) -> Bearer:
+        try:
+            found = load_bearer(self._store)
+        except StoreError as wrong:
+            raise NotLoggedOn(wrong.message, remedy=wrong.remedy) from wrong
+        found = found or self._renew(None)
+        if found is None:
+            command = self._command(False) or "zonedrive logon URL"
+            raise NotLoggedOn("there is no stored logon", remedy=f"run '{command}'")
+        return found
+
+    def _ended(self) -> "_Ended":
+        return _Ended(self._command(self.last is not None and self.last.kind == "session"))
+
+
+class _Ended(NotLoggedOn):
+    """The service has rejected the stored bearer."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__(
+            "the service does not accept the logon, or it has ended",
+            remedy=f"run '{command or 'zonedrive logon URL'}'",
+            status=httpx.codes.UNAUTHORIZED,
+        )
+        self.says_more = bool(command)  # than the answer of the service
+
+
+def _authorize(request: httpx.Request, bearer: Bearer) -> None:
+    request.headers["Authorization"] = f"Bearer {bearer.secret}"
+
+
+def _may_repeat(request: httpx.Request) -> bool:
+    return request.extensions.get("replayable", True) is True

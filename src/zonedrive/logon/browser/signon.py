@@ -1,0 +1,255 @@
+"""Browser sign-on: choice of the provider, the visit, and evaluation of the answer.
+
+Knows nothing of terminals or of starting a browser: both are up to a `Person`.
+
+INVARIANT: without a profile that names the returned fields, no browser is opened.
+INVARIANT: the returned fields are sent to the service once, as the profile says, and appear in no
+message.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+import trio
+
+from zonedrive.errors import (
+    BadAnswer,
+    ConfigError,
+    CredentialsRefused,
+    NotSupported,
+    ZonedriveError,
+)
+from zonedrive.logon import wire
+from zonedrive.logon.api import Access
+from zonedrive.logon.browser.listener import Listener, listening
+from zonedrive.logon.browser.page import Verdict
+from zonedrive.logon.wire import Offer, Outcome, Requirements
+from zonedrive.remote.profiles.sign_on import MissingFields, SignOn
+
+Fields = Mapping[str, str | bool]
+LONGEST_REASON = 200  # characters
+STRANGER = (
+    "a connection to this sign-on was refused, as it does not belong to this user; if the browser"
+    " runs on another machine or in a container, use --no-browser"
+)
+
+Take = Callable[[str], str]
+"""Function that accepts an address and returns an error message or ""."""
+
+
+class Person(Protocol):
+    """The user at the terminal, and at a browser on this machine or another one."""
+
+    @property
+    def seconds(self) -> float:
+        """Maximum wait for the sign-on."""
+
+    @property
+    def wish(self) -> Offer | None:
+        """Sign-on method that the user requested by name (without a description)."""
+
+    @property
+    def here(self) -> bool:
+        """True if a browser can be opened on this machine."""
+
+    def username(self) -> str:
+        """Ask for the user name, if it was not given and no browser sign-on is used."""
+
+    def choose(self, offers: Sequence[Offer]) -> Offer:
+        """Ask the user for one of several methods. Raises an error if the user cannot be asked."""
+
+    def prefers(self, offers: Sequence[Offer]) -> Offer | None:
+        """Ask the user for a method; return None for user name and password.
+
+        Also returns None if nobody can be asked.
+        """
+
+    @property
+    def can_confirm(self) -> bool:
+        """True if a user at a terminal can be asked."""
+
+    async def confirm(self, user: str, expected: str) -> bool:
+        """Ask whether to continue as `user`, who signed on in the browser ("": unknown).
+
+        `expected` is the user that was expected.
+        """
+
+    def warn(self, text: str) -> None:
+        """Print a line."""
+
+    async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
+        """Open `start` in a local browser to sign on with `name`.
+
+        `led` waits until `start` was requested.
+        """
+
+    async def guide(self, name: str, address: str, back: str, take: Take) -> None:
+        """Ask the user to open `address` in any browser, which then returns below `back`.
+
+        The user may paste the final address: it is passed to `take`, repeatedly until it is
+        accepted.
+        """
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Sign-on settings of the deployment's profile; `sign_on` is None if it has none."""
+
+    profile: str
+    sign_on: SignOn | None
+
+
+class Browser:
+    """Browser sign-on of one logon."""
+
+    def __init__(self, settings: Settings, person: Person) -> None:
+        self._settings, self._person = settings, person
+
+    def username(self) -> str:
+        """Ask for the user name."""
+        return self._person.username()
+
+    @property
+    def can_confirm(self) -> bool:
+        """True if a user at a terminal can be asked."""
+        return self._person.can_confirm
+
+    async def confirm(self, user: str, expected: str) -> bool:
+        """Return True if the user confirms this identity, see `Person.confirm`."""
+        return await self._person.confirm(user, expected)
+
+    def offer(self, needs: Requirements, named: bool) -> Offer | None:
+        """Return the requested or required sign-on method, None for user name and password.
+
+        `named`: the user name is known. If it is not and no password is required, the user may
+        choose. Raises ConfigError if the service does not offer the requested method.
+        """
+        if wish := self._person.wish:
+            return _offered(wish, needs)
+        providers = [offer for offer in needs.offers if offer.kind == "idp"]
+        if not needs.idp or not providers:
+            open_to_all = self._settings.sign_on and needs.offers and not needs.password
+            return self._person.prefers(needs.offers) if open_to_all and not named else None
+        return providers[0] if len(providers) == 1 else self._person.choose(providers)
+
+    async def sign_on(
+        self,
+        access: Access,
+        needs: Requirements,
+        where: Offer | str,
+        logon: Callable[[Fields], Awaitable[Outcome]],
+    ) -> Outcome:
+        """Let the user sign on, then call `logon` with the returned fields.
+
+        `where` is the chosen method, or an address that the service returned. Raises NotSupported
+        without a suitable profile, CredentialsRefused for a rejection, and the errors of `logon`.
+        """
+        way = self._way(where)
+        if isinstance(where, Offer) and not needs.organization:
+            raise BadAnswer("the service does not name its organization, which a sign-on needs")
+        async with listening(partial(self._person.warn, STRANGER)) as listener:
+            try:
+                address = await self._address(access, needs, where, way, listener.redirect)
+                listener.lead_to(address)
+                name = where.name if isinstance(where, Offer) else urlsplit(where).netloc
+                answer = await self._answer(listener, name, address)
+                fields = _fields(way, answer, needs.organization)
+                outcome = await logon(fields)
+            except ZonedriveError as wrong:
+                listener.conclude(Verdict("bad", "Not signed on", _sentence(wrong.message)))
+                await listener.farewell()
+                raise
+            listener.conclude(_good(outcome))
+            await listener.farewell()
+            return outcome
+
+    def _way(self, where: Offer | str) -> SignOn:
+        profile, way = self._settings.profile, self._settings.sign_on
+        if way is None:
+            raise NotSupported(
+                f"the profile {profile!r} does not say what a sign-on in a browser brings back",
+                remedy="log on with a --profile that has a table [sign_on]",
+            )
+        if isinstance(where, str) and not way.redirect:
+            raise NotSupported(
+                "the service sends this user to a sign-on in a browser, and the profile"
+                f" {profile!r} does not say how that finds its way back",
+                remedy="name the provider with --idp, or use a --profile whose [sign_on] has"
+                " redirect",
+            )
+        return way
+
+    async def _address(
+        self, access: Access, needs: Requirements, where: Offer | str, way: SignOn, redirect: str
+    ) -> str:
+        if isinstance(where, Offer):
+            # A form post cannot arrive from another device, but an address can be copied.
+            fragment = way.fragment or not self._person.here
+            return await access.sign_on_uri(where, needs.organization, redirect, fragment=fragment)
+        parts = urlsplit(wire.browser_address(where, "logging on"))
+        query = [*parse_qsl(parts.query, keep_blank_values=True), (way.redirect, redirect)]
+        return urlunsplit(parts._replace(query=urlencode(query)))
+
+    async def _answer(self, listener: Listener, name: str, address: str) -> Mapping[str, str]:
+        """Return the fields of the answer. Raises CredentialsRefused if none arrives in time."""
+        person, back = self._person, listener.start.rpartition("/")[0] + "/"
+        answer: Mapping[str, str] | None = None
+        with trio.move_on_after(person.seconds):
+            async with trio.open_nursery() as nursery:
+                if person.here:
+                    nursery.start_soon(person.show, name, listener.start, listener.led)
+                else:
+                    nursery.start_soon(person.guide, name, address, back, listener.take_address)
+                answer = await listener.answer()
+                nursery.cancel_scope.cancel()
+        if answer is None:
+            raise CredentialsRefused(
+                f"nobody signed on in the browser within {person.seconds:g} seconds",
+                remedy="log on again, with a longer --timeout if need be",
+            )
+        return answer
+
+
+def _offered(wish: Offer, needs: Requirements) -> Offer:
+    alike = [offer for offer in needs.offers if offer.kind == wish.kind]
+    for offer in alike:
+        if offer.name == wish.name:
+            return offer
+    what = {"idp": "identity provider", "personal-id": "personal identification"}[wish.kind]
+    others = ", ".join(offer.name for offer in alike)
+    raise ConfigError(
+        f"the service offers no {what} {wish.name!r}",
+        remedy=f"there is {others}" if others else "log on with user name and password",
+    )
+
+
+def _fields(way: SignOn, answer: Mapping[str, str], organization: str) -> Fields:
+    """Return the fields for the logon. Raises CredentialsRefused or BadAnswer."""
+    if reason := answer.get(way.error, ""):
+        shown = "".join(char if char.isprintable() else "?" for char in reason[:LONGEST_REASON])
+        raise CredentialsRefused(
+            f"the sign-on in the browser ended without success ({shown})", remedy="log on again"
+        )
+    try:
+        return way.logon(answer, organization)
+    except MissingFields as missing:
+        # Show the names only: a value may be a credential.
+        there = ", ".join(sorted(name for name in answer if name.isidentifier())) or "nothing known"
+        raise BadAnswer(
+            f"the answer of the sign-on holds no {' or '.join(missing.names)} (it holds {there})",
+            remedy="the [sign_on] of the profile does not fit this deployment",
+        ) from None
+
+
+def _good(outcome: Outcome) -> Verdict:
+    if not outcome.logged_on:
+        return Verdict("mild", "One more step", "Go on in the terminal, where zonedrive runs.")
+    who = f" as {outcome.user_id}" if outcome.user_id else ""
+    return Verdict("good", f"Signed on{who}", "zonedrive goes on in the terminal.")
+
+
+def _sentence(message: str) -> str:
+    message = message.removeprefix("logging on: ")
+    return message[:1].upper() + message[1:] + "."

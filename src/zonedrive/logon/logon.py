@@ -1,0 +1,390 @@
+"""A complete logon: checks before it, the flow, a token, and storage on this machine.
+
+Knows nothing of terminals: credentials come from an `Ask`, and messages for the user go to `tell`.
+
+INVARIANT: nothing on this machine changes before the service has accepted the logon.
+INVARIANT: bytes that wait for upload are never passed to another user or service.
+INVARIANT: a bearer that is not stored, or no longer stored, is ended at the service, or the user is
+told about it.
+"""
+
+import re
+import socket
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
+from pathlib import Path
+
+import msgspec
+
+from zonedrive.errors import (
+    AlreadyExists,
+    BadAnswer,
+    ConfigError,
+    CredentialsRefused,
+    NotFound,
+    NotLoggedOn,
+    RemoteError,
+    ReplyLost,
+    StoreError,
+    Unreachable,
+    Untrusted,
+)
+from zonedrive.logon import bearer_auth
+from zonedrive.logon.account import Account
+from zonedrive.logon.account_data import ca_copy
+from zonedrive.logon.api import Access, open_access
+from zonedrive.logon.bearer_auth import Bearer
+from zonedrive.logon.browser.signon import Browser, Person, Settings
+from zonedrive.logon.flow import (
+    Ask,
+    Flow,
+    LoggedOn,
+    end_session,
+    leave_session,
+    obtain_token,
+    require_accepted,
+)
+from zonedrive.logon.password_change import PasswordChange
+from zonedrive.logon.previous_account import MISSING_KEY, Former, Premises
+from zonedrive.logon.revocation import dismiss
+from zonedrive.logon.secrets import (
+    PASSWORD,
+    REFUSED,
+    CredentialsStore,
+    FileStore,
+    Secret,
+    SecretStore,
+    open_store,
+)
+from zonedrive.logon.session_bus import FOREIGN, is_foreign
+from zonedrive.logon.wire import Requirements
+from zonedrive.paths import AccountPaths, expanded, require_file, require_room, write_private
+from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.urls import base_url
+
+LONGEST = 4 << 20  # bytes of a file of certificates; a system has 200 KB of them
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a logon as the user requested them."""
+
+    url: str
+    username: str  # "": prompt, or take the name from the browser sign-on
+    ca_file: str | None = None  # None: as at the last logon to the same service, else the system's
+    profile: str | None = None  # None: as at the last logon to the same service, else published
+    token_days: int | None = 90  # None: keep the session alone
+    save_password: bool = False
+
+
+class Enrolment:
+    """One logon of one account."""
+
+    def __init__(
+        self,
+        paths: AccountPaths,
+        wish: Wish,
+        ask: Ask,
+        *,
+        premises: Premises,
+        tell: Callable[[str], None],
+        store: Callable[[AccountPaths], SecretStore] = open_store,
+        access: Callable[[str, str | None], AbstractAsyncContextManager[Access]] = open_access,
+        person: Person | None = None,
+        new_password: Callable[[], Secret] | None = None,
+    ) -> None:
+        """Prepare the logon.
+
+        `premises` describe the local state of the account, `tell` prints lines. `person` can sign
+        on in a browser; None: no browser sign-on is possible. `new_password` asks for a new
+        password if the service requires a change.
+        """
+        self._person, self._new_password = person, new_password
+        self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
+        self._premises, self._open_store = premises, store
+        self._open_access = access
+        self.kept = ""  # set at the end: description of the stored bearer
+
+    async def run(self) -> Account:
+        """Log on and store the account. Raises ZonedriveError's subclasses."""
+        base = base_url(self._wish.url)
+        before = Former(self._paths, self._premises)
+        former = before.account
+        alike = former is not None and former.base_url == base
+        profile = self._profile(former.profile if former and alike else "published")
+        ca_file = self._wish.ca_file or (former.ca_file if former and alike else None)
+        certificates = None if ca_file is None else _certificates(Path(ca_file))
+        if former is not None and not alike:
+            before.refuse_takeover()
+        store = self._usable_store()
+        if former is not None and alike and self._wish.username in ("", former.username):
+            before.require_key(store)
+        require_room(self._paths.state)  # or the service would give a token for nothing
+        async with self._open_access(base, ca_file) as access:
+            needs = await self._requirements(access, base, ca_file)
+            signed_on = await Flow(
+                access,
+                self._wish.username,
+                needs,
+                self._ask,
+                self._browser(profile),
+                change=self._change(profile),
+                known=former.known_as(self._wish.username) if former and alike else "",
+            ).run()
+            account = Account(
+                name=self._paths.account,
+                base_url=base,
+                username=self._wish.username or signed_on.user_id,
+                user_id=signed_on.user_id,
+                organization=needs.organization,
+                ca_file=None if certificates is None else str(ca_copy(self._paths)),
+                profile=profile,
+                sign_on=signed_on.way,
+                keeps_password=self._wish.save_password and needs.can_save,
+            )
+            try:
+                if before.is_of(account):
+                    before.require_key(store)
+                else:
+                    before.refuse_takeover()
+            except (ConfigError, StoreError):
+                await end_session(access)
+                raise
+            bearer = await self._bearer(access, signed_on, profile)
+            replaced = None if former is None else self._replaced(store, bearer)
+            async with AsyncExitStack() as stack:
+                there = None
+                if former is not None and replaced is not None:
+                    # Open it before its certificate authority is replaced.
+                    there = access if alike else await self._open_former(stack, former)
+                try:
+                    account = self._keep(store, account, signed_on.password, bearer, certificates)
+                except BaseException:
+                    await self._undo(access, account, store, bearer, replaced)
+                    raise
+                if former is not None and replaced is not None and there is not None:
+                    which = f"the {replaced.kind} of the logon before"
+                    await dismiss(there, former.profile, replaced, self._tell, which)
+        self.kept = _described(bearer)
+        return account
+
+    def _keep(
+        self,
+        store: SecretStore,
+        account: Account,
+        password: Secret | None,
+        bearer: Bearer,
+        certificates: bytes | None,
+    ) -> Account:
+        """Store the account and its secrets; delete the data of a different previous user.
+
+        The previous owner is determined again, because another terminal may have logged on
+        meanwhile.
+        """
+        before = Former(self._paths, self._premises)
+        with ExitStack() as stack:
+            if not before.is_of(account):
+                stack.enter_context(before.hold)
+                self._tell(before.forget(store))
+            elif before.misses_key(store):
+                self._tell(MISSING_KEY)
+            return self._put(store, account, password, bearer, certificates)
+
+    def _put(
+        self,
+        store: SecretStore,
+        account: Account,
+        password: Secret | None,
+        bearer: Bearer,
+        certificates: bytes | None,
+    ) -> Account:
+        if certificates is not None:
+            write_private(ca_copy(self._paths), certificates)
+        bearer_auth.save_bearer(store, bearer)
+        kept = self._keep_password(store, account, password)
+        if store.kind == "file":
+            beside = ", the password beside it" if kept else ""
+            self._tell(
+                f"no keyring is in use: the {bearer.kind} and (from the first mount on) the data"
+                f" key are kept in {self._paths.secrets_file}{beside},"
+                f" readable by you alone{f' ({FOREIGN})' if is_foreign() else ''}"
+            )
+        account = msgspec.structs.replace(account, keeps_password=kept)
+        account.save(self._paths)
+        return account
+
+    async def _undo(
+        self,
+        access: Access,
+        account: Account,
+        store: SecretStore,
+        bearer: Bearer,
+        former: Bearer | None,
+    ) -> None:
+        """Revoke the new bearer, which could not be stored, and restore the previous one."""
+        with suppress(StoreError):
+            if former is None:
+                store.delete(bearer_auth.NAME)
+                store.delete(PASSWORD)
+            else:
+                bearer_auth.save_bearer(store, former)
+        which = f"this cannot be kept, and the {bearer.kind}"
+        await dismiss(access, account.profile, bearer, self._tell, which)
+
+    @staticmethod
+    def _replaced(store: SecretStore, bearer: Bearer) -> Bearer | None:
+        """Return the bearer of the previous logon if it differs from `bearer`."""
+        with suppress(StoreError):
+            found = bearer_auth.load_bearer(store)
+            return found if found is not None and found.secret != bearer.secret else None
+        return None
+
+    async def _open_former(self, stack: AsyncExitStack, former: Account) -> Access | None:
+        with suppress(ConfigError, OSError):
+            opened = self._open_access(former.base_url, former.ca_file)
+            return await stack.enter_async_context(opened)
+        return None
+
+    def _keep_password(self, store: SecretStore, account: Account, password: Secret | None) -> bool:
+        """Store the password if requested; return True if it is stored.
+
+        An earlier password and the record of its rejection are deleted.
+        """
+        store.delete(REFUSED)
+        if account.keeps_password and password is not None:
+            store.set(PASSWORD, password)
+            return True
+        store.delete(PASSWORD)
+        if self._wish.save_password:
+            why = "there was none" if account.keeps_password else "the organization forbids it"
+            self._tell(f"the password is not kept: {why}; log on again when the logon has ended")
+        return False
+
+    def _profile(self, default: str) -> str:
+        """Return the validated profile, as a name or an absolute path."""
+        wanted = self._wish.profile or default
+        load_profile(wanted)
+        if "/" in wanted or wanted.endswith(".toml"):
+            return str(expanded(wanted).absolute())
+        return wanted
+
+    def _browser(self, profile: str) -> Browser | None:
+        if self._person is None:
+            return None
+        return Browser(Settings(profile, load_profile(profile).sign_on), self._person)
+
+    def _change(self, profile: str) -> PasswordChange | None:
+        """Return the password change, if the user can be asked and the profile supports it."""
+        known = load_profile(profile)
+        if self._new_password is None or not known.can("change_password"):
+            return None
+        return PasswordChange(known.operation("change_password"), self._new_password, self._tell)
+
+    def _usable_store(self) -> SecretStore:
+        """Return a store that answers now, so that the token can be stored at the end."""
+        store = self._open_store(self._paths)
+        if isinstance(store, CredentialsStore) and store.gives(bearer_auth.NAME):
+            raise StoreError(
+                f"systemd gives the account {self._paths.account!r} its token",
+                remedy="change it where the unit takes it from, or use another --account",
+            )
+        if store.kind == "keyring":
+            try:
+                store.get(bearer_auth.NAME)
+            except StoreError:
+                if self._paths.database.exists():
+                    raise  # the keyring contains the key of the local data
+                store = FileStore(self._paths.secrets_file)
+        return store
+
+    async def _requirements(self, access: Access, base: str, ca_file: str | None) -> Requirements:
+        try:
+            return await access.requirements()
+        except (NotLoggedOn, AlreadyExists) as wrong:
+            # The default messages of these errors do not fit before a logon.
+            code = f" {wrong.code}" if wrong.code else ""
+            raise BadAnswer(
+                f"{base} does not answer like a deployment of the service (asking how to log on:"
+                f" HTTP {wrong.status}{code})",
+                remedy="check the base URL",
+                status=wrong.status,
+                code=wrong.code,
+            ) from wrong
+        except Untrusted as wrong:
+            if ca_file is None:
+                raise
+            raise Untrusted(
+                wrong.message,
+                remedy=f"{ca_file} does not contain the authority of that certificate, or the"
+                " certificate is not for this host; give the right one with --ca-file",
+            ) from wrong
+        except (NotFound, BadAnswer) as wrong:
+            raise BadAnswer(
+                f"{base} does not answer like a deployment of the service ({wrong.message})",
+                remedy=wrong.remedy or "check the base URL",
+            ) from wrong
+
+    async def _bearer(self, access: Access, signed_on: LoggedOn, profile: str) -> Bearer:
+        """Return a token if it is requested and available, else the session if it is accepted.
+
+        If the logon is cancelled, token and session are ended as far as they are known.
+        """
+        days = self._wish.token_days
+        if days is None:
+            return await self._session(access, signed_on, profile)
+        name = f"zonedrive on {socket.gethostname()}"
+        perhaps = f"a token named {name!r} may have been made all the same"
+        try:
+            token = await obtain_token(access, signed_on, name, days)
+        except RemoteError as refused:
+            if isinstance(refused, NotLoggedOn):
+                await self._session(access, signed_on, profile)
+            if isinstance(refused, Unreachable):
+                self._tell(f"no token could be had: {refused.message}")
+            else:
+                self._tell(f"the service gives no token: {refused.message}")
+            unsure = f"; {perhaps}" if isinstance(refused, ReplyLost | BadAnswer) else ""
+            self._tell(f"the session is kept instead; log on again when it has ended{unsure}")
+            return signed_on.bearer
+        except BaseException:
+            await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
+            self._tell(f"the logon is given up; {perhaps}")
+            raise
+        try:
+            await leave_session(access, token)
+        except CredentialsRefused:
+            raise  # it ended together with the session
+        except BaseException:
+            await dismiss(access, profile, token, self._tell, "the token")
+            raise
+        return token
+
+    async def _session(self, access: Access, signed_on: LoggedOn, profile: str) -> Bearer:
+        """Return the session. Raises CredentialsRefused if the service does not accept it."""
+        try:
+            await require_accepted(access)
+        except CredentialsRefused:
+            raise  # there is nothing to end
+        except BaseException:
+            await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
+            raise
+        return signed_on.bearer
+
+
+def _described(bearer: Bearer) -> str:
+    return f"by {bearer.kind}{f' until {bearer.until}' if bearer.until else ''}"
+
+
+def _certificates(path: Path) -> bytes:
+    """Return only the certificates in a PEM file, without other content such as a key."""
+    require_file(path)
+    try:
+        with path.open("rb") as file:
+            found = _CERTIFICATE.findall(file.read(LONGEST))
+    except OSError as wrong:
+        raise ConfigError(f"{path} cannot be read ({wrong.strerror})") from wrong
+    if not found:
+        raise ConfigError(
+            f"{path} holds no certificate", remedy="give a file in PEM form to --ca-file"
+        )
+    return b"\n".join(found) + b"\n"

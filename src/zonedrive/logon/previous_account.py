@@ -1,0 +1,134 @@
+"""The previous logon of an account, its data on this machine, and their owner.
+
+Does not talk to the service and does not read the stores: see `Premises`.
+
+INVARIANT: bytes that wait for upload are never sent as another user, and never dropped without a
+message.
+INVARIANT: while one user's data is replaced by another's, no daemon of the account can start.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from zonedrive.errors import ConfigError, NotLoggedOn
+from zonedrive.formatting import count
+from zonedrive.logon import keys
+from zonedrive.logon.account import Account
+from zonedrive.logon.account_data import FindBacklog, forget_data
+from zonedrive.logon.secrets import SecretStore
+from zonedrive.paths import AccountPaths, quoted
+
+MISSING_KEY = (
+    "the account's data key is gone, so what is kept here can be sent by the mount that has it"
+    " still, if any; then run 'zonedrive logoff', and log on again"
+)
+
+
+@dataclass(frozen=True)
+class Premises:
+    """Queries about an account's current state on this machine, answered by other packages."""
+
+    backlog: FindBacklog
+    lost: Callable[[AccountPaths], int]  # files in lost+found
+    local: Callable[[AccountPaths], int]  # files with names of local_only
+    wanted: Callable[[AccountPaths], int]  # those of them that are a person's own
+    running: Callable[[AccountPaths], bool]  # whether a daemon has the stores
+    needs_key: Callable[[AccountPaths], bool]  # whether something in them is encrypted
+    hold: Callable[[AccountPaths], AbstractContextManager[None]]  # keep daemons from beginning
+
+
+class Former:
+    """The previous logon, if any."""
+
+    def __init__(self, paths: AccountPaths, premises: Premises) -> None:
+        self._paths, self._here = paths, premises
+        self.account: Account | None = None
+        try:
+            self.account = Account.load(paths)
+        except NotLoggedOn:
+            self.account = Account.load_copy(paths)
+        except ConfigError:
+            pass
+
+    @property
+    def hold(self) -> AbstractContextManager[None]:
+        """Lock that keeps daemons from starting. Raises AlreadyRunning if one runs."""
+        return self._here.hold(self._paths)
+
+    def is_of(self, account: Account) -> bool:
+        """Return True if all data stored here belongs to that user, or if there is none."""
+        if self.account is None:
+            return not self._paths.database.exists()
+        return self.account.same_owner(account)
+
+    def refuse_takeover(self) -> None:
+        """Raise ConfigError if data stored here is in use, or not uploaded yet."""
+        waiting, lost = self._here.backlog(self._paths), self._here.lost(self._paths)
+        running, wanted = self._here.running(self._paths), self._here.wanted(self._paths)
+        kept = "in lost+found" if lost else "of local_only"
+        what = str(waiting) if waiting.files else f"{count(lost or wanted, 'file')} {kept}"
+        if (waiting.files or lost or wanted) and self.account is None:
+            raise ConfigError(
+                f"{self._paths.account_file} cannot be read, so nobody knows whose the {what} are"
+                " that only this machine has",
+                remedy="put it back from a backup, use another --account, or give them up with"
+                f" 'rm -r {quoted(self._paths.state)}'",
+            )
+        if waiting.files:
+            first = "run" if running else f"run 'zonedrive mount DIR{self._paths.option}' and"
+            raise ConfigError(
+                f"account {self._paths.account} holds {what} of {self.whose} that are not uploaded"
+                " yet",
+                remedy=f"{first} 'zonedrive sync{self._paths.option}' first, or keep both apart"
+                " with --account NAME",
+            )
+        if lost or wanted:
+            raise ConfigError(
+                f"account {self._paths.account} holds {what} of {self.whose}",
+                remedy="mount it and copy what you need from there, or keep both apart with"
+                " --account NAME",
+            )
+        if running:
+            raise ConfigError(
+                f"account {self._paths.account} is mounted as {self.whose}",
+                remedy="unmount it first, or keep both apart with --account NAME",
+            )
+
+    def forget(self, store: SecretStore) -> str:
+        """Delete the other user's data, within `hold`; return a message for the user.
+
+        Raises ConfigError if that would lose data that only this machine has.
+        """
+        here, paths = self._here, self._paths
+        if (
+            here.backlog(paths).files or here.lost(paths) or here.wanted(paths)
+        ):  # saved since it was refused for the first time
+            self.refuse_takeover()
+        local = self._here.local(self._paths)
+        forget_data(self._paths, store)
+        also = f", and {count(local, 'file')} of local_only" if local else ""
+        return f"what was kept here of {self.whose} is destroyed: cache, names, data key{also}"
+
+    def require_key(self, store: SecretStore) -> None:
+        """Raise StoreError if the key of the data stored here is missing, as a mount would.
+
+        A running daemon still has the key. Without an account, no logoff would be possible.
+        """
+        if (
+            self.account is not None
+            and self.misses_key(store)
+            and not self._here.running(self._paths)
+        ):
+            raise keys.gone()
+
+    def misses_key(self, store: SecretStore) -> bool:
+        """Return True if the key of the data stored here is missing."""
+        return self._here.needs_key(self._paths) and store.get(keys.NAME) is None
+
+    @property
+    def whose(self) -> str:
+        """User and service, for messages."""
+        if self.account is None:
+            return "a former logon"
+        return f"{self.account.username} at {self.account.base_url}"

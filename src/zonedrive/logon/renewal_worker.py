@@ -1,0 +1,292 @@
+"""`python -m zonedrive.logon.renewal_worker`: renew the logon with the stored password.
+
+Runs as a separate process that exits at once, so that the memory with the password is freed. The
+process reads an Order from standard input and writes an Outcome to standard output. It never asks
+the user and writes nothing else.
+
+INVARIANT: a password that the service rejected is recorded by a deliberately slow digest (scrypt)
+and never sent again by this account, not even after a restart.
+INVARIANT: while the service blocks the user, no password is sent. The wait doubles with each
+consecutive block. The same applies to any other rejection of a logon that does not concern the
+password.
+INVARIANT: an answer to a request without a password says nothing about the password.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import trio
+
+from zonedrive import encoding, process_hardening
+from zonedrive.errors import (
+    ConfigError,
+    CredentialsRefused,
+    NotLoggedOn,
+    RemoteError,
+    StoreError,
+    Unavailable,
+    Unreachable,
+    ZonedriveError,
+)
+from zonedrive.logon import bearer_auth
+from zonedrive.logon.account import Account
+from zonedrive.logon.api import Access, open_access
+from zonedrive.logon.bearer_auth import Bearer
+from zonedrive.logon.flow import (
+    BLOCKED,
+    Flow,
+    LoggedOn,
+    end_session,
+    leave_session,
+    obtain_token,
+    revoke,
+)
+from zonedrive.logon.renewal import SECONDS, Order, Outcome, digest
+from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
+from zonedrive.paths import AccountPaths, private_dir
+from zonedrive.remote import load_profile
+from zonedrive.remote.passwords import WRONG
+
+BLOCK_SECONDS: Final = 900.0
+LONGEST_BLOCK_SECONDS: Final = 4 * 3600.0
+DAY_NS: Final = 86_400 * 10**9
+TOKEN_DAYS: Final = 90
+UNAUTHORIZED: Final = 401
+Open = Callable[[str, str | None], AbstractAsyncContextManager[Access]]
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Record of a password that did not work, identified by `salt` and `digest`."""
+
+    salt: bytes
+    digest: bytes
+    message: str
+    remedy: str
+    until: float = 0.0  # seconds since the epoch, for a block or the like; 0: for good
+    times: int = 0  # of those in a row
+
+    def is_of(self, password: Secret) -> bool:
+        """Return True if the record concerns `password`."""
+        return secrets.compare_digest(self.digest, _scrypt(password, self.salt))
+
+
+class Nobody:
+    """Answers to credential prompts without a user: only the stored password."""
+
+    def __init__(self, password: Secret) -> None:
+        self._password = password
+
+    def password(self) -> Secret:
+        """See flow.Ask."""
+        return self._password
+
+    def code(self, kind: str) -> Secret:
+        """See flow.Ask."""
+        raise CredentialsRefused("renewing the logon: the service wants a one-time code")
+
+    def given_code(self) -> Secret | None:
+        """See flow.Ask."""
+        return None
+
+
+class Again:
+    """One renewal of one account."""
+
+    def __init__(self, paths: AccountPaths, store: SecretStore, opened: Open = open_access) -> None:
+        self._paths, self._store, self._open = paths, store, opened
+        self._sent: Literal["", "logon", "token"] = ""  # purpose for which the password was sent
+
+    async def run(self, order: Order) -> Outcome:
+        """Renew the logon, unless that has been done meanwhile or is not allowed now.
+
+        Raises ZonedriveError.
+        """
+        account = Account.load(self._paths)
+        bearer = bearer_auth.load_bearer(self._store)
+        if bearer is not None and digest(bearer) != order.instead_of:
+            return Outcome("renewed")
+        password = self._store.get(PASSWORD)
+        mark = self._mark()
+        if password is None:
+            if mark is not None:
+                return self._refusal(mark.message, account)
+            return self._refusal("there is no kept password", account)
+        if mark is not None and mark.is_of(password):
+            if not mark.until:
+                return self._refusal(mark.message, account)
+            if time.time() < mark.until:
+                return _blocked(mark)
+        try:
+            async with self._open(account.base_url, account.ca_file) as access:
+                with trio.fail_after(SECONDS):
+                    fresh = await self._fresh(access, account, bearer, password, order)
+                    bearer_auth.save_bearer(self._store, fresh)
+                    if bearer is not None and fresh.kind == bearer.kind == "token":
+                        await _revoke(access, account, bearer)
+        except (Unreachable, Unavailable) as away:
+            return Outcome("later", away.message)
+        except trio.TooSlowError:
+            return Outcome("later", "the service did not answer in time")
+        except RemoteError as refused:
+            return self._refused(refused, password, mark, account)
+        self._store.delete(REFUSED)
+        return Outcome("renewed")
+
+    async def _fresh(
+        self,
+        access: Access,
+        account: Account,
+        bearer: Bearer | None,
+        password: Secret,
+        order: Order,
+    ) -> Bearer:
+        """Return a new token, requested with the current bearer if valid, else with a logon."""
+        days = _days(bearer)
+        if bearer is not None and not order.ended:
+            access.carry(Secret(bearer.secret))
+            try:
+                await access.check()
+            except NotLoggedOn:
+                access.carry(None)
+            else:
+                if bearer.kind == "token":
+                    here = LoggedOn(bearer, account.user_id, password)
+                    self._sent = "token"
+                    return await obtain_token(access, here, _name(), days)
+                return await self._session(access, account, password, former=bearer)
+        fresh = await self._session(access, account, password)
+        if bearer is not None and bearer.kind == "session":
+            return fresh
+        try:
+            here = LoggedOn(fresh, account.user_id, password)
+            token = await obtain_token(access, here, _name(), days)
+        except RemoteError:
+            return fresh  # as at a logon: keep the session if there is no token
+        await leave_session(access, token)
+        return token
+
+    async def _session(
+        self, access: Access, account: Account, password: Secret, former: Bearer | None = None
+    ) -> Bearer:
+        """Log on and return the new session; then end `former`."""
+        access.carry(None)
+        needs = await access.requirements()
+        self._sent = "logon"
+        found = await Flow(access, account.username, needs, Nobody(password)).run()
+        if former is not None:
+            access.carry(Secret(former.secret))
+            await end_session(access)
+        access.carry(Secret(found.bearer.secret))
+        return found.bearer
+
+    def _refused(
+        self, refused: RemoteError, password: Secret, mark: Mark | None, account: Account
+    ) -> Outcome:
+        """Return the outcome for an error; record it if it concerns the password."""
+        blocked = refused.code in BLOCKED
+        final = not blocked and _is_final(refused, sent=bool(self._sent))
+        if not final and not self._sent:
+            return Outcome("later", refused.message)
+        if not final and not blocked and self._sent == "token":
+            return Outcome("later", refused.message, seconds=BLOCK_SECONDS)
+        salt = os.urandom(16)
+        until, times = 0.0, 0
+        if not final:
+            times = mark.times + 1 if mark is not None else 1
+            until = time.time() + min(BLOCK_SECONDS * 2.0 ** (times - 1), LONGEST_BLOCK_SECONDS)
+        new = Mark(salt, _scrypt(password, salt), refused.message, refused.remedy, until, times)
+        self._store.set(REFUSED, Secret(msgspec.json.encode(new).decode()))
+        if until:
+            return _blocked(new)
+        self._store.delete(PASSWORD)  # of no use any more
+        return self._refusal(refused.message, account)
+
+    def _refusal(self, message: str, account: Account) -> Outcome:
+        return Outcome("refused", message, f"run {account.logon_command()}")
+
+    def _mark(self) -> Mark | None:
+        kept = self._store.get(REFUSED)
+        if kept is None:
+            return None
+        try:
+            return msgspec.json.decode(kept.reveal(), type=Mark)
+        except msgspec.MsgspecError:
+            raise StoreError("what is kept of an earlier refusal is damaged") from None
+
+
+def _is_final(refused: RemoteError, *, sent: bool) -> bool:
+    """Return True if only the user can help: a wrong password, or a second factor is required."""
+    if isinstance(refused, CredentialsRefused) and not refused.status:
+        return True  # raised by the flow: a code, a browser or another password is required
+    return sent and (refused.status == UNAUTHORIZED or refused.code in WRONG)
+
+
+async def _revoke(access: Access, account: Account, former: Bearer) -> None:
+    """Revoke a token that is no longer used, if the profile supports it; else it expires."""
+    access.carry(Secret(former.secret))
+    with suppress(RemoteError, ConfigError):
+        await revoke(access, load_profile(account.profile), former)
+
+
+def _blocked(mark: Mark) -> Outcome:
+    left = max(1.0, mark.until - time.time())
+    at = time.strftime("%H:%M", time.localtime(mark.until))
+    return Outcome("blocked", f"{mark.message}; it is left alone until {at}", seconds=left)
+
+
+def _days(bearer: Bearer | None) -> int:
+    """Return the life in days for a replacement of `bearer`."""
+    if bearer is None or bearer.kind != "token" or not 0 < bearer.began_ns < bearer.expires_ns:
+        return TOKEN_DAYS
+    return max(1, round((bearer.expires_ns - bearer.began_ns) / DAY_NS))
+
+
+def _name() -> str:
+    return f"zonedrive on {os.uname().nodename}"
+
+
+def _scrypt(password: Secret, salt: bytes) -> bytes:
+    return hashlib.scrypt(password.reveal().encode(), salt=salt, n=2**14, r=8, p=1)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock, so that only one renewal runs at a time on this machine."""
+    private_dir(path.parent)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def main() -> int:
+    """Run the order from standard input."""
+    encoding.ensure()
+    process_hardening.no_dumps()
+    parser = argparse.ArgumentParser(prog="zonedrive.logon.renewal_worker")
+    parser.add_argument("--account", required=True)
+    paths = AccountPaths(parser.parse_args().account)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    try:
+        with _alone(paths.renewal_lock):
+            outcome = trio.run(Again(paths, open_store(paths)).run, order)
+    except ZonedriveError as wrong:
+        outcome = Outcome("later", wrong.message, wrong.remedy)
+    sys.stdout.buffer.write(msgspec.json.encode(outcome))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

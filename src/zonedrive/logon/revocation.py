@@ -1,0 +1,43 @@
+"""Revocation of bearers that were replaced or could not be stored.
+
+Knows nothing of their local storage.
+
+INVARIANT: if an unused bearer cannot be ended, the user is told its id and its expiry. Errors of
+the service are not raised.
+"""
+
+from collections.abc import Callable
+
+import trio
+
+from zonedrive.errors import ConfigError, NotLoggedOn, RemoteError
+from zonedrive.logon.api import Access
+from zonedrive.logon.bearer_auth import Bearer
+from zonedrive.logon.flow import GOODBYE_SECONDS, end_session, revoke
+from zonedrive.logon.secrets import Secret
+from zonedrive.remote.profiles.load import load_profile
+
+Tell = Callable[[str], None]
+
+
+async def dismiss(access: Access, profile: str, bearer: Bearer, tell: Tell, which: str) -> None:
+    """End `bearer`, also during the cancellation of a logon; `which` describes it for the user."""
+    ended = False
+    with trio.move_on_after(GOODBYE_SECONDS, shield=True):
+        ended = await _end(access, profile, bearer)
+    if not ended and not 0 < bearer.expires_ns <= access.clock.now_ns():
+        known = f" {bearer.id[:80]}" if bearer.id else ""
+        until = f" until {bearer.until}" if bearer.until else ""
+        tell(f"{which}{known} stays valid at the service{until}")
+
+
+async def _end(access: Access, profile: str, bearer: Bearer) -> bool:
+    """Return True if the bearer is no longer valid."""
+    access.carry(Secret(bearer.secret))
+    try:
+        if bearer.kind == "token":
+            return await revoke(access, load_profile(profile), bearer)
+        failure = await end_session(access)
+    except (RemoteError, ConfigError) as wrong:
+        return isinstance(wrong, NotLoggedOn)
+    return failure is None or isinstance(failure, NotLoggedOn)

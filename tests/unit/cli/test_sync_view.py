@@ -1,0 +1,81 @@
+"""What `zonedrive sync` says while it waits."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness.waiting import eventually
+from zonedrive.cli.sync_view import HELD_SECONDS, LINES, Held
+from zonedrive.fuse import mountpoint
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """As time.monotonic."""
+        return self.now
+
+
+def test_what_stays_open_is_told_once() -> None:
+    """After some seconds; what is closed by then is not worth a word, what comes later is told."""
+    clock = Clock()
+    held = Held(clock)
+    assert held.at({"held": ["/m/a", "/m/b"]}) == []
+    clock.now = HELD_SECONDS / 2
+    assert held.at({"held": ["/m/a", "/m/c"]}) == []
+    clock.now = HELD_SECONDS
+    both = {"held": ["/m/a", "/m/c"]}
+    assert held.at(both) == ["waiting for a program to close /m/a"]
+    assert held.at(both) == []
+    clock.now = 2 * HELD_SECONDS
+    assert held.at(both) == ["waiting for a program to close /m/c"]
+    clock.now = 9 * HELD_SECONDS
+    assert held.at(both) == held.at({"held": ["/m/c"]}) == held.at({}) == []
+
+
+def test_many_open_files_are_a_few_lines() -> None:
+    """The rest is counted."""
+    clock = Clock()
+    held, many = Held(clock), {"held": [f"/m/{number}" for number in range(LINES + 2)]}
+    held.at(many)
+    clock.now = HELD_SECONDS
+    lines = held.at(many)
+    assert len(lines) == LINES + 1
+    assert lines[-1] == "and for 2 more files to be closed"
+
+
+def test_many_programs_are_a_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell and all that was started from it have the same file open."""
+    monkeypatch.setattr(mountpoint, "writers", lambda path: [f"sh ({pid})" for pid in range(5)])
+    clock = Clock()
+    held, one = Held(clock), {"held": ["/m/a"]}
+    held.at(one)
+    clock.now = HELD_SECONDS
+    said = "waiting for sh (0) and sh (1) and 3 more programs to close /m/a"
+    assert held.at(one) == [said]
+
+
+def test_who_reads_a_file_does_not_keep_it_waiting(tmp_path: Path) -> None:
+    """The program that may still write is found among those that have it open."""
+    path = tmp_path / "a file"
+    path.touch()
+    with path.open("rb") as reading, path.open("ab") as writing:
+        readers = subprocess.Popen(["sleep", "60"], stdin=reading)
+        writer = subprocess.Popen(["sleep", "60"], stdout=writing)
+    try:
+        expected = [f"sleep ({writer.pid})"]
+        eventually(lambda: mountpoint.writers(path) == expected, what="it is found")
+        assert mountpoint.writers(tmp_path / "another") == []
+    finally:
+        for process in (readers, writer):
+            process.kill()
+            process.wait()
+    assert mountpoint.writers(path) == []
+    with path.open("ab"):
+        assert f"({os.getpid()})" not in str(mountpoint.writers(path)), "oneself is no other"

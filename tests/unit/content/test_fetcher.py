@@ -1,0 +1,742 @@
+"""Missing bytes are fetched once, as far as somebody wants them, and from one version only."""
+
+import contextlib
+import errno
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
+from zonedrive.content.cache import Cache
+from zonedrive.content.content_file import Buffer
+from zonedrive.content.download_worker import Download
+from zonedrive.content.encrypted_file import SealedFile
+from zonedrive.content.fetcher import Engine, Fetcher
+from zonedrive.content.reader import Reader
+from zonedrive.content.redo_log import place_of
+from zonedrive.content.source import Changed
+from zonedrive.content.waiting_readers import LEAST, Pace, Waiter
+from zonedrive.errors import BadAnswer, Interrupted, TimedOut, Unreachable
+from zonedrive.transfer_slots import TURNS
+
+
+async def until(condition: object) -> None:
+    """Wait for something that threads bring about, with patience."""
+    assert callable(condition)
+    with trio.fail_after(60):
+        while not condition():  # noqa: ASYNC110
+            await trio.sleep(0.001)
+
+
+async def read_all(reader: Reader, piece: int = 128 * KIB) -> bytes:
+    """The whole file, as the kernel reads it."""
+    parts = []
+    for offset in range(0, reader.size, piece):
+        ready = reader.available(offset, piece)
+        parts.append(bytes(await reader.read(offset, piece) if ready is None else ready))
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("piece", [10_000, 64 * KIB, 300_001, MIB])
+@pytest.mark.parametrize("size", [0, 1, 64 * KIB, 5 * MIB + 17])
+async def test_a_file_is_read_through(cache: Cache, size: int, piece: int) -> None:
+    """A cold file comes whole, whatever pieces the service sends, and over one connection."""
+    source = Script(content(size), piece=piece)
+    reader = cache.open(7, "r", size, source)
+    assert await read_all(reader) == source.data
+    assert await reader.read(size, 10) == b""
+    assert source.opened == ([0] if size else [])
+    assert reader.complete
+    await until(lambda: source.open_now == 0)
+    assert source.finished == len(source.opened)
+    reader.close()
+    assert cache.is_complete(7, "r") == (size > 0)
+
+
+async def test_the_first_bytes_come_before_the_last(cache: Cache) -> None:
+    """The first read of a big file returns with the first chunk."""
+    source = Script(content(8 * MIB))
+    source.pace = lambda offset: offset == 0 or source.go.wait(60)
+    reader = cache.open(7, "r", len(source.data), source)
+    with trio.fail_after(60):
+        assert await reader.read(0, 4096) == source.data[:4096]
+    assert reader.available(0, 100) == source.data[:100]
+    assert reader.available(4 * MIB, 100) is None
+    source.go.set()
+    reader.close()
+
+
+async def test_many_readers_cause_one_download(cache: Cache) -> None:
+    """Ten programs that open the same file fetch it once."""
+    source = Script(content(3 * MIB))
+    results: list[bytes] = []
+
+    async def one() -> None:
+        reader = cache.open(7, "r", len(source.data), source)
+        results.append(await read_all(reader))
+        reader.close()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(one)
+    assert results == [source.data] * 10
+    assert source.opened == [0]
+    assert source.sent == len(source.data)
+
+
+async def test_a_head_does_not_fetch_the_whole_file(cache: Cache) -> None:
+    """Reading the first bytes of a huge file fetches a little more, and its end nothing else."""
+    source = Script(content(32 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await reader.read(0, 4096) == source.data[:4096]
+    await until(lambda: source.sent >= MIB)
+    reader.close()
+    await until(lambda: source.open_now == 0)
+    assert source.sent <= 2 * MIB
+
+
+async def test_a_paused_download_goes_on_with_its_reader(cache: Cache) -> None:
+    """A program that reads slowly is served by the same connection."""
+    source = Script(content(8 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 64 * KIB)
+    await until(lambda: source.sent >= MIB)
+    assert await read_all(reader) == source.data
+    assert source.opened == [0]
+    reader.close()
+
+
+async def test_random_reads_fetch_what_they_need(cache: Cache) -> None:
+    """Reads here and there in a big file ask for parts and leave the rest on the service."""
+    source = RangeScript(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in (40 * MIB + 5, 20 * MIB, 63 * MIB, 3 * MIB + 4000):
+        assert await reader.read(offset, 4096) == source.data[offset : offset + 4096]
+    assert source.sent <= 4 * 128 * KIB
+    assert len(source.ends) == 4
+    await until(lambda: source.open_now == 0)
+    assert source.finished == 4
+    reader.close()
+
+
+async def test_random_reads_close_to_each_other_fetch_little_more(cache: Cache) -> None:
+    """That two of many random reads lie side by side does not begin a long download."""
+    source = RangeScript(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in (40 * MIB, 40 * MIB + 300 * KIB, 20 * MIB, 20 * MIB - 600 * KIB, 5 * MIB):
+        assert await reader.read(offset, 4096) == source.data[offset : offset + 4096]
+    await until(lambda: source.open_now == 0)
+    assert source.sent <= 5 * 128 * KIB
+    reader.close()
+
+
+async def test_a_reader_that_goes_on_is_asked_for_ever_more_at_once(cache: Cache) -> None:
+    """A program that reads on after a jump soon causes one long download, not many short ones."""
+    source = RangeScript(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in range(8 * MIB, 48 * MIB, 128 * KIB):
+        found = reader.available(offset, 128 * KIB)
+        found = await reader.read(offset, 128 * KIB) if found is None else found
+        assert found == source.data[offset : offset + 128 * KIB]
+    assert len(source.opened) < 12
+    assert source.sent < 57 * MIB
+    reader.close()
+
+
+async def test_the_head_of_a_big_file_costs_a_part_of_it(cache: Cache) -> None:
+    """`file` on a folder of films asks the service for a part of each, and leaves the rest."""
+    source = RangeScript(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await reader.read(0, 4096) == source.data[:4096]
+    await until(lambda: source.open_now == 0)
+    assert source.ends
+    assert max(source.ends) < 2 * MIB
+    assert source.finished == 1
+    reader.close()
+
+
+async def test_a_far_seek_does_not_wait_for_the_bytes_between(cache: Cache) -> None:
+    """Jumping to the end of a film does not download the film first."""
+    source = Script(content(64 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 4096)
+    assert await reader.read(60 * MIB, 4096) == source.data[60 * MIB :][:4096]
+    assert source.opened == [0, 60 * MIB]
+    assert source.sent < 10 * MIB
+    reader.close()
+
+
+async def test_what_is_there_is_not_fetched_again(cache: Cache) -> None:
+    """A sequential read jumps over parts that a random read brought before."""
+    source = Script(content(16 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in range(8 * MIB, 12 * MIB, 128 * KIB):
+        await reader.read(offset, 128 * KIB)
+    reader.close()
+    before = source.sent
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await read_all(reader) == source.data
+    assert source.sent - before < 13 * MIB
+    reader.close()
+
+
+async def test_fetching_the_rest_does_not_pause_at_what_is_there(cache: Cache) -> None:
+    """Completing a file of which parts are there takes no longer than their download."""
+    source = Script(content(16 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in range(4 * MIB, 6 * MIB, 128 * KIB):
+        await reader.read(offset, 128 * KIB)
+    with trio.fail_after(60):
+        await cache.complete(7, "r", len(source.data), source)
+    reader.close()
+
+
+@pytest.mark.parametrize("kind", [Script, RangeScript])
+async def test_a_source_without_ranges_serves_every_read(cache: Cache, kind: type[Script]) -> None:
+    """Where the service ignores ranges one download from the beginning serves all readers."""
+    source = kind(content(6 * MIB))
+    source.ranges = False
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await reader.read(5 * MIB, 4096) == source.data[5 * MIB :][:4096]
+    assert await reader.read(2 * MIB, 4096) == source.data[2 * MIB :][:4096]
+    assert await read_all(reader) == source.data
+    assert source.sent == len(source.data)
+    reader.close()
+
+
+async def test_bytes_of_a_source_without_ranges_keep_their_place(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that come while the download from the beginning, which had them, just ends."""
+    monkeypatch.setattr(Download, "extend", lambda _self, _limit: False)  # each is just ending
+    source = Script(content(6 * MIB))
+    source.ranges = False
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await reader.read(0, 4096) == source.data[:4096]
+    assert await reader.read(5 * MIB, 4096) == source.data[5 * MIB :][:4096]
+    assert len(source.opened) == 2
+    reader.close()
+
+
+async def test_a_broken_connection_is_resumed(cache: Cache) -> None:
+    """A download that is cut again and again goes on where it was, unseen by the reader."""
+    source = Script(content(4 * MIB))
+    source.cut, source.error = 700_000, Interrupted("the connection broke")
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await read_all(reader) == source.data
+    assert len(source.opened) > 5
+    reader.close()
+
+
+@pytest.mark.parametrize("room", [1 << 30, 0], ids=["on the disk", "in memory"])
+@pytest.mark.parametrize(("size", "cut"), [(MIB + 17, 20 * KIB), (70 * KIB, 1000)])
+async def test_a_file_is_read_over_connections_that_bring_little(
+    tmp_path: Path, nursery: trio.Nursery, key: bytes | None, size: int, cut: int, room: int
+) -> None:
+    """Every byte that came before a connection broke counts, and none comes twice."""
+    cache = Cache(tmp_path / "cache", key, room, stall=60.0).start()
+    await nursery.start(cache.run)
+    source = Script(content(size))
+    source.cut, source.error = cut, Interrupted("the connection broke")
+    reader = cache.open(7, "r", size, source)
+    with trio.fail_after(120):
+        assert await read_all(reader) == source.data
+    assert source.sent == size
+    reader.close()
+    assert cache.is_complete(7, "r") == bool(room)
+    opened = len(source.opened)
+    again = cache.open(7, "r", size, source)
+    assert await read_all(again) == source.data
+    assert not room or len(source.opened) == opened
+    again.close()
+    middle, at = cache.open(8, "r", size, source), size // 2 + 60 * KIB // 7
+    assert await middle.read(at, 30_000) == source.data[at:][:30_000]
+    middle.close()
+    await cache.aclose()
+
+
+async def test_a_change_between_two_connections_is_noticed(cache: Cache) -> None:
+    """What a broken connection brought is not continued with bytes of another version."""
+    source = Script(content(MIB))
+    source.cut, source.error = 20 * KIB, Interrupted("the connection broke")
+
+    def change(offset: int) -> None:
+        if offset >= 200 * KIB:
+            source.pace = lambda _offset: None
+            source.data, source.validator = content(MIB, seed=2), "v2"
+
+    source.pace = change
+    reader = cache.open(7, "r", MIB, source)
+    with pytest.raises(Changed):
+        await reader.read(0, MIB)
+    reader.close()
+    fresh = cache.open(7, "r2", MIB, source)
+    assert await read_all(fresh) == source.data
+    fresh.close()
+
+
+async def test_connections_that_bring_nothing_are_tried_for_a_while(
+    cache: Cache, mock_clock: trio.testing.MockClock
+) -> None:
+    """A reader hears of it after `stall` seconds, and the next one sooner; both can be told why."""
+    cache._engine.stall = 10.0
+    source = Script(content(MIB))
+    source.cut, source.error = 0, Interrupted("the connection broke")
+    reader = cache.open(7, "r", MIB, source)
+    ((_, fetcher),) = cache._active.values()
+    failed: list[tuple[int, Exception]] = []
+    cache.fetch_failed.add(lambda ino, error: failed.append((ino, error)))
+
+    async def attempt() -> float:
+        """Read in vain, while only the pauses between connections pass; how long that took."""
+        began, over = trio.current_time(), trio.Event()
+
+        async def read() -> None:
+            with pytest.raises(Interrupted):
+                await reader.read(0, 100)
+            over.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            while not over.is_set():
+                mock_clock.jump(max(0.0, fetcher._resume_at - trio.current_time()))
+                await trio.lowlevel.checkpoint()
+        return trio.current_time() - began
+
+    assert 8 < await attempt() <= 11
+    assert 10 < len(source.opened) < 20
+    assert await attempt() <= 2
+    assert failed == [(7, source.error)] * 2
+    mock_clock.jump(60)
+    assert 8 < await attempt() <= 11  # that was long ago
+    source.cut = 1
+    mock_clock.rate = 1
+    assert await reader.read(0, 100) == source.data[:100]
+    assert len(failed) == 3
+    reader.close()
+
+
+@pytest.mark.parametrize("size", [-1, 1])
+async def test_a_body_of_a_wrong_length_is_an_error(cache: Cache, size: int) -> None:
+    """A body that ends early or never is not taken for the file."""
+    source = Script(content(300 * KIB))
+    source.total = len(source.data)
+    if size < 0:
+        source.cut = 0
+    else:
+        source.data += b"more"
+    reader = cache.open(7, "r", source.total, source)
+    with pytest.raises(BadAnswer):
+        await reader.read(200 * KIB, 100 * KIB)
+    reader.close()
+
+
+async def test_offline_is_told_to_all_and_tried_again_later(cache: Cache) -> None:
+    """Without a network every waiting read fails at once; when it is back, reads work."""
+    source = Script(content(MIB))
+    source.error = Unreachable("no route")
+    reader = cache.open(7, "r", len(source.data), source)
+    failed = 0
+
+    async def one(offset: int) -> None:
+        nonlocal failed
+        with pytest.raises(Unreachable):
+            await reader.read(offset, 100)
+        failed += 1
+
+    async with trio.open_nursery() as nursery:
+        for offset in range(0, 500, 100):
+            nursery.start_soon(one, offset)
+    assert failed == 5
+    source.error = None
+    assert await reader.read(0, 100) == source.data[:100]
+    reader.close()
+
+
+async def test_a_stalled_download_ends_the_wait(tmp_path: Path, nursery: trio.Nursery) -> None:
+    """A service that stops sending freezes nobody: the read fails after the deadline."""
+    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=60.0).start()
+    await nursery.start(cache.run)
+    source = Script(content(MIB))
+    source.pace = lambda offset: offset < 256 * KIB or source.go.wait(60)
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 4096)
+    cache._engine.stall = 0.5
+    with trio.fail_after(60), pytest.raises(TimedOut):
+        await reader.read(512 * KIB, 4096)
+    assert source.aborted == 1
+    cache._engine.stall = 60.0
+    source.pace = lambda _offset: None
+    assert await reader.read(512 * KIB, 4096) == source.data[512 * KIB :][:4096]
+    reader.close()
+    await cache.aclose()
+
+
+async def test_another_size_is_another_version(cache: Cache) -> None:
+    """A file that has another size by now is not read as the old one."""
+    source = Script(content(MIB))
+    reader = cache.open(7, "r", 2 * MIB, source)
+    with pytest.raises(Changed):
+        await reader.read(0, 100)
+    reader.close()
+
+
+async def test_two_versions_are_never_mixed(cache: Cache) -> None:
+    """When a file changes while it is read, the read fails; what it has read stays readable."""
+    source = Script(content(8 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    old = source.data
+    assert await reader.read(0, 4096) == old[:4096]
+    source.data, source.validator = content(8 * MIB, seed=2), "v2"
+    with pytest.raises(Changed):
+        await reader.read(7 * MIB, 4096)
+    assert await reader.read(0, 4096) == old[:4096]
+    fresh = cache.open(7, "r", len(source.data), source)
+    assert await read_all(fresh) == source.data
+    assert reader.available(0, 4096) == old[:4096]
+    fresh.close()
+    reader.close()
+
+
+class Confirmed(Script):
+    """A source that gives no validator, and can be asked."""
+
+    asked = 0
+    changed = False
+
+    async def confirm(self) -> None:
+        """As the service's own source."""
+        self.asked += 1
+        if self.changed:
+            raise Changed("another one")
+
+
+async def test_without_a_validator_the_version_is_looked_up(cache: Cache) -> None:
+    """Where content has nothing to tell its version by, no second stream is believed unasked."""
+    source = Confirmed(content(32 * MIB))
+    source.validator = None
+    reader = cache.open(7, "r", len(source.data), source)
+    old = source.data
+    assert await reader.read(0, 4096) == old[:4096]
+    assert source.asked == 0
+    assert await reader.read(15 * MIB, 4096) == old[15 * MIB :][:4096]
+    assert source.asked == 1
+    source.data, source.changed = content(32 * MIB, seed=2), True
+    with pytest.raises(Changed):
+        await reader.read(30 * MIB, 4096)
+    assert await reader.read(0, 4096) == old[:4096]
+    reader.close()
+
+
+@pytest.mark.parametrize("before", [None, "v1"])
+async def test_a_validator_that_comes_or_goes_proves_nothing(
+    cache: Cache, before: str | None
+) -> None:
+    """Bytes with a validator are not added to bytes without one, nor the other way, unasked."""
+    source = Confirmed(content(8 * MIB))
+    source.validator = before
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 4096)
+    reader.close()
+    source.validator, source.changed = "v1" if before is None else None, True
+    reader = cache.open(7, "r", len(source.data), source)
+    with pytest.raises(Changed):
+        await reader.read(7 * MIB, 4096)
+    reader.close()
+
+
+async def test_a_change_is_noticed_after_a_restart(cache: Cache) -> None:
+    """Bytes of yesterday are not completed with bytes of another version today."""
+    source = Script(content(8 * MIB))
+    reader = cache.open(7, "r", len(source.data), source)
+    await reader.read(0, 4096)
+    reader.close()
+    source.validator = "v2"
+    reader = cache.open(7, "r", len(source.data), source)
+    with pytest.raises(Changed):
+        await reader.read(7 * MIB, 4096)
+    reader.close()
+
+
+async def test_a_cancelled_reader_leaves_no_trace(cache: Cache) -> None:
+    """A program that is killed while it waits disturbs no other one, and threads end."""
+    source = Script(content(MIB))
+    source.held()
+    reader = cache.open(7, "r", len(source.data), source)
+    other = cache.open(7, "r", len(source.data), source)
+    results: list[bytes] = []
+
+    async def wait() -> None:
+        results.append(bytes(await other.read(0, 10)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        with trio.move_on_after(0.05):
+            await reader.read(0, 10)
+        reader.close()
+        source.go.set()
+    assert results == [source.data[:10]]
+    other.close()
+    await until(lambda: source.open_now == 0)
+
+
+async def test_nobody_left_means_no_thread_left(cache: Cache) -> None:
+    """Closing the last reader ends a download that hangs in the network."""
+    source = Script(content(MIB))
+    source.held()
+    reader = cache.open(7, "r", len(source.data), source)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reader.read, 0, 10)
+        await until(lambda: source.open_now == 1)
+        nursery.cancel_scope.cancel()
+    reader.close()
+    await until(lambda: source.open_now == 0)
+
+
+async def test_the_end_of_the_cache_ends_the_waiting(cache: Cache) -> None:
+    """Unmounting while a read waits for the network takes no deadline to pass."""
+    source = Script(content(MIB))
+    source.held()
+    reader = cache.open(7, "r", len(source.data), source)
+    errors: list[Exception] = []
+
+    async def wait() -> None:
+        try:
+            await reader.read(0, 10)
+        except Exception as error:
+            errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await until(lambda: source.open_now == 1)
+        await cache.aclose()
+    assert len(errors) == 1
+    await until(lambda: source.open_now == 0)
+
+
+async def test_drips_do_not_keep_others_waiting(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All threads read files of which next to nothing comes: another file is read all the same."""
+    monkeypatch.setattr("zonedrive.content.fetcher.TURN", 0.5)
+    over = threading.Event()
+    drips = [Script(content(MIB, ino), piece=10) for ino in range(12)]
+    for drip in drips:
+        drip.pace = lambda offset: offset and over.wait(0.2)
+
+    async def attempt(reader: Reader) -> None:
+        with contextlib.suppress(TimedOut):
+            await reader.read(0, MIB)
+
+    async with trio.open_nursery() as nursery:
+        for ino, drip in enumerate(drips):
+            nursery.start_soon(attempt, cache.open(ino, "r", MIB, drip))
+        await until(lambda: sum(drip.open_now for drip in drips) == 8)
+        source = Script(content(MIB, 99))
+        with trio.fail_after(60):
+            reader = cache.open(99, "r", MIB, source)
+            assert await reader.read(0, MIB) == source.data
+        over.set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_drip_ends_the_wait(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then keeps nobody waiting for ever."""
+    source, over = Script(content(MIB), piece=1), threading.Event()
+    source.pace = lambda _offset: over.wait(0.05)
+    reader = cache.open(7, "r", MIB, source)
+    with monkeypatch.context() as patch:
+        patch.setattr("zonedrive.content.fetcher.SLOW", 0.02)  # long before no byte at all came
+        with trio.fail_after(60), pytest.raises(TimedOut, match="fewer than 4096 bytes"):
+            await reader.read(0, 10_000)
+    over.set()
+    source.piece = 64 * KIB
+    assert await reader.read(0, 10_000) == source.data[:10_000]
+    reader.close()
+
+
+async def test_a_look_at_the_pace_ends_no_wait_for_a_place(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Who has just begun to wait for one, of a read that takes long, waits on while bytes come."""
+    fetcher = Fetcher(
+        cast(Any, None), cast(Any, None), Engine(1, stall=10.0), str,
+        moved=lambda: None, over=lambda: None,
+    )  # fmt: skip
+    pace = Pace(25.0, 0)
+    await trio.sleep(24)
+    fetcher._came, waiter = LEAST, Waiter(0, 1, None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetcher._until, waiter, pace)
+        await trio.sleep(5)
+        waiter.event.set()
+    with pytest.raises(TimedOut, match="no byte came for 10 seconds"):
+        await fetcher._until(Waiter(0, 1, None), pace)
+
+
+async def test_few_connections_serve_many_files(cache: Cache) -> None:
+    """More open files than connections: each gets its bytes, paused downloads give way."""
+    sources = [Script(content(4 * MIB, seed)) for seed in range(20)]
+    readers = [cache.open(n, "r", 4 * MIB, source) for n, source in enumerate(sources)]
+    with trio.fail_after(60):
+        for reader, source in zip(readers, sources, strict=True):
+            assert await reader.read(0, 4096) == source.data[:4096]
+    for reader in readers:
+        reader.close()
+
+
+async def test_reads_in_any_order_get_their_own_bytes(cache: Cache) -> None:
+    """The kernel's parallel reads of one file each get what they asked for."""
+    source = Script(content(6 * MIB), piece=100_000)
+    reader = cache.open(7, "r", len(source.data), source)
+    wrong: list[int] = []
+
+    async def one(offset: int) -> None:
+        data = await reader.read(offset, 128 * KIB)
+        if data != source.data[offset : offset + 128 * KIB]:
+            wrong.append(offset)
+
+    async with trio.open_nursery() as nursery:
+        for offset in range(0, 6 * MIB, 128 * KIB):
+            nursery.start_soon(one, offset)
+    assert not wrong
+    reader.close()
+
+
+class SlowDisk:
+    """Writes of content files that wait until `go` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        self.reached = threading.Event()
+        write = SealedFile.pwrite
+
+        def slow(file: SealedFile, offset: int, data: Buffer) -> int:
+            self.reached.set()
+            assert self.go.wait(90)
+            return write(file, offset, data)
+
+        monkeypatch.setattr(SealedFile, "pwrite", slow)
+
+    async def is_reached(self) -> None:
+        """Wait until a write waits."""
+        while not self.reached.is_set():  # noqa: ASYNC110
+            await trio.sleep(0.001)
+
+
+async def test_a_reader_does_not_wait_for_the_disk(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has come is read before it is stored; it counts as kept, and is not fetched again."""
+    disk, source = SlowDisk(monkeypatch), Script(content(MIB), piece=256 * KIB)
+    reader = cache.open(7, "r", MIB, source)
+    with trio.fail_after(60):
+        assert await reader.read(0, 4096) == source.data[:4096]
+    assert not disk.go.is_set()
+    assert reader.available(100 * KIB, 4096) == source.data[100 * KIB :][:4096]
+    assert not reader.kept
+    disk.go.set()
+    assert await read_all(reader) == source.data
+    await reader.fill()
+    assert reader.kept
+    assert source.opened == [0]
+    reader.close()
+
+
+async def test_to_fetch_all_of_a_file_is_to_have_it_on_the_disk(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    """`complete` ends after the last byte was stored, not after it came."""
+    disk, source = SlowDisk(monkeypatch), Script(content(100 * KIB))
+    ended = trio.Event()
+
+    async def complete() -> None:
+        await cache.complete(7, "r", 100 * KIB, source)
+        ended.set()
+
+    nursery.start_soon(complete)
+    with trio.fail_after(60):
+        await disk.is_reached()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert not ended.is_set()
+        disk.go.set()
+        await ended.wait()
+    assert cache.is_complete(7, "r")
+
+
+async def test_the_last_chunk_before_cached_bytes_is_waited_for(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    """The download ends as soon as it comes to them; what it still stores counts all the same."""
+    source = RangeScript(content(6 * MIB), piece=512 * KIB)
+    reader = cache.open(7, "r", 6 * MIB, source)
+    for start in range(3 * MIB, 6 * MIB, MIB):
+        await reader.read(start, MIB)
+    reader.close()
+    disk, ended = SlowDisk(monkeypatch), trio.Event()
+
+    async def complete() -> None:
+        await cache.complete(7, "r", 6 * MIB, source)
+        ended.set()
+
+    nursery.start_soon(complete)
+    with trio.fail_after(60):
+        await disk.is_reached()
+        disk.go.set()
+        await ended.wait()
+    assert cache.is_complete(7, "r")
+
+
+async def test_what_a_full_disk_refuses_is_read_from_memory(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk that was read before the disk refused it can be read afterwards, too."""
+    source = Script(content(512 * KIB))
+
+    def refuse(_file: SealedFile, _offset: int, _data: Buffer) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(SealedFile, "pwrite", refuse)
+    reader = cache.open(7, "r", len(source.data), source)
+    assert await read_all(reader) == source.data
+    assert await read_all(reader) == source.data
+    assert source.opened == [0]
+    assert not reader.kept
+    reader.close()
+    assert not cache.is_complete(7, "r")
+
+
+async def test_a_damaged_chunk_ahead_does_not_harm_who_does_not_read_it(cache: Cache) -> None:
+    """What is read from the disk beyond what was asked for is looked at when it is asked for."""
+    source = Script(content(2 * MIB), piece=256 * KIB)
+    await cache.complete(7, "r", 2 * MIB, source)
+    reader = cache.open(7, "r", 2 * MIB, source)
+    file = reader.file()
+    assert file is not None
+    with file.path.open("r+b") as raw:
+        raw.seek(place_of(5) + 100)
+        raw.write(b"damaged")
+    file.close()
+    for at in range(0, 256 * KIB, 64 * KIB):
+        assert reader.available(at, 64 * KIB) == source.data[at : at + 64 * KIB]
+    assert reader.available(320 * KIB, 64 * KIB) is None
+    assert reader.available(384 * KIB, 64 * KIB) == source.data[384 * KIB : 448 * KIB]
+    assert await reader.read(320 * KIB, 64 * KIB) == source.data[320 * KIB : 384 * KIB]
+    assert len(source.opened) == 2
+    reader.close()
+
+
+async def test_a_paused_download_lets_others_work(cache: Cache) -> None:
+    """Who waits for its reader has no turn."""
+    source = Script(content(64 * MIB), piece=256 * KIB)
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in range(0, 8 * MIB, 128 * KIB):
+        await reader.read(offset, 128 * KIB)
+    await until(lambda: any(each.paused for each in cache._engine.running))
+    assert source.sent > 4 * MIB
+    await until(lambda: not TURNS.is_taken)  # that of an earlier test may just be ending
+    reader.close()

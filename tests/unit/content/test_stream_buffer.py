@@ -1,0 +1,114 @@
+"""The memory window gives back what it holds, and holds no more than it may."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.content.scripted import content
+from zonedrive.content.cache_entry import Entry
+from zonedrive.content.stream_buffer import CELL, Windows
+
+DATA = content(6 * CELL)
+PIECES = st.lists(
+    st.tuples(st.integers(0, 6 * CELL), st.sampled_from([1, 9000, CELL, 2 * CELL + 5])), max_size=20
+)
+
+
+@settings(deadline=None)
+@given(PIECES, st.integers(0, 6 * CELL), st.integers(1, 2 * CELL))
+def test_uncached_bytes_are_the_right_ones(
+    pieces: list[tuple[int, int]], offset: int, length: int
+) -> None:
+    """Streams cut in any way overlap in memory: what came is there, nothing else is."""
+    window, there = Windows().new(), bytearray(9 * CELL)
+    for start, size in pieces:
+        window.pwrite(start, DATA[start : start + size])
+        size = len(DATA[start : start + size])
+        there[start : start + size] = b"\1" * size
+    found = window.pread(offset, length)
+    if all(there[offset : offset + length]):
+        assert found == DATA[offset : offset + length]
+    else:
+        assert found is None
+
+
+def test_memory_is_bounded() -> None:
+    """However much passes through, only the latest bytes are held, and the rest is told."""
+    window = Windows(4 * CELL).new()
+    for start in range(0, 100 * CELL, CELL):
+        window.pwrite(start, bytes(CELL))
+    assert window.pread(99 * CELL, CELL) == bytes(CELL)
+    assert window.pread(90 * CELL, CELL) is None
+    assert list(window.dropped) == [(n * CELL, (n + 1) * CELL) for n in range(96)]
+
+
+def test_all_together_hold_no_more_than_one_may() -> None:
+    """However many files are open: what nobody uses gives way, the others share."""
+    windows = Windows(8 * CELL)
+    idle, first, second = windows.new(), windows.new(), windows.new()
+    idle.pwrite(0, DATA[: 4 * CELL])
+    windows.rest()
+    first.pwrite(0, DATA[: 4 * CELL])
+    second.pwrite(0, DATA[:CELL])
+    assert windows.held == 8 * CELL
+    assert idle.pread(CELL, CELL) == DATA[CELL : 2 * CELL]
+    windows.rest()
+    first.pwrite(4 * CELL, DATA[: 2 * CELL])
+    assert idle.held == CELL  # which was read, but before the others were
+    assert list(idle.dropped) == [(n * CELL, (n + 1) * CELL) for n in range(3)]
+    second.pwrite(CELL, DATA[: 4 * CELL])
+    assert idle.held == 0
+    assert first.held == second.held == 4 * CELL
+    assert first.pread(2 * CELL, CELL) == DATA[2 * CELL : 3 * CELL]
+
+
+def test_the_slow_keep_their_part_beside_the_fast() -> None:
+    """A film is not fetched again and again because others copy big files."""
+    windows = Windows(8 * CELL)
+    slow, fast = windows.new(), windows.new()
+    slow.pwrite(0, DATA[: 3 * CELL])
+    for start in range(0, 100 * CELL, CELL):
+        fast.pwrite(start, bytes(CELL))
+    assert slow.pread(0, 3 * CELL) == DATA[: 3 * CELL]
+    assert windows.held == 8 * CELL
+
+
+def test_nothing_is_left_of_the_closed_and_the_idle() -> None:
+    """Their memory is free for others."""
+    windows = Windows()
+    closed, idle = windows.new(), windows.new()
+    for window in (closed, idle):
+        window.pwrite(5, DATA[: 4 * CELL])
+    closed.close()
+    assert windows.held == idle.held == 4 * CELL
+    windows.rest()
+    windows.rest()
+    assert windows.held == 0
+    assert idle.pread(5, 1) is None
+
+
+FULL = SimpleNamespace(allow=lambda _entry, _need, _want: False)
+"""A store whose disk takes nothing."""
+
+
+def test_what_has_just_come_outlives_what_gave_way_before_it(tmp_path: Path) -> None:
+    """Bytes that are fetched once more count from the moment they come, stored or not."""
+    windows = Windows(2 * CELL)
+    entry = Entry(1, "stamp", 4 * CELL, tmp_path / "file", None, windows, cast(Any, FULL))
+    for number in range(4):  # the first two give way, which the loop has not seen yet
+        entry.store(number * CELL, bytes([number]) * CELL, lambda: None)
+    again = []
+
+    def came() -> None:
+        entry.arrive()
+        again.append(entry.present.covers(0, CELL))
+        again.append(entry.read(0, CELL) == bytes(CELL))
+
+    entry.store(0, bytes(CELL), came)
+    assert again == [True, True]
+    entry.arrive()
+    assert entry.read(0, CELL) == bytes(CELL)
+    entry.close()

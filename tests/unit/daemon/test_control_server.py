@@ -1,0 +1,285 @@
+"""The control socket with real connections."""
+
+import json
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from zonedrive.daemon import control_server, protocol
+from zonedrive.daemon.control_server import Say, Server
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import NotLoggedOn
+
+
+class Handlers:
+    """Commands to ask for."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.seen = trio.Event()
+        self.go = trio.Event()
+        self.cancelled = trio.Event()
+        self.dozing = trio.Event()
+
+    async def doze(self, request: Message, say: Say) -> Message:
+        self.dozing.set()
+        return await trio.sleep_forever()
+
+    async def echo(self, request: Message, say: Say) -> Message:
+        return {"said": request.get("text")}
+
+    async def count(self, request: Message, say: Say) -> Message:
+        for number in range(3):
+            await say({"number": number})
+        return {"end": 3}
+
+    async def refuse(self, request: Message, say: Say) -> Message:
+        raise NotLoggedOn("no", remedy="log on")
+
+    async def fail(self, request: Message, say: Say) -> Message:
+        raise KeyError("a secret")
+
+    async def wait(self, request: Message, say: Say) -> Message:
+        self.waiting += 1
+        self.seen.set()
+        try:
+            await self.go.wait()
+        except trio.Cancelled:
+            self.cancelled.set()
+            raise
+        return {}
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._rest = b""
+
+    async def send(self, **request: object) -> None:
+        await self.stream.send_all(protocol.encode(request))
+
+    async def receive(self) -> dict[str, Any]:
+        while b"\n" not in self._rest:
+            chunk = await self.stream.receive_some(4096)
+            assert chunk, "hung up"
+            self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def ask(self, **request: object) -> dict[str, Any]:
+        await self.send(**request)
+        return await self.receive()
+
+
+class Served:
+    """A server under test."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.handlers = Handlers()
+        self.streams: list[trio.SocketStream] = []
+        names = ("echo", "count", "refuse", "fail", "wait", "doze")
+        self.server = Server(path, {name: getattr(self.handlers, name) for name in names})
+
+    async def client(self) -> Client:
+        stream = await trio.open_unix_socket(os.fspath(self.path))
+        self.streams.append(stream)
+        return Client(stream)
+
+
+@asynccontextmanager
+async def serving(path: Path) -> AsyncIterator[Served]:
+    served = Served(path)
+    served.server.listen()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(served.server.serve)
+            yield served
+            for stream in served.streams:
+                await stream.aclose()
+            nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the socket will be."""
+    return tmp_path / "run" / "a.sock"
+
+
+async def test_only_the_owner_can_reach_it(path: Path) -> None:
+    """The socket is 0600 in a 0700 folder."""
+    async with serving(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+async def test_another_users_process_is_not_answered(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever gets at the socket nevertheless is hung up on."""
+    async with serving(path) as served:
+        with monkeypatch.context() as patch:
+            patch.setattr(control_server, "_is_own", lambda stream: False)
+            client = await served.client()
+            with pytest.raises((AssertionError, trio.BrokenResourceError)):
+                await client.ask(command="echo")
+        assert (await (await served.client()).ask(command="echo", text="x"))["said"] == "x"
+
+
+async def test_several_requests_are_answered_in_order(path: Path) -> None:
+    """One connection serves any number of requests, also sent at once."""
+    async with serving(path) as served:
+        client = await served.client()
+        for number in range(40):
+            await client.send(command="echo", text=number)
+        answers = [await client.receive() for _ in range(40)]
+        assert [answer["said"] for answer in answers] == list(range(40))
+        assert all(answer["done"] for answer in answers)
+
+
+async def test_progress_comes_before_the_answer(path: Path) -> None:
+    """Who waits is told how far it is; the last line says that it is the last."""
+    async with serving(path) as served:
+        client = await served.client()
+        await client.send(command="count")
+        lines = [await client.receive() for _ in range(4)]
+        assert lines == [{"number": 0}, {"number": 1}, {"number": 2}, {"end": 3, "done": True}]
+
+
+async def test_an_error_is_an_answer(path: Path) -> None:
+    """A refusal has its kind, and the connection goes on."""
+    async with serving(path) as served:
+        client = await served.client()
+        refused = await client.ask(command="refuse")
+        assert (refused["error"], refused["remedy"], refused["kind"]) == (
+            "no",
+            "log on",
+            "NotLoggedOn",
+        )
+        assert (await client.ask(command="echo", text=1))["said"] == 1
+
+
+async def test_an_unforeseen_error_harms_nobody(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is in the log, the client gets an answer, and the server lives."""
+    async with serving(path) as served:
+        client = await served.client()
+        assert "KeyError" in (await client.ask(command="fail"))["error"]
+        assert (await client.ask(command="echo", text=1))["said"] == 1
+    assert len(caplog.records) == 1
+
+
+async def test_malformed_requests_are_answered_with_what_is_wrong(path: Path) -> None:
+    """No line, however broken, ends the server or the connection."""
+    async with serving(path) as served:
+        client = await served.client()
+        for line in (b"\n", b"{\n", b"[]\n", b"\xff\xff\n", b'{"command": []}\n', b"{}\n"):
+            await client.stream.send_all(line)
+            assert "error" in await client.receive()
+        assert (await client.ask(command="echo", text=1))["said"] == 1
+
+
+async def test_an_endless_line_is_refused(path: Path) -> None:
+    """A client cannot fill the daemon's memory."""
+    async with serving(path) as served:
+        client = await served.client()
+        await client.stream.send_all(b"x" * (protocol.MAX_LINE + 1))
+        assert "too long" in (await client.receive())["error"]
+
+
+async def test_many_clients_are_served_at_once(path: Path) -> None:
+    """One that waits holds up no other."""
+    async with serving(path) as served:
+        waiting = [await served.client() for _ in range(50)]
+        for client in waiting:
+            await client.send(command="wait")
+        assert (await (await served.client()).ask(command="echo", text=1))["said"] == 1
+        served.handlers.go.set()
+        for client in waiting:
+            assert (await client.receive())["done"]
+        assert served.handlers.waiting == 50
+
+
+async def test_a_client_that_goes_away_takes_its_request_along(path: Path) -> None:
+    """Ctrl-C in `zonedrive sync` ends the waiting in the daemon, too."""
+    async with serving(path) as served:
+        client = await served.client()
+        await client.send(command="wait")
+        await served.handlers.seen.wait()
+        await client.stream.aclose()
+        await served.handlers.cancelled.wait()
+
+
+async def test_the_end_answers_those_who_wait_for_it(path: Path) -> None:
+    """All others, and who comes later, are told that the mount has ended; spared ones finish."""
+    async with serving(path) as served:
+        spared, other, later = [await served.client() for _ in range(3)]
+        await spared.send(command="wait")
+        await served.handlers.seen.wait()
+        await other.send(command="doze")
+        await served.handlers.dozing.wait()
+        served.server.end(frozenset({"wait"}))
+        assert "has ended" in (await other.receive())["error"]
+        assert "has ended" in (await later.ask(command="echo", text=1))["error"]
+        assert await later.ask(command="pulse") == {"done": True}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(served.server.finish)
+            served.handlers.go.set()
+        assert await spared.receive() == {"done": True}
+
+
+async def test_the_socket_of_a_killed_daemon_is_replaced(path: Path) -> None:
+    """What a crash left in its place is no obstacle."""
+    path.parent.mkdir(parents=True)
+    path.touch()
+    async with serving(path) as served:
+        assert (await (await served.client()).ask(command="echo", text=1))["said"] == 1
+        served.server.hide()
+        assert not path.exists()
+
+
+async def test_a_socket_that_lost_its_place_is_made_anew(path: Path) -> None:
+    """At the same place or another one; who is connected already notices nothing."""
+    async with serving(path) as served:
+        first = await served.client()
+        served.server.listen_anew(path)
+        assert await first.ask(command="pulse") == {"done": True}
+        path.unlink()
+        path.parent.rmdir()
+        served.server.listen_anew(path)
+        second = await served.client()
+        assert (await second.ask(command="echo", text="2"))["said"] == "2"
+        served.path = path.parent.with_name("other") / path.name
+        served.server.listen_anew(served.path)
+        assert not path.exists()
+        third = await served.client()
+        for number, client in enumerate((first, second, third)):
+            assert (await client.ask(command="echo", text=number))["said"] == number
+
+
+async def test_a_name_of_somebody_else_is_left_alone(path: Path) -> None:
+    """A daemon that listens there keeps it, whoever starts or ends; the other has one beside it."""
+    async with serving(path) as first, serving(path) as second:
+        assert first.server.path == path != second.server.path
+        second.path = second.server.path
+        for served in (first, second):
+            assert await (await served.client()).ask(command="pulse") == {"done": True}
+        first.server.hide()
+        assert not path.exists() and second.path.exists()
+        first.server.listen_anew(path)
+        assert not path.exists()
+        second.server.listen_anew(path)
+        assert second.server.path == second.path
+        second.server.hide()
+        second.server.hide()
+        assert not second.path.exists()

@@ -1,0 +1,434 @@
+"""What the commands of a daemon answer, over parts made up."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from zonedrive.cli import sync_view
+from zonedrive.daemon.compose import Parts
+from zonedrive.daemon.handlers import AWAY_SECONDS, Commands
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import NotFound, Unreachable, ZonedriveError
+from zonedrive.fuse import mountpoint
+from zonedrive.fuse.mount import Session
+from zonedrive.logon.account import Account
+from zonedrive.model import Entry, Zone
+from zonedrive.state.inode import ROOT
+from zonedrive.views.path_lookup import Place
+
+FOLDER = Path("/home/me/Zones")
+NOTHING = {"files": 0, "changes": 0, "bytes": 0}
+
+
+class Link:
+    """The state of the way to the service."""
+
+    def __init__(self) -> None:
+        self.state = "online"
+        self.answers = 0
+        self.last_error: Exception | None = None
+        self._changed = trio.Event()
+
+    def become(self, state: str, error: Exception | None = None) -> None:
+        self.state, self.last_error = state, error
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_change(self) -> str:
+        await self._changed.wait()
+        return self.state
+
+
+class Report:
+    """What the file system would tell."""
+
+    def __init__(self) -> None:
+        self.uploads: list[dict[str, Any]] = []
+        self.conflicted: list[dict[str, Any]] = []
+        self.saved = 0
+        self.taken_back: list[dict[str, str]] = []
+        self.done = trio.Event()
+        self.roots: list[list[int]] = []
+
+    def status(self, under: list[int] | None = None, most: int | None = None) -> dict[str, Any]:
+        return {"state": "online", "uploads": self.uploads[:most]}
+
+    def work(self, under: list[int] | None = None) -> dict[str, int]:
+        sent = sum(one.get("sent", 0) for one in self.uploads)
+        return {**self.left(), "sent": sent}
+
+    def held(self, under: list[int], most: int) -> list[str]:
+        return [one["path"] for one in self.uploads if one.get("held")][:most]
+
+    def lost(self, under: list[int]) -> int:
+        return self.saved if ROOT in under else 0
+
+    def tell_taken_back(self, under: list[int]) -> list[dict[str, str]]:
+        given, self.taken_back = self.taken_back, []
+        return given
+
+    async def sync(self, under: list[int], timeout: float | None) -> dict[str, Any]:
+        self.roots.append(under)
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            await self.done.wait()
+        return {"left": self.left(), "uploads": self.uploads, "conflicts": self.conflicted}
+
+    def left(self) -> dict[str, int]:
+        waits = self.uploads
+        return {"files": len(waits), "changes": 0, "bytes": sum(one["size"] for one in waits)}
+
+
+class Returning:
+    """Shows what comes back."""
+
+    async def told(self) -> None:
+        pass
+
+    def require_vacant(self, entry: Entry) -> None:
+        pass
+
+    def folder(self, zone_id: str, entry_id: str) -> Entry | None:
+        return None
+
+    async def appear(self, entry: Entry) -> str:
+        return f"shown/{entry.name}"
+
+
+class Places:
+    """A file, and one that stays here."""
+
+    async def find(self, path: str) -> Place:
+        if path == "Zone/a.txt":
+            return Place(path, (7,))
+        if path == "Zone/a.swp":
+            return Place(path, (8,), stays="stays on this machine")
+        raise FileNotFoundError(path)
+
+
+class Service:
+    """Zones and what was deleted in them."""
+
+    def __init__(self) -> None:
+        self.link = Link()
+        self.restored: list[str] = []
+
+    async def zones(self) -> list[Zone]:
+        return [Zone("z1", "One", "r1"), Zone("z2", "Shut", "r2", accessible=False)]
+
+    async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
+        assert zone_id == "z1"
+        return [(Entry(f"e{n}", "z1", "r1", name, False), 0) for n, name in enumerate("abb")]
+
+    async def restore(self, zone_id: str, entry_id: str, *, folder: bool) -> Entry:
+        self.restored.append(entry_id)
+        return Entry(entry_id, zone_id, "r1", f"name of {entry_id}", False)
+
+
+class Daemon:
+    """The commands and everything around them."""
+
+    def __init__(self) -> None:
+        self.report, self.service = Report(), Service()
+        self.over = trio.Event()
+        self.stopped = 0
+        self.session = SimpleNamespace(folder=FOLDER, stop=self._stop, ended=trio.Event())
+        parts = SimpleNamespace(
+            files=SimpleNamespace(report=self.report, places=Places(), returning=Returning()),
+            service=self.service,
+            paths=SimpleNamespace(
+                account="work", account_file=FOLDER / "none", option=" --account work"
+            ),
+            account=Account(name="work", base_url="https://x", username="alice"),
+            auth=SimpleNamespace(last=None),
+        )
+        self.said: list[Message] = []
+        self.heard: list[str] = []
+        self.commands = Commands(
+            cast(Parts, parts),
+            cast(Session, self.session),
+            self.over,
+            lambda: self.heard.append("logged on"),
+        )
+
+    def _stop(self) -> None:
+        self.stopped += 1
+        self.over.set()
+
+    async def ask(self, command: str, **request: object) -> Message:
+        return await self.commands.handlers[command](request, self._say)
+
+    async def _say(self, message: Message) -> None:
+        self.said.append(message)
+
+
+@pytest.fixture
+def daemon() -> Daemon:
+    """A daemon with nothing to do."""
+    return Daemon()
+
+
+def _upload(state: str, size: int = 5) -> dict[str, Any]:
+    return {"path": "Zone/a.txt", "state": state, "size": size, "sent": 1, "error": "why"}
+
+
+async def test_sync_of_nothing_is_done(daemon: Daemon) -> None:
+    """Everything is there: 0."""
+    daemon.report.done.set()
+    answer = await daemon.ask("sync", paths=[], timeout=None)
+    assert (answer["exit"], answer["left"]) == (0, NOTHING)
+    assert daemon.report.roots == [[ROOT]]
+
+
+async def test_sync_of_a_path_waits_for_that_alone(daemon: Daemon) -> None:
+    """A path may be absolute or relative to the mount."""
+    daemon.report.done.set()
+    await daemon.ask("sync", paths=["/home/me/Zones/Zone/a.txt", "Zone/a.txt"])
+    assert daemon.report.roots == [[7, 7]]
+
+
+@pytest.mark.parametrize("path", ["/home/me", "/home/me/Zones/../x", "/", "Zone/../../x"])
+async def test_a_path_outside_is_refused(daemon: Daemon, path: str) -> None:
+    """No request leaves the mount."""
+    with pytest.raises(ZonedriveError, match="is not in the mount"):
+        await daemon.ask("sync", paths=[path])
+
+
+async def test_a_path_that_is_not_there_is_named(daemon: Daemon) -> None:
+    """A mistyped path is no success."""
+    with pytest.raises(ZonedriveError, match=r"Zone/b\.txt does not exist"):
+        await daemon.ask("status", paths=["Zone/b.txt"])
+
+
+async def test_sync_of_what_stays_here_is_no_success(daemon: Daemon) -> None:
+    """Whoever asks for it by its path is told that it is not on the service."""
+    daemon.report.done.set()
+    answer = await daemon.ask("sync", paths=["Zone/a.txt", "Zone/a.swp"])
+    assert answer["exit"] == 1
+    assert answer["stays"] == [{"path": "Zone/a.swp", "error": "stays on this machine"}]
+
+
+async def test_sync_beside_what_lost_its_name_is_no_success(daemon: Daemon) -> None:
+    """Only this machine has it, and nothing sends it; elsewhere it is no matter."""
+    daemon.report.saved = 2
+    daemon.report.done.set()
+    answer = await daemon.ask("sync")
+    assert (answer["exit"], answer["lost"]) == (1, 2)
+    answer = await daemon.ask("sync", paths=["Zone/a.txt"])
+    assert (answer["exit"], answer["lost"]) == (0, 0)
+
+
+async def test_sync_tells_what_was_refused(daemon: Daemon) -> None:
+    """1 and each failed upload with its reason."""
+    daemon.report.uploads = [_upload("failed")]
+    daemon.report.done.set()
+    answer = await daemon.ask("sync")
+    assert answer["exit"] == 1
+    assert answer["failed"] == [{"path": "Zone/a.txt", "error": "why"}]
+
+
+async def test_sync_tells_what_was_taken_back_beside_what_waits(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither hides the other."""
+    daemon.report.taken_back = [{"path": "Zone/b", "error": "it is here again"}]
+    daemon.report.uploads = [_upload("pending")]
+    answer = await daemon.ask("sync", timeout=0)
+    assert answer["exit"] == 1
+    sync_view.tell(answer)
+    said = capsys.readouterr().err
+    assert "Zone/b: it is here again" in said
+    assert "not on the service yet" in said
+
+
+async def test_sync_counts_a_conflict_copy_as_done_and_says_it(daemon: Daemon) -> None:
+    """What was uploaded beside somebody else's version is on the service."""
+    daemon.report.conflicted = [
+        {"path": "Zone/a (conflict).txt", "original": "Zone/a.txt"},
+        {"path": "Zone/deleted there", "original": "Zone/deleted there"},
+    ]
+    daemon.report.done.set()
+    answer = await daemon.ask("sync")
+    assert (answer["exit"], answer["conflicts"]) == (0, ["Zone/a (conflict).txt"])
+    assert answer["anew"] == ["Zone/deleted there"]
+
+
+@pytest.mark.parametrize(("state", "code"), [("offline", 4), ("logon-required", 3), ("online", 1)])
+async def test_sync_that_runs_out_of_time_says_what_was_in_the_way(
+    daemon: Daemon, autojump_clock: trio.testing.MockClock, state: str, code: int
+) -> None:
+    """4 where the service was away, 3 without a logon, 1 where it was only slow."""
+    daemon.report.uploads = [_upload("pending")]
+    daemon.service.link.become(state, Unreachable("it is away"))
+    answer = await daemon.ask("sync", timeout=10)
+    assert trio.current_time() == 10
+    assert answer["exit"] == code
+    assert ("it is away" in answer["reason"]) == (state != "online")
+    assert daemon.said and daemon.said[0]["left"] == {"files": 1, "changes": 0, "bytes": 4}
+
+
+@pytest.mark.parametrize(
+    ("state", "sent", "timeout", "code"),
+    [
+        ("uploading", 0, 3, 4),
+        ("uploading", 0, 0.5, 1),
+        ("uploading", 5, 3, 1),
+        ("pending", 0, 3, 1),
+    ],
+    ids=["silent", "hardly waited", "bytes move", "nothing asked"],
+)
+async def test_sync_says_that_a_service_was_silent(
+    daemon: Daemon, autojump_clock: trio.abc.Clock, state: str, sent: int, timeout: float, code: int
+) -> None:
+    """4 where it was asked and gave no answer all the time, though nobody calls it away yet."""
+    upload = _upload(state) | {"sent": 0}
+    daemon.report.uploads = [upload]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_later, upload, sent)
+        answer = await daemon.ask("sync", timeout=timeout)
+    assert answer["exit"] == code
+    assert ("gave no answer" in answer["reason"]) == (code == 4)
+
+
+async def _later(upload: dict[str, Any], sent: int) -> None:
+    await trio.sleep(0.1)
+    upload["sent"] = sent
+
+
+async def test_sync_without_a_timeout_does_not_wait_for_ever_for_a_service_that_is_away(
+    daemon: Daemon, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A minute without the service ends it, and short absences do not."""
+    daemon.report.uploads = [_upload("pending")]
+    link = daemon.service.link
+
+    async def come_and_go() -> None:
+        for _ in range(3):
+            link.become("offline")
+            await trio.sleep(AWAY_SECONDS - 1)
+            link.become("online")
+            await trio.sleep(100)
+        link.become("offline")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(come_and_go)
+        answer = await daemon.ask("sync")
+    assert answer["exit"] == 4
+    assert trio.current_time() == pytest.approx(3 * (AWAY_SECONDS + 99) + AWAY_SECONDS)
+
+
+async def test_sync_without_a_logon_ends_at_once(
+    daemon: Daemon, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Only a person can help, so nobody is kept waiting; they hear the whole command."""
+    daemon.report.uploads = [_upload("pending")]
+    daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
+    answer = await daemon.ask("sync")
+    assert (answer["exit"], answer["reason"]) == (3, "the logon has ended")
+    assert answer["remedy"] == ("run 'zonedrive logon https://x --username alice --account work'")
+    assert trio.current_time() < 1
+
+
+@pytest.fixture
+def detach(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bool]], None]:
+    """What the kernel says to each plain unmount."""
+
+    def script(answers: list[bool]) -> None:
+        monkeypatch.setattr(mountpoint, "detach", lambda folder, lazy: answers.pop(0))
+        monkeypatch.setattr(mountpoint, "users", lambda folder: ["vim (7)"])
+
+    return script
+
+
+async def test_unmount_waits_for_uploads_first(
+    daemon: Daemon, detach: Callable[[list[bool]], None]
+) -> None:
+    """The mount goes when everything is on the service."""
+    detach([True])
+    async with trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            answer = await daemon.ask("unmount", timeout=1000)
+            assert answer["left"] == NOTHING
+
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        before = daemon.stopped
+        daemon.report.done.set()
+    assert (before, daemon.stopped) == (0, 1)
+
+
+async def test_unmount_always_ends(
+    daemon: Daemon,
+    autojump_clock: trio.testing.MockClock,
+    detach: Callable[[list[bool]], None],
+) -> None:
+    """After the timeout it goes, with what is left said."""
+    detach([])
+    daemon.report.uploads = [_upload("pending")]
+    answer = await daemon.ask("unmount", timeout=30)
+    assert trio.current_time() == 30
+    assert answer["left"] == {"files": 1, "changes": 0, "bytes": 5}
+
+
+async def test_unmount_waits_for_programs_that_use_the_mount(
+    daemon: Daemon, detach: Callable[[list[bool]], None]
+) -> None:
+    """They are named while it waits; when they are gone it goes."""
+    detach([False, False, True])
+    daemon.report.done.set()
+    await daemon.ask("unmount", timeout=20)
+    assert daemon.said == [{"users": ["vim (7)"]}] * 2
+    assert daemon.stopped == 1
+
+
+async def test_unmount_now_waits_for_nothing(
+    daemon: Daemon, detach: Callable[[list[bool]], None]
+) -> None:
+    """--now says who was still there."""
+    detach([])
+    answer = await daemon.ask("unmount", timeout=0, now=True)
+    assert answer["users"] == ["vim (7)"]
+
+
+@pytest.mark.parametrize("timeout", ["soon", -1, True, [], float("nan")])
+async def test_a_timeout_that_is_none_is_refused(daemon: Daemon, timeout: object) -> None:
+    """Nonsense from a client is an error, not a wait without end."""
+    with pytest.raises(ZonedriveError, match="timeout"):
+        await daemon.ask("sync", timeout=timeout)
+
+
+async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> None:
+    """A name that was deleted once is enough; of several, the id is asked for."""
+    found = (await daemon.ask("trash"))["entries"]
+    assert [(one["zone"], one["id"], one["name"]) for one in found] == [
+        ("One", "e0", "a"),
+        ("One", "e1", "b"),
+        ("One", "e2", "b"),
+    ]
+    answer = await daemon.ask("restore", entries=["a", "e2"])
+    assert answer["restored"] == [
+        {"path": "shown/name of e0", "left": 0},
+        {"path": "shown/name of e2", "left": 0},
+    ]
+    assert daemon.service.restored == ["e0", "e2"]
+    with pytest.raises(ZonedriveError, match="2 entries called 'b' were deleted") as several:
+        await daemon.ask("restore", entries=["b"])
+    assert several.value.remedy.count("(in One, 1970-01-0") == 2
+    for name in ("c", "One/c", "One/x/a", "x/a"):
+        with pytest.raises(NotFound, match="not in the trash"):
+            await daemon.ask("restore", entries=[name])
+    with pytest.raises(NotFound, match="no zone 'Nowhere'"):
+        await daemon.ask("trash", zone="Nowhere")
+    assert daemon.service.restored == ["e0", "e2"]
+    await daemon.ask("restore", entries=["One/a"])
+    assert daemon.service.restored.pop() == "e0"
+
+
+async def test_a_logon_is_heard_of(daemon: Daemon) -> None:
+    """So that what waits for it goes on at once."""
+    assert await daemon.ask("logged-on") == {}
+    assert daemon.heard == ["logged on"]

@@ -1,0 +1,131 @@
+"""Signals to the daemon of a lock, and to nobody else."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from tests.harness.waiting import eventually
+from zonedrive.daemon import process_control
+from zonedrive.daemon.lock import Lock, holder, is_held
+from zonedrive.errors import ZonedriveError
+
+HOLD = """
+import pathlib, signal, sys
+from zonedrive.daemon.lock import Lock
+if "deaf" in sys.argv: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "told" in sys.argv:
+    # Blocked from the start: a signal that comes between two waits is not lost.
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+lock = Lock(pathlib.Path(sys.argv[1]), "default")
+lock.take(pathlib.Path("/proc"))
+lock.tell(pathlib.Path("/somewhere/a.sock"))
+print("held", flush=True)
+while "told" in sys.argv:
+    signal.sigwait({signal.SIGUSR1})
+    print("told", flush=True)
+signal.pause()
+"""
+
+
+class Daemon:
+    """A process that holds the lock at `path`, at most until the end of the block."""
+
+    def __init__(self, path: Path, *ways: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, path, *ways], stdout=subprocess.PIPE, encoding="utf-8"
+        )
+        try:
+            self.expect("held")
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.process:
+            self.process.kill()
+
+    def expect(self, word: str) -> None:
+        """Wait for a line of the process."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == f"{word}\n"
+
+
+@pytest.mark.parametrize(
+    ("way", "number"), [("", signal.SIGTERM), ("deaf", signal.SIGKILL), ("stopped", signal.SIGTERM)]
+)
+def test_a_daemon_can_always_be_ended(tmp_path: Path, way: str, number: int) -> None:
+    """In order where it can; one that is stopped goes on for that."""
+    path = tmp_path / "daemon.lock"
+    with Daemon(path, way) as daemon:
+        if way == "stopped":
+            daemon.process.send_signal(signal.SIGSTOP)
+        process_control.end(path, 0.5 if way == "deaf" else 60)
+        assert not is_held(path)
+        assert daemon.process.wait(60) == -number
+    process_control.end(path, 0)  # nobody is there
+
+
+def test_nobody_else_is_ended(tmp_path: Path) -> None:
+    """The number in the file of a daemon that was killed may be another process's by now."""
+    path = tmp_path / "daemon.lock"
+    with subprocess.Popen(["sleep", "60"]) as somebody:
+        path.write_text(f'{{"pid": {somebody.pid}, "mountpoint": "/proc"}}')
+        process_control.end(path, 0)
+        assert not process_control.ask_to_listen(path)
+        lock = Lock(tmp_path / "other", "default")
+        lock.take(Path("/proc"))
+        path.unlink()
+        (tmp_path / "other").rename(path)
+        path.write_text(f'{{"pid": {somebody.pid}, "mountpoint": "/proc"}}')
+        with pytest.raises(ZonedriveError, match="cannot be ended from here"):
+            process_control.end(path, 0)
+        lock.release()
+        assert somebody.poll() is None
+        somebody.kill()
+
+
+def test_a_daemon_of_another_lock_is_not_ended(tmp_path: Path) -> None:
+    """In another container the same number is somebody else's, who may hold a lock as well."""
+    path = tmp_path / "daemon.lock"
+    with Daemon(tmp_path / "other.lock", "told") as daemon:
+        lock = Lock(path, "default")
+        lock.take(Path("/proc"))
+        path.write_text(f'{{"pid": {daemon.process.pid}, "mountpoint": "/proc", "begun": 1}}')
+        assert not process_control.ask_to_listen(path)
+        with pytest.raises(ZonedriveError, match="cannot be ended from here"):
+            process_control.end(path, 0)
+        lock.release()
+        assert daemon.process.poll() is None
+
+
+def test_only_who_understands_it_is_asked_for_a_socket(tmp_path: Path) -> None:
+    """One that starts, or an older one, would die of the signal."""
+    path = tmp_path / "daemon.lock"
+    with Daemon(path, "") as daemon:
+        assert not process_control.ask_to_listen(path)
+        daemon.process.kill()
+        assert daemon.process.wait(60) == -signal.SIGKILL
+    with Daemon(path, "told") as daemon:
+        assert process_control.ask_to_listen(path)
+        daemon.expect("told")
+        who = holder(path)
+        assert who is not None and who.control == Path("/somewhere/a.sock")
+
+
+def test_one_that_is_stopped_is_told_from_one_that_sleeps(tmp_path: Path) -> None:
+    """And both from one that is gone."""
+    with Daemon(tmp_path / "daemon.lock", "") as daemon:
+        assert not process_control.is_stopped(daemon.process.pid)
+        daemon.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: process_control.is_stopped(daemon.process.pid))
+        assert not process_control.is_working(daemon.process.pid)
+    assert not process_control.is_stopped(daemon.process.pid)
+    assert not process_control.is_working(daemon.process.pid)

@@ -1,0 +1,153 @@
+"""The line that a service manager shows about a mount: true soon after each change, silent else."""
+
+from typing import Any, cast
+
+import trio
+import trio.testing
+
+from zonedrive.daemon.sd_notify import Notifier
+from zonedrive.daemon.status_line import Bulletin
+from zonedrive.errors import NotLoggedOn, Unreachable
+from zonedrive.remote.connectivity import Link
+from zonedrive.views.status_report import Report
+
+COMMAND = "zonedrive logon https://zones.example --username alice"
+DONE = "everything is on the service"
+
+
+class Manager:
+    """A service manager that remembers."""
+
+    def __init__(self, *, is_heard: bool = True) -> None:
+        self.is_heard = is_heard
+        self.lines: list[str] = []
+
+    def status(self, line: str) -> None:
+        """One more."""
+        self.lines.append(line)
+
+
+class Outbox:
+    """What waits."""
+
+    def __init__(self) -> None:
+        self.changed = trio.Event()
+        self.now: dict[str, Any] = dict.fromkeys(
+            ("files", "bytes", "sent", "uploading", "failed"), 0
+        )
+        self.looks = 0
+
+    def work(self) -> dict[str, Any]:
+        """As the report has it."""
+        self.looks += 1
+        return self.now
+
+    def left(self) -> dict[str, Any]:
+        """As the report has it."""
+        return self.now
+
+    def lost(self) -> int:
+        """As the report has it."""
+        return int(self.now.get("lost", 0))
+
+    def become(self, **numbers: object) -> None:
+        """Something happens."""
+        self.now = self.now | numbers
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+class Watched:
+    """A bulletin over all that."""
+
+    def __init__(self, *, is_heard: bool = True) -> None:
+        self.manager, self.link, self.outbox = Manager(is_heard=is_heard), Link(), Outbox()
+        self.bulletin = Bulletin(
+            cast(Notifier, self.manager), self.link, cast(Report, self.outbox), lambda: COMMAND
+        )
+
+
+async def test_uploads_and_the_state_are_in_the_line(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """How much, how far, what is refused, whether the service is there, what to run."""
+    mount = Watched()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mount.bulletin.run)
+        await trio.sleep(5)
+        mount.outbox.become(files=3, bytes=3 << 20, uploading=2)
+        await trio.sleep(5)
+        mount.outbox.now = mount.outbox.now | {"sent": 1 << 20}  # progress alone is no change
+        await trio.sleep(5)
+        mount.outbox.become(files=1, bytes=4, sent=0, uploading=0, failed=1, causes={"refused": 1})
+        await trio.sleep(5)
+        mount.link.note_failure(Unreachable("no route to host"))
+        await trio.sleep(5)
+        mount.outbox.become(files=0, failed=0)
+        mount.link.note_failure(NotLoggedOn("the session has ended"))
+        await trio.sleep(5)
+        mount.link.note_answer()
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    assert mount.manager.lines == [
+        f"online; {DONE}",
+        "online; 3 files to upload, 0 bytes of 3.0 MiB, 2 under way",
+        "online; 3 files to upload, 1.0 MiB of 3.0 MiB, 2 under way",
+        "online; 1 file to upload, 0 bytes of 4 bytes, 1 refused by the service, see zonedrive"
+        " status",
+        "offline (no route to host); 1 file to upload, 0 bytes of 4 bytes, 1 refused by the"
+        " service, see zonedrive status",
+        f"logon required, run: {COMMAND}; {DONE}",
+        f"online; {DONE}",
+    ]
+
+
+async def test_a_mount_where_nothing_happens_is_left_asleep(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A day without a change is a day without a look."""
+    mount = Watched()
+    with trio.move_on_after(86_400):
+        await mount.bulletin.run()
+    assert len(mount.manager.lines) == 1
+    assert mount.outbox.looks < 5
+
+
+async def test_without_a_manager_nothing_is_looked_at() -> None:
+    """A daemon that nobody asks costs nothing."""
+    mount = Watched(is_heard=False)
+    await mount.bulletin.run()
+    assert mount.outbox.looks == 0
+
+
+async def test_the_last_line_says_what_is_left() -> None:
+    """It stays on the screen after the stop."""
+    mount = Watched()
+    assert mount.bulletin.end() == f"unmounted; {DONE}"
+    mount.outbox.become(files=2, bytes=2048)
+    assert mount.bulletin.end() == (
+        "unmounted; 2 files (2.0 KiB) are not on the service yet; kept here, uploads go on at the"
+        " next mount"
+    )
+
+
+async def test_a_removal_is_no_file_to_upload() -> None:
+    """Nor a rename, nor a new folder: nothing of them is only here."""
+    mount = Watched()
+    mount.outbox.become(files=3, changes=2, bytes=2048)
+    assert mount.bulletin.line() == (
+        "online; 1 file to upload, 0 bytes of 2.0 KiB, 2 changes to send (new folders, renames,"
+        " removals)"
+    )
+    mount.outbox.become(files=1, changes=1, bytes=0)
+    assert "file" not in mount.bulletin.line()
+    assert "file" not in mount.bulletin.end()
+
+
+async def test_what_was_saved_from_damage_is_not_called_safe() -> None:
+    """Not while it is mounted, nor in the last line."""
+    mount = Watched()
+    mount.outbox.become(lost=2)
+    said = "2 files in lost+found are only on this machine"
+    assert mount.bulletin.line() == f"online; {said}"
+    assert mount.bulletin.end() == f"unmounted; {said}"

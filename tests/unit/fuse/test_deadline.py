@@ -1,0 +1,131 @@
+"""The wall around each handler."""
+
+import errno
+import logging
+
+import pytest
+import trio
+from pyfuse3 import FUSEError
+
+from zonedrive.errors import Forbidden
+from zonedrive.fuse.deadline import DEADLINE, LONG_DEADLINE, Gate, guarded
+
+
+class Handlers:
+    """What a handler may do, good and bad."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    @guarded()
+    async def give(self, value: int) -> int:
+        return value
+
+    @guarded()
+    async def refuse(self, error: BaseException) -> int:
+        raise error
+
+    @guarded()
+    async def hang(self) -> int:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    @guarded(LONG_DEADLINE)
+    async def hang_long(self) -> int:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    @guarded()
+    async def hang_in_tasks(self) -> int:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.hang)
+            nursery.start_soon(self._fail_when_cancelled)
+        raise AssertionError
+
+    async def _fail_when_cancelled(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("on the way out")
+
+
+async def test_a_result_passes() -> None:
+    """What a handler answers is answered."""
+    assert await Handlers().give(7) == 7
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (Forbidden("no"), errno.EACCES),
+        (FUSEError(errno.EXDEV), errno.EXDEV),
+        (ExceptionGroup("two", [Forbidden("no"), Forbidden("no")]), errno.EACCES),
+    ],
+)
+async def test_only_an_errno_comes_out(error: Exception, number: int) -> None:
+    """Every failure is one that the kernel can pass on."""
+    with pytest.raises(FUSEError) as refused:
+        await Handlers().refuse(error)
+    assert refused.value.errno == number
+
+
+@pytest.mark.parametrize(("verb", "seconds"), [("hang", DEADLINE), ("hang_long", LONG_DEADLINE)])
+async def test_every_operation_ends(
+    autojump_clock: trio.testing.MockClock, verb: str, seconds: float
+) -> None:
+    """A program that asks is answered within the deadline, whatever hangs below."""
+    began = trio.current_time()
+    with pytest.raises(FUSEError) as late:
+        await getattr(Handlers(), verb)()
+    assert late.value.errno == errno.ETIMEDOUT
+    assert trio.current_time() - began == pytest.approx(seconds)
+
+
+async def test_a_deadline_holds_for_what_runs_in_tasks(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Failures on the way out of a deadline are noted and never escape."""
+    with pytest.raises(FUSEError):
+        await Handlers().hang_in_tasks()
+    assert any("nobody foresaw" in record.message for record in caplog.records)
+
+
+async def test_a_shut_gate_answers_those_inside_and_those_outside(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """At the end of a mount nobody is left waiting."""
+    handlers = Handlers()
+    seen: list[int] = []
+
+    async def ask() -> None:
+        with pytest.raises(FUSEError) as ended:
+            await handlers.hang()
+        seen.append(ended.value.errno)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        handlers.gate.shut()
+    with pytest.raises(FUSEError):
+        await handlers.give(1)
+    assert seen == [errno.ENOTCONN] * 3
+    assert trio.current_time() == 0.0
+    assert not handlers.gate.running
+
+
+async def test_a_cancellation_from_outside_goes_through() -> None:
+    """The daemon's own end is not mistaken for a failure of the operation."""
+    with trio.move_on_after(0) as scope:
+        await Handlers().hang()
+    assert scope.cancelled_caught
+
+
+async def test_a_cancellation_from_outside_goes_through_tasks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also where other tasks of the operation fail beside it."""
+    with trio.move_on_after(0) as scope:
+        await Handlers().hang_in_tasks()
+    assert scope.cancelled_caught
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]

@@ -1,0 +1,37 @@
+"""The signal that frees a loop that is stuck in a read."""
+
+import os
+import signal
+
+import trio
+
+from tests.harness.waiting import eventually
+from zonedrive.fuse.eintr_timer import SECONDS, Alarm
+
+
+async def test_the_signal_comes_only_while_the_loop_is_awake() -> None:
+    """A busy loop is watched; one that sleeps on is left alone, and nothing is left at the end."""
+
+    before = signal.getsignal(signal.SIGALRM)
+
+    def asleep() -> bool:
+        return signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+    with Alarm():
+        for _ in range(3):
+            left, again = signal.getitimer(signal.ITIMER_REAL)
+            assert 0 < left <= SECONDS == again
+            await trio.to_thread.run_sync(eventually, asleep)
+    assert asleep()
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+async def test_a_loop_that_is_stuck_is_interrupted() -> None:
+    """A system call that would block for ever ends after a moment."""
+    reading, writing = os.pipe()
+    with Alarm():
+        # Python itself would try again after a signal: a handler that writes shows that it came.
+        signal.signal(signal.SIGALRM, lambda number, _frame: os.write(writing, b"x"))
+        assert os.read(reading, 1) == b"x"
+    os.close(reading)
+    os.close(writing)

@@ -1,0 +1,352 @@
+"""A sign-on in a browser as a step of a logon: which one, what is sent, and each way to fail."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import httpx
+import pytest
+
+from tests.unit.logon.conftest import GOOD, PASSWORD, SESSION, Desk, refuse, say
+from tests.unit.logon.conftest import Person as Credentials
+from zonedrive import errors
+from zonedrive.logon import wire
+from zonedrive.logon.browser.signon import Browser, Settings
+from zonedrive.logon.flow import Flow, LoggedOn
+from zonedrive.logon.wire import Offer, Requirements
+from zonedrive.remote.profiles.sign_on import SignOn
+
+LOGON = "/api/access/logon"
+IDP = "/api/access/idpsignonuri"
+PERSONAL = "/api/access/personalid-signonuri"
+AT = "https://idp.example/sign-on?x=1"
+CORP, OTHER = Offer("idp", "corp", "Corporate sign-on"), Offer("idp", "other")
+EID = Offer("personal-id", "eid")
+WAY = SignOn({"token": "{answer.token}"}, error="error", redirect="back")
+SECRET = "secret-4711"
+TO_PROVIDER = {"logonOK": False, "idpURI": AT}
+
+
+class Seat:
+    """Somebody who pastes the address that the browser ended at, with `answer` in it."""
+
+    def __init__(self, wish: Offer | None = None, answer: str = f"token={SECRET}") -> None:
+        self.wish, self.seconds, self.here = wish, 60.0, False
+        self.can_confirm, self.confirms = True, True
+        self.asked: list[tuple[str, str]] = []
+        self.answers = [answer] if answer else []
+        self.shown: list[tuple[str, str]] = []
+        self.chosen: list[Offer] = []
+        self.complaints: list[str] = []
+        self.redirect = ""
+
+    def username(self) -> str:
+        """Typed."""
+        return "alice"
+
+    def choose(self, offers: Sequence[Offer]) -> Offer:
+        """The last one."""
+        self.chosen = list(offers)
+        return offers[-1]
+
+    def prefers(self, offers: Sequence[Offer]) -> Offer | None:
+        """The last one, as well."""
+        self.chosen = list(offers)
+        return offers[-1]
+
+    async def confirm(self, user: str, expected: str) -> bool:
+        """Said beforehand."""
+        self.asked.append((user, expected))
+        return self.confirms
+
+    def warn(self, text: str) -> None:
+        """As anything that is complained of."""
+        self.complaints.append(text)
+
+    async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
+        """Nothing comes of it."""
+        self.shown.append((name, start))
+
+    async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
+        """Look at it, and paste what the browser would end at."""
+        self.shown.append((name, address))
+        assert self.redirect.startswith(back)
+        for answer in self.answers:
+            if wrong := take(f"{self.redirect}#{answer}" if answer else "my shopping list"):
+                self.complaints.append(wrong)
+
+
+def prepared(desk: Desk, seat: Seat, uri: object = AT) -> None:
+    """A service that gives out addresses, and tells the seat where it will end."""
+
+    def give(request: httpx.Request) -> None:
+        seat.redirect = request.url.params["redirectURI"]
+        asked.append(dict(request.url.params))
+
+    asked: list[dict[str, str]] = []
+    desk.queries = asked  # type: ignore[attr-defined]
+    handle = desk.handle
+
+    def watched(request: httpx.Request) -> httpx.Response:
+        if request.url.path in (IDP, PERSONAL):
+            give(request)
+        return handle(request)
+
+    desk.handle = watched  # type: ignore[method-assign]
+    desk.answer(f"GET {IDP}", say(200, {"uri": uri}))
+    desk.answer(f"GET {PERSONAL}", say(200, {"uri": uri}))
+
+
+async def run(
+    desk: Desk, seat: Seat, way: SignOn | None = WAY, username: str = "", **needs: object
+) -> LoggedOn:
+    """One logon."""
+    found = {"organization": "Acme", "offers": (CORP, OTHER, EID), **needs}
+    browser = Browser(Settings("mine", way), seat)
+    wanted = Requirements(**found)  # type: ignore[arg-type]
+    return await Flow(desk.access(), username, wanted, Credentials(), browser).run()
+
+
+@pytest.mark.parametrize("wish", [CORP, EID])
+async def test_a_wished_sign_on(desk: Desk, wish: Offer) -> None:
+    """The service gives the address, the answer logs on, and no password is asked for."""
+    seat = Seat(Offer(wish.kind, wish.name))
+    prepared(desk, seat)
+    done = await run(desk, seat)
+    assert (done.bearer.secret, done.user_id) == (SESSION, "alice@acme.example")
+    assert done.password is None
+    assert done.way == (f"--{wish.kind}", wish.name)
+    assert desk.bodies(LOGON) == [{"token": SECRET, "acceptSessions": True}]
+    assert seat.shown == [(wish.name, AT)]
+    (query,) = desk.queries  # type: ignore[attr-defined]
+    assert query.pop("redirectURI").startswith("http://127.0.0.1:")
+    assert query == {
+        "idp": {"idpName": "corp", "fragmentResponse": "true", "organization": "Acme"},
+        "personal-id": {"authentication-type": "eid", "organization": "Acme"},
+    }[wish.kind]  # fmt: skip
+
+
+@pytest.mark.parametrize(("here", "fragment"), [(True, "false"), (False, "true")])
+async def test_the_form_that_is_asked_for(desk: Desk, here: bool, fragment: str) -> None:
+    """What the profile says, but nothing that another device cannot bring here."""
+    seat = Seat(CORP, answer="")
+    seat.here, seat.seconds = here, 0.01
+    prepared(desk, seat)
+    with pytest.raises(errors.CredentialsRefused):
+        await run(desk, seat, SignOn({"token": "{answer.token}"}))
+    assert desk.queries[0]["fragmentResponse"] == fragment  # type: ignore[attr-defined]
+
+
+async def test_where_it_is_required(desk: Desk) -> None:
+    """One provider is taken, of several one is chosen; user name and password are for others."""
+    seat = Seat()
+    prepared(desk, seat)
+    await run(desk, seat, idp=True, password=False)
+    assert seat.chosen == [CORP, OTHER]
+    assert seat.shown[0][0] == "other"
+    seat = Seat()
+    prepared(desk, seat)
+    await run(desk, seat, idp=True, offers=(EID, CORP))
+    assert seat.chosen == []
+    assert seat.shown[0][0] == "corp"
+    seat = Seat()
+    await run(desk, seat)
+    assert desk.bodies(LOGON)[-1]["password"] == list(PASSWORD)
+    assert not seat.shown
+
+
+async def test_where_a_password_is_not_always_required(desk: Desk) -> None:
+    """Who has not said a name may choose; who has, or has no profile for it, logs on by name."""
+    seat = Seat()
+    prepared(desk, seat)
+    await run(desk, seat, password=False)
+    assert seat.chosen == [CORP, OTHER, EID]
+    assert seat.shown[0][0] == "eid"
+    for seat, way, username in ((Seat(), WAY, "alice"), (Seat(), None, "")):
+        await run(desk, seat, way, username, password=False)
+        assert (seat.chosen, seat.shown) == ([], [])
+        assert desk.bodies(LOGON)[-1] == {"username": "alice", "acceptSessions": True}
+
+
+async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
+    """The way back goes along in the parameter that the profile names, and nothing is lost."""
+    seat = Seat()
+    uri = "https://idp.example/p?a=%26&empty=#top"
+    desk.answer(f"POST {LOGON}", say(200, {"logonOK": False, "idpURI": uri}), say(200, GOOD))
+    guide = seat.guide
+
+    async def guided(name: str, address: str, back: str, take: Callable[[str], str]) -> None:
+        found = httpx.URL(address)
+        seat.redirect = found.params["back"]
+        assert dict(found.params) == {"a": "&", "empty": "", "back": seat.redirect}
+        assert found.fragment == "top"
+        await guide(name, address, back, take)
+
+    seat.guide = guided  # type: ignore[method-assign]
+    done = await run(desk, seat, username="alice")
+    assert done.bearer.secret == SESSION
+    assert done.password is None
+    assert seat.shown[0][0] == "idp.example"
+    assert [("token" in body, "password" in body) for body in desk.bodies(LOGON)] == [
+        (False, True), (True, False),
+    ]  # fmt: skip
+
+
+async def test_a_code_may_follow(desk: Desk) -> None:
+    """The service may want more after the sign-on."""
+    seat = Seat(CORP)
+    prepared(desk, seat)
+    pending = {"state": "VERIFICATIONCODEPENDING", "sessionId": "f", "userId": {"name": "a"}}
+    desk.answer(f"POST {LOGON}", say(202, pending), say(200, GOOD))
+    browser = Browser(Settings("mine", WAY), seat)
+    needs = Requirements(organization="Acme", offers=(CORP,))
+    person = Credentials(given="1")
+    await Flow(desk.access(), "", needs, person, browser).run()
+    second = desk.bodies(LOGON)[1]
+    assert (second["logonSessionId"], second["verificationCode"]) == ("f", "1")
+    assert person.wanted == []
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"way": None}, errors.NotSupported, "does not say what a sign-on"),
+        ({"wish": Offer("idp", "x")}, errors.ConfigError, "provider 'x'; there is corp, other"),
+        ({"wish": Offer("personal-id", "corp")}, errors.ConfigError, "there is eid"),
+        ({"offers": ()}, errors.ConfigError, "user name and password"),
+        ({"organization": ""}, errors.BadAnswer, "does not name its organization"),
+        ({"answer": "error=CANCELLED"}, errors.CredentialsRefused, "without success (CANCELLED)"),
+        ({"answer": "error=%1b%5b2J%0a" + "x" * 999}, errors.CredentialsRefused, "(?[2J?xxx"),
+        ({"answer": f"code={SECRET}&z=1"}, errors.BadAnswer, "no token (it holds code, z)"),
+        ({"answer": "token=&x=1"}, errors.BadAnswer, "holds no token"),
+        ({"answer": "%1b%5b=1"}, errors.BadAnswer, "(it holds nothing known)"),
+        ({"answer": "", "seconds": 0.01}, errors.CredentialsRefused, "within 0.01 seconds"),
+        ({"username": "bob"}, errors.CredentialsRefused, "as alice@acme.example, not as bob"),
+        ({"uri": "http://idp.example/"}, errors.BadAnswer, "no https:// address"),
+        ({"uri": "file:///etc/passwd"}, errors.BadAnswer, "no https:// address"),
+        ({"uri": "javascript:alert(1)"}, errors.BadAnswer, "no https:// address"),
+        ({"uri": "https://u:p@idp.example/"}, errors.BadAnswer, "no https:// address"),
+        ({"uri": "https:///x"}, errors.BadAnswer, "no https:// address"),
+        ({"uri": "https://["}, errors.BadAnswer, "no https:// address"),
+        ({"uri": "https://idp.example/\x1b[2J"}, errors.BadAnswer, "characters"),
+        ({"uri": "https://idp.example/ü"}, errors.BadAnswer, "characters"),
+        ({"uri": "https://idp.example/" + "x" * 20_000}, errors.BadAnswer, "no https:// address"),
+        ({"uri": None}, errors.BadAnswer, "no https:// address"),
+        ({"uri": ["https://x"]}, errors.BadAnswer, "no https:// address"),
+        ({"logon": refuse(401, "X")}, errors.CredentialsRefused, "; sign on again"),
+        ({"logon": refuse(400, "INVALID_DATA")}, errors.Rejected, "INVALID_DATA"),
+        ({"logon": refuse(503, "NOT_AVAILABLE")}, errors.Unavailable, "NOT_AVAILABLE"),
+        ({"logon": httpx.ReadError("reset")}, errors.ReplyLost, "broke"),
+        ({"logon": say(200, {"logonOK": False})}, errors.CredentialsRefused, "without a reason"),
+        ({"logon": say(200, TO_PROVIDER)}, errors.CredentialsRefused, "asks again"),
+    ],
+)  # fmt: skip
+async def test_each_failure_is_one_line(
+    desk: Desk, change: dict[str, object], kind: type[errors.ZonedriveError], words: str
+) -> None:
+    """It names cause and remedy, shows nothing of what is secret, and is not tried again."""
+    seat = Seat(change.pop("wish", CORP), str(change.pop("answer", f"token={SECRET}")))  # type: ignore[arg-type]
+    seat.seconds = float(str(change.pop("seconds", 60)))
+    seat.can_confirm = False
+    prepared(desk, seat, change.pop("uri", AT))
+    if "logon" in change:
+        desk.answer(f"POST {LOGON}", change.pop("logon"))  # type: ignore[arg-type]
+    with pytest.raises(errors.ZonedriveError) as failed:
+        await run(desk, seat, **change)  # type: ignore[arg-type]
+    assert type(failed.value) is kind, failed.value
+    line = failed.value.line()
+    assert words in line
+    assert line.isprintable()
+    assert SECRET not in repr(failed.value) + line
+    assert len(line) < 400
+    assert len(desk.bodies(LOGON)) <= 1
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize(
+    ("username", "known", "found", "asked"),
+    [
+        ("", "", "alice@acme.example", None),
+        ("", "alice@acme.example", "Alice@Acme.example", None),
+        ("", "bob@acme.example", "alice@acme.example", ("alice@acme.example", "bob@acme.example")),
+        ("alice@acme.example", "", "alice@acme.example", None),
+        ("alice", "alice@acme.example", "alice@acme.example", None),
+        ("alice", "", "alice@acme.example", ("alice@acme.example", "alice")),
+        ("alice", "", "alice@evil.example", ("alice@evil.example", "alice")),
+        ("bob", "", "alice@acme.example", ("alice@acme.example", "bob")),
+        ("alice", "", "", ("", "alice")),
+        ("", "", "", None),
+    ],
+)
+async def test_whoever_is_not_expected_is_confirmed(
+    desk: Desk, username: str, known: str, found: str, asked: tuple[str, str] | None, pending: bool
+) -> None:
+    """Also where the service wants a code after the sign-on; without a yes, or anybody who could
+    give it, the session is ended at the service."""
+    good = {**GOOD, "userId": {"name": found}}
+    answers = [say(202, {"state": "VERIFICATIONCODEPENDING", "sessionId": "f"})] if pending else []
+    needs = Requirements(organization="Acme", offers=(CORP,))
+    for there, confirms in ((True, True), (True, False), (False, True)):
+        seat = Seat(CORP)
+        seat.can_confirm, seat.confirms = there, confirms
+        prepared(desk, seat)
+        desk.answer(f"POST {LOGON}", *answers, say(200, good))
+        browser = Browser(Settings("mine", WAY), seat)
+        person = Credentials(given="1")
+        flow = Flow(desk.access(), username, needs, person, browser, known=known)
+        desk.asked.clear()
+        if asked is None or (there and confirms):
+            assert (await flow.run()).bearer.secret == SESSION
+            assert "GET /api/access/logoff" not in desk.routes()
+        else:
+            with pytest.raises(errors.CredentialsRefused, match="the browser signed on as"):
+                await flow.run()
+            assert ("GET", "/api/access/logoff", None, f"Bearer {SESSION}") in desk.asked
+        assert seat.asked == ([asked] if asked and there else [])
+
+
+async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:
+    """Without a way back it is said what helps."""
+    answer = {"logonOK": False, "idpURI": AT}
+    desk.answer(f"POST {LOGON}", say(200, answer))
+    with pytest.raises(errors.NotSupported, match="finds its way back") as failed:
+        await run(desk, Seat(), SignOn({"token": "{answer.token}"}), "alice")
+    assert "--idp" in failed.value.remedy
+    flow = Flow(desk.access(), "alice", Requirements(offers=(CORP, EID)), Credentials())
+    with pytest.raises(errors.CredentialsRefused, match="in a browser") as failed_alone:
+        await flow.run()
+    assert failed_alone.value.remedy == "use --idp corp or --personal-id eid"
+
+
+async def test_what_is_pasted_wrongly_is_asked_for_again(desk: Desk) -> None:
+    """Until it is right."""
+    seat = Seat(CORP)
+    prepared(desk, seat)
+    seat.answers = ["", f"token={SECRET}"]
+    await run(desk, seat)
+    assert len(seat.complaints) == 1
+
+
+async def test_an_answer_is_sent_to_no_one_else(desk: Desk) -> None:
+    """Nothing but the logon carries it."""
+    seat = Seat(CORP)
+    prepared(desk, seat)
+    await run(desk, seat)
+    carriers = [path for _, path, body, _ in desk.asked if SECRET in repr(body)]
+    assert carriers == [LOGON]
+
+
+def test_offers_are_read_tolerantly() -> None:
+    """Items that are none are passed over, and a name alone is an offer."""
+    import json
+
+    def offers(**found: object) -> tuple[Offer, ...]:
+        return wire.requirements(json.dumps(found).encode(), "x").offers
+
+    items = [{"name": "a", "description": "A"}, {"name": "a"}, {"name": ""}, 1, None]
+    assert offers(idpData=items) == (Offer("idp", "a", "A"),)
+    assert offers(idpName="a", idpData=[]) == (Offer("idp", "a"),)
+    assert offers(idpName="a", idpData=[{"name": "b"}]) == (Offer("idp", "b"),)
+    kinds = [{"name": "e", "icon": 1}]
+    assert offers(idpData={"name": "a"}, personalIdentificationTypes=kinds) == (
+        Offer("personal-id", "e"),
+    )
+    assert offers(idpData="a", idpName=["a"], personalIdentificationTypes=None) == ()

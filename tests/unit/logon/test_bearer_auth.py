@@ -1,0 +1,305 @@
+"""The bearer in each request."""
+
+import threading
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from zonedrive.errors import CredentialsRefused, NotLoggedOn, StoreError
+from zonedrive.logon.bearer_auth import Bearer, BearerAuth, load_bearer, save_bearer
+from zonedrive.logon.secrets import Kind, Secret
+
+
+class Memory:
+    """A store that counts how often it is read."""
+
+    kind: Kind = "file"
+
+    def __init__(self, **kept: str) -> None:
+        self.kept = {name: Secret(text) for name, text in kept.items()}
+        self.reads = 0
+        self.fail: StoreError | None = None
+
+    def get(self, name: str) -> Secret | None:
+        """Look."""
+        self.reads += 1
+        if self.fail:
+            raise self.fail
+        return self.kept.get(name)
+
+    def set(self, name: str, value: Secret) -> None:
+        """Keep."""
+        self.kept[name] = value
+
+    def delete(self, name: str) -> None:
+        """Forget."""
+        self.kept.pop(name, None)
+
+
+class Door(httpx.MockTransport):
+    """Lets only some bearers in, and keeps all it has seen."""
+
+    def __init__(self, *good: str, on_refusal: Callable[[], None] = lambda: None) -> None:
+        super().__init__(self._answer)
+        self._good, self._on_refusal = good, on_refusal
+        self.seen: list[str] = []
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        word, _, bearer = request.headers["Authorization"].partition(" ")
+        assert word == "Bearer"
+        self.seen.append(bearer)
+        if self.seen[-1] in self._good:
+            return httpx.Response(200)
+        self._on_refusal()
+        return httpx.Response(401)
+
+
+def get(store: Memory, transport: Door, times: int = 1) -> int:
+    """The status that a client of the worker threads gets."""
+    with httpx.Client(transport=transport, auth=BearerAuth(store)) as client:
+        return [client.get("https://zones.example/").status_code for _ in range(times)][-1]
+
+
+async def aget(store: Memory, transport: Door) -> int:
+    """The status that a client on the loop gets."""
+    async with httpx.AsyncClient(transport=transport, auth=BearerAuth(store)) as client:
+        return (await client.get("https://zones.example/")).status_code
+
+
+async def both(store: Memory, transport: Door) -> tuple[int, int]:
+    """One request of either kind of client."""
+    return get(store, transport), await aget(store, transport)
+
+
+async def test_the_stored_bearer_is_sent() -> None:
+    """As `Authorization: Bearer`."""
+    store = Memory()
+    save_bearer(store, Bearer("good", "token", 5, "id"))
+    assert await both(store, Door("good")) == (200, 200)
+    assert load_bearer(store) == Bearer("good", "token", 5, "id")
+
+
+def test_the_store_is_read_once() -> None:
+    """A keyring is not asked at every request."""
+    store = Memory(bearer="good")
+    assert get(store, Door("good"), times=5) == 200
+    assert store.reads == 1
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_logon_elsewhere_is_picked_up(asynchronous: bool) -> None:
+    """After a 401 the store is read again, and the request repeated once."""
+    store = Memory(bearer="old")
+
+    def log_on() -> None:
+        store.set("bearer", Secret("new"))
+
+    transport = Door("new", on_refusal=log_on)
+    found = await aget(store, transport) if asynchronous else get(store, transport)
+    assert found == 200
+    assert transport.seen == ["old", "new"]
+
+
+async def test_a_refused_bearer_is_not_sent_again_and_again() -> None:
+    """One refusal is one request; the 401 goes through."""
+    transport = Door()
+    assert await both(Memory(bearer="old"), transport) == (401, 401)
+    assert transport.seen == ["old", "old"]
+
+
+def test_a_body_that_is_gone_is_not_repeated() -> None:
+    """But the next request has the new bearer."""
+    store = Memory(bearer="old")
+    transport = Door("new", on_refusal=lambda: store.set("bearer", Secret("new")))
+    with httpx.Client(transport=transport, auth=BearerAuth(store)) as client:
+        answer = client.post("https://zones.example/", extensions={"replayable": False})
+        assert answer.status_code == 401
+        assert client.post("https://zones.example/").status_code == 200
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_password_in_a_request_goes_out_once(asynchronous: bool) -> None:
+    """A 401 is about the password: no other bearer is looked for, and this one stays in use."""
+    store = Memory(bearer="good")
+    transport = Door(on_refusal=lambda: store.set("bearer", Secret("new")))
+    auth = BearerAuth(store, lambda _refused: pytest.fail("renewed"))
+    request = httpx.Request("POST", "https://zones.example/", extensions={"password": True})
+    for _ in range(2):
+        if asynchronous:
+            async with httpx.AsyncClient(transport=transport, auth=auth) as loop:
+                assert (await loop.send(request)).status_code == 401
+        else:
+            with httpx.Client(transport=transport, auth=auth) as client:
+                assert client.send(request).status_code == 401  # noqa: ASYNC212
+    assert transport.seen == ["good", "good"]
+
+
+@pytest.mark.parametrize(
+    "store",
+    [Memory(), Memory(bearer=""), Memory(bearer="{}"), Memory(bearer='{"secret":"a b","kind":1}'),
+     Memory(bearer="hunter2\x00"), Memory(bearer='{"secret":"h\u00fcnter2","kind":"token"}')],
+)  # fmt: skip
+async def test_without_a_usable_bearer_nothing_is_sent(store: Memory) -> None:
+    """And nothing of it is in the message."""
+    transport = Door("hunter2")
+    with pytest.raises(NotLoggedOn) as refused:
+        await both(store, transport)
+    assert "unter2" not in refused.value.line()
+    assert transport.seen == []
+
+
+async def test_a_locked_keyring_is_a_logon_that_is_needed() -> None:
+    """A mount goes on offline until it opens."""
+    store = Memory(bearer="good")
+    store.fail = StoreError("the keyring does not answer", remedy="unlock it")
+    with pytest.raises(NotLoggedOn, match="keyring"):
+        await both(store, Door("good"))
+    store.fail = None
+    assert await both(store, Door("good")) == (200, 200)
+
+
+def test_a_bearer_does_not_show_itself() -> None:
+    """Kind and expiry are enough for a log."""
+    assert "hunter2" not in repr(Bearer("hunter2", "token", 1, "id"))
+    assert Bearer("x", "token", 0).until == ""
+    assert Bearer("x", "token", 2**63 - 1).until == "2262-04-11 23:47 UTC"
+
+
+class Times:
+    """A clock that goes when it is told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ask(auth: BearerAuth, transport: Door) -> int:
+    """The status that a client of the worker threads gets; 0: refused before it was sent."""
+    with httpx.Client(transport=transport, auth=auth) as client:
+        try:
+            return client.get("https://zones.example/").status_code
+        except NotLoggedOn:
+            return 0
+
+
+def test_a_refused_bearer_is_shown_ever_more_rarely() -> None:
+    """Not by each of the requests that programs make, nor by each look at the state."""
+    times, transport = Times(), Door()
+    auth = BearerAuth(Memory(bearer="old"), monotonic=times)
+    shown = []
+    for second in range(4000):
+        if ask(auth, transport):
+            shown.append(second)
+        times.now += 1
+    assert shown == [0, 5, 15, 35, 75, 155, 315, 635, 1275, 2175, 3075, 3975]
+
+
+def test_a_moments_confusion_of_the_service_ends_by_itself() -> None:
+    """A bearer that is accepted again is used as before."""
+    times, transport = Times(), Door()
+    auth = BearerAuth(Memory(bearer="good"), monotonic=times)
+    assert ask(auth, transport) == 401
+    good = Door("good")
+    assert ask(auth, good) == 0
+    times.now += 6
+    assert [ask(auth, good) for _ in range(3)] == [200] * 3
+    assert ask(auth, transport) == 401
+    times.now += 6
+    assert ask(auth, good) == 200  # the wait has not grown
+
+
+def test_a_logon_is_picked_up_at_once() -> None:
+    """However long the refused bearer still waits."""
+    times, store = Times(), Memory(bearer="old")
+    auth, transport = BearerAuth(store, monotonic=times), Door("new")
+    assert [ask(auth, transport) for _ in range(3)] == [401, 0, 0]
+    store.set("bearer", Secret("new"))
+    auth.look_again()
+    assert ask(auth, transport) == 200
+    assert transport.seen == ["old", "new"]
+
+
+def test_while_nothing_is_accepted_the_store_is_left_alone() -> None:
+    """A keyring is not asked by each request."""
+    times, store = Times(), Memory(bearer="old")
+    auth = BearerAuth(store, monotonic=times)
+    for _ in range(50):
+        ask(auth, Door())
+    assert store.reads <= 3
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_refused_bearer_is_renewed_and_the_request_repeated_once(
+    asynchronous: bool,
+) -> None:
+    """Also where the new one is refused, too."""
+    for accepted in ("new", "none"):
+        asked: list[Bearer | None] = []
+
+        def renew(refused: Bearer | None, asked: list[Bearer | None] = asked) -> Bearer:
+            asked.append(refused)
+            return Bearer("new", "session")
+
+        transport = Door(accepted)
+        auth = BearerAuth(Memory(bearer="old"), renew)
+        if asynchronous:
+            async with httpx.AsyncClient(transport=transport, auth=auth) as client:
+                status = (await client.get("https://zones.example/")).status_code
+        else:
+            status = ask(auth, transport)
+        assert status == (200 if accepted == "new" else 401)
+        assert transport.seen == ["old", "new"]
+        assert [each.secret for each in asked if each] == ["old"]
+
+
+def test_many_requests_renew_once() -> None:
+    """Whoever is refused at the same time waits for what the first one gets."""
+    store, calls = Memory(bearer="old"), []
+    barrier = threading.Barrier(8, timeout=60)
+
+    def renew(refused: Bearer | None) -> Bearer:
+        calls.append(refused)
+        save_bearer(store, Bearer("new", "session"))
+        return Bearer("new", "session")
+
+    def together() -> None:
+        barrier.wait()
+
+    auth = BearerAuth(store, renew)
+    transport = Door("new", on_refusal=together)
+    results: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(ask(auth, transport))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [200] * 8
+    assert len(calls) <= 1  # one may be spared: it finds what was stored
+
+
+def test_why_a_renewal_was_refused_is_what_a_person_hears() -> None:
+    """Not that some request was not let in."""
+
+    def renew(refused: Bearer | None) -> Bearer:
+        raise CredentialsRefused("the password is wrong", remedy="run zonedrive logon x")
+
+    auth = BearerAuth(Memory(bearer="old"), renew)
+    with (
+        httpx.Client(transport=Door(), auth=auth) as client,
+        pytest.raises(CredentialsRefused, match="password is wrong"),
+    ):
+        client.get("https://zones.example/")
+
+
+def test_the_time_of_the_service_is_heard() -> None:
+    """In every answer."""
+    auth = BearerAuth(Memory(bearer="good"))
+    answer = httpx.Response(200, headers={"Date": "Wed, 21 Oct 2020 12:00:00 GMT"})
+    with httpx.Client(transport=httpx.MockTransport(lambda _: answer), auth=auth) as client:
+        client.get("https://zones.example/")
+    assert abs(auth.clock.now_ns() - 1_603_281_600 * 10**9) < 60 * 10**9

@@ -1,0 +1,469 @@
+"""A whole logon: what is checked before, what is kept after, and what never happens."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import trustme
+
+from tests.unit.logon.conftest import (
+    BASE,
+    GOOD,
+    PASSWORD,
+    SESSION,
+    TOKEN,
+    Desk,
+    Person,
+    refuse,
+    say,
+)
+from tests.unit.logon.test_bearer_auth import Memory
+from zonedrive import errors
+from zonedrive.logon import bearer_auth
+from zonedrive.logon.account import Account
+from zonedrive.logon.account_data import Backlog
+from zonedrive.logon.api import Access
+from zonedrive.logon.logon import Enrolment, Wish
+from zonedrive.logon.previous_account import Premises
+from zonedrive.logon.secrets import CredentialsStore, FileStore, Locked, Secret, SecretStore
+from zonedrive.paths import AccountPaths
+
+
+class Office:
+    """Runs logons of one account at a desk."""
+
+    def __init__(self, desk: Desk, paths: AccountPaths) -> None:
+        self.desk, self.paths = desk, paths
+        self.store: SecretStore = FileStore(paths.secrets_file)
+        self.backlog = Backlog()
+        self.running = self.sealed = False
+        self.lost = self.wanted = 0
+        self.meanwhile = Backlog()  # saved by another daemon while this one logs on
+        self.told: list[str] = []
+        self.opened: list[tuple[str, str | None]] = []
+        self.person = Person()
+        self.kept = ""
+
+    @asynccontextmanager
+    async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[Access]:
+        self.opened.append((base, ca_file))
+        async with self.desk.client() as client:
+            yield Access(client, base)
+
+    @contextmanager
+    def _hold(self, paths: AccountPaths) -> Iterator[None]:
+        self.backlog = self.meanwhile
+        yield
+
+    async def log_on(self, url: str = BASE, username: str = "alice", **more: Any) -> Account:
+        """One logon."""
+        enrolment = Enrolment(
+            self.paths,
+            Wish(url=url, username=username, **more),
+            self.person,
+            premises=Premises(
+                backlog=lambda paths: self.backlog,
+                lost=lambda paths: self.lost,
+                local=lambda paths: 0,
+                wanted=lambda paths: self.wanted,
+                running=lambda paths: self.running,
+                needs_key=lambda paths: self.sealed,
+                hold=self._hold,
+            ),
+            tell=self.told.append,
+            store=lambda paths: self.store,
+            access=self._access,
+        )
+        account = await enrolment.run()
+        self.kept = enrolment.kept
+        return account
+
+    def bearer(self) -> bearer_auth.Bearer | None:
+        """What is kept."""
+        return bearer_auth.load_bearer(self.store)
+
+
+@pytest.fixture
+def office(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """A fresh account."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Office(desk, AccountPaths("work"))
+
+
+def say_user(name: str) -> httpx.Response:
+    """A logon as somebody."""
+    return say(200, GOOD | {"userId": {"name": name}})
+
+
+async def test_a_logon_keeps_a_token_and_the_account(office: Office) -> None:
+    """90 days by default; the session is ended, the password is nowhere."""
+    account = await office.log_on(f"{BASE}/")
+    assert account == Account.load(office.paths)
+    assert (account.base_url, account.user_id, account.profile) == (
+        BASE, "alice@acme.example", "published",
+    )  # fmt: skip
+    bearer = office.bearer()
+    assert bearer is not None
+    assert (bearer.secret, bearer.kind) == (TOKEN, "token")
+    assert office.kept == "by token until 2030-01-01 00:00 UTC"
+    (body,) = office.desk.bodies("/api/tokens")
+    assert body["validity"] == 90 * 86400
+    assert body["tokenName"].startswith("zonedrive on ")
+    for file in office.paths.state.iterdir():
+        assert PASSWORD not in file.read_text()
+    assert any("no keyring" in line for line in office.told)
+
+
+async def test_another_life_of_the_token(office: Office) -> None:
+    """In days, sent in seconds."""
+    await office.log_on(token_days=7)
+    assert office.desk.bodies("/api/tokens")[0]["validity"] == 7 * 86400
+
+
+async def test_the_session_alone(office: Office) -> None:
+    """No token is asked for, and the session, which was seen to work, is not ended."""
+    await office.log_on(token_days=None)
+    assert office.desk.routes() == [
+        "GET /api/access/authorizationrequirements", "POST /api/access/logon", "GET /api/zones",
+    ]  # fmt: skip
+    bearer = office.bearer()
+    assert bearer is not None
+    assert (bearer.secret, bearer.kind) == (SESSION, "session")
+    assert bearer.expires_ns > 0
+
+
+@pytest.mark.parametrize("answer", [refuse(403, "NOT_ALLOWED"), httpx.ConnectError("x"), say(500)])
+async def test_where_no_token_is_given_the_session_is_kept(
+    office: Office, answer: httpx.Response | Exception
+) -> None:
+    """And a person hears of it."""
+    office.desk.answer("POST /api/tokens", answer)
+    await office.log_on()
+    bearer = office.bearer()
+    assert bearer is not None
+    assert bearer.kind == "session"
+    assert any("token" in line for line in office.told)
+    assert any("session is kept" in line for line in office.told)
+    assert "GET /api/access/logoff" not in office.desk.routes()
+
+
+@pytest.mark.parametrize("days", [None, 90])
+async def test_a_session_that_is_not_accepted_is_no_logon(office: Office, days: int | None) -> None:
+    """Refused, whatever the service said before; nothing is kept, and nothing else is told."""
+    office.desk.answer("POST /api/tokens", refuse(401, "AUTHORIZATION_FAILED"))
+    office.desk.answer("GET /api/zones", refuse(401, "AUTHORIZATION_FAILED"))
+    with pytest.raises(errors.CredentialsRefused, match="the session that it has just given"):
+        await office.log_on(token_days=days)
+    assert not office.paths.state.exists()
+    assert office.told == []
+
+
+@pytest.mark.parametrize("answer", [say(500), refuse(403, "NOT_ALLOWED"), httpx.ConnectError("x")])
+async def test_a_session_of_which_nothing_is_known_is_kept(
+    office: Office, answer: httpx.Response | Exception
+) -> None:
+    """A service that makes no tokens for anybody, or is away just then, has not refused it."""
+    office.desk.answer("POST /api/tokens", refuse(401, "AUTHORIZATION_FAILED"))
+    office.desk.answer("GET /api/zones", answer)
+    await office.log_on()
+    bearer = office.bearer()
+    assert bearer is not None
+    assert (bearer.secret, bearer.kind) == (SESSION, "session")
+
+
+@pytest.mark.parametrize(
+    "answer", [refuse(401, "AUTHORIZATION_FAILED"), say(500), httpx.ConnectError("refused")]
+)
+async def test_until_a_yes_nothing_changes_here(
+    office: Office, answer: httpx.Response | Exception
+) -> None:
+    """A mistyped password leaves an earlier logon as it was."""
+    before = await office.log_on()
+    content = {file.name: file.read_bytes() for file in office.paths.state.iterdir()}
+    office.desk.answer("POST /api/access/logon", answer)
+    with pytest.raises(errors.RemoteError):
+        await office.log_on(profile="sandbox")
+    assert Account.load(office.paths) == before
+    assert {file.name: file.read_bytes() for file in office.paths.state.iterdir()} == content
+
+
+async def test_one_attempt(office: Office) -> None:
+    """A refused password is not sent again by the same logon."""
+    office.desk.answer("POST /api/access/logon", refuse(401, "AUTHORIZATION_FAILED"))
+    with pytest.raises(errors.CredentialsRefused):
+        await office.log_on()
+    assert office.desk.routes().count("POST /api/access/logon") == 1
+    assert office.person.wanted == ["password"]
+    assert not office.paths.state.exists()
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"url": "http://zones.example"},
+        {"url": f"{BASE}/path"},
+        {"profile": "nothing"},
+        {"profile": "/nowhere/x.toml"},
+        {"ca_file": "/nowhere/ca.pem"},
+    ],
+)
+async def test_a_mistake_is_found_before_anybody_is_asked(
+    office: Office, wish: dict[str, str]
+) -> None:
+    """No password is typed for nothing."""
+    with pytest.raises(errors.ConfigError):
+        await office.log_on(**wish)
+    assert office.person.wanted == []
+    assert office.desk.asked == []
+
+
+async def test_something_else_at_the_address(office: Office) -> None:
+    """A web server that is no deployment is told apart, before the password."""
+    route = "GET /api/access/authorizationrequirements"
+    office.desk.answer(route, httpx.Response(200, content=b"<html>"))
+    with pytest.raises(errors.BadAnswer, match="does not answer like"):
+        await office.log_on()
+    office.desk.answer(route, say(404))
+    with pytest.raises(errors.BadAnswer, match="does not answer like"):
+        await office.log_on()
+    assert office.person.wanted == []
+
+
+async def test_the_authority_is_copied_and_kept(office: Office, tmp_path: Path) -> None:
+    """Without the private key that may stand beside it; a later logon goes on with it."""
+    authority = trustme.CA()
+    file = tmp_path / "both.pem"
+    file.write_bytes(authority.private_key_pem.bytes() + authority.cert_pem.bytes())
+    account = await office.log_on(ca_file=str(file), profile="sandbox")
+    assert account.ca_file == str(office.paths.state / "ca.pem")
+    kept = Path(account.ca_file).read_bytes()
+    assert b"PRIVATE" not in kept
+    assert kept.strip() == authority.cert_pem.bytes().strip()
+    assert Path(account.ca_file).stat().st_mode & 0o777 == 0o600
+    file.unlink()
+    again = await office.log_on()
+    assert (again.ca_file, again.profile) == (account.ca_file, "sandbox")
+    assert office.opened[-1] == (BASE, account.ca_file)
+    elsewhere = await office.log_on("https://other.example")
+    assert (elsewhere.ca_file, elsewhere.profile) == (None, "published")
+
+
+async def test_a_profile_file_is_kept_by_its_whole_path(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon has another working directory."""
+    (tmp_path / "ours.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert (await office.log_on(profile="ours.toml")).profile == str(tmp_path / "ours.toml")
+
+
+async def test_bytes_that_wait_are_not_left_to_another_service(office: Office) -> None:
+    """Refused before a password is typed, with how many there are."""
+    await office.log_on()
+    office.backlog = Backlog(2, 77)
+    wanted = len(office.person.wanted)
+    with pytest.raises(errors.ConfigError, match=r"2 files \(77 bytes\)") as refused:
+        await office.log_on("https://other.example")
+    assert "zonedrive sync" in refused.value.line() and "--account NAME" in refused.value.line()
+    assert len(office.person.wanted) == wanted
+    assert Account.load(office.paths).base_url == BASE
+
+
+async def test_bytes_that_wait_are_not_left_to_another_user(office: Office) -> None:
+    """Who it is the service says; then that session is ended again."""
+    await office.log_on()
+    kept = office.bearer()
+    office.backlog = Backlog(1, 7)
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    with pytest.raises(errors.ConfigError, match="1 file"):
+        await office.log_on(username="bob")
+    assert office.desk.routes()[-1] == "GET /api/access/logoff"
+    assert office.bearer() == kept
+
+
+async def test_the_same_user_may_always_log_on_again(office: Office) -> None:
+    """That is how an expired logon is healed: outbox, key and cache stay."""
+    await office.log_on()
+    office.store.set("key", Secret("k"))
+    office.paths.cache.mkdir(parents=True)
+    office.backlog, office.running = Backlog(2, 77), True
+    await office.log_on(username="ALICE")
+    assert office.store.get("key") == Secret("k")
+    assert office.paths.cache.exists()
+
+
+async def test_another_user_begins_afresh(office: Office) -> None:
+    """Nothing that the former one cached can be seen."""
+    await office.log_on()
+    office.store.set("key", Secret("k"))
+    office.paths.cache.mkdir(parents=True)
+    office.paths.database.write_bytes(b"x")
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    await office.log_on(username="bob")
+    assert office.store.get("key") is None
+    assert not office.paths.cache.exists()
+    assert not office.paths.database.exists()
+    assert "what was kept here of alice at https://zones.example is destroyed" in office.told[-2]
+
+
+async def test_what_was_saved_during_the_logon_stays(office: Office) -> None:
+    """Also where a mount came and went between the first look and the last."""
+    await office.log_on()
+    kept = office.bearer()
+    office.paths.database.write_bytes(b"x")
+    office.meanwhile = Backlog(1, 7)
+    office.desk.answer("POST /api/tokens", say(201, {"id": "t2", "token": "bobs", "expiry": 1}))
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    with pytest.raises(errors.ConfigError, match="1 file"):
+        await office.log_on(username="bob")
+    assert office.paths.database.exists()
+    assert office.bearer() == kept
+    assert Account.load(office.paths).username == "alice"
+
+
+async def test_a_logon_in_another_terminal_is_noticed(office: Office) -> None:
+    """What its user has saved since is not left to who types a password more slowly."""
+    await office.log_on()
+    bob = msgspec.structs.replace(Account.load(office.paths), username="bob", user_id="bob")
+
+    class Slow(Person):
+        def password(self) -> Secret:
+            bob.save(office.paths)
+            office.paths.database.write_bytes(b"x")
+            return super().password()
+
+    office.person, office.meanwhile = Slow(), Backlog(1, 7)
+    with pytest.raises(errors.ConfigError, match=r"1 file .* of bob at"):
+        await office.log_on()
+    assert Account.load(office.paths) == bob
+
+
+async def test_files_without_names_are_not_left_to_another_user(office: Office) -> None:
+    """Those in lost+found are nowhere else."""
+    await office.log_on()
+    office.lost = 2
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    with pytest.raises(errors.ConfigError, match=r"2 files in lost\+found"):
+        await office.log_on(username="bob")
+    office.lost, office.wanted = 0, 1
+    with pytest.raises(errors.ConfigError, match="1 file of local_only"):
+        await office.log_on(username="bob")
+
+
+async def test_whose_it_is_survives_a_damaged_file(office: Office) -> None:
+    """The same user goes on, another one does not get what waits."""
+    await office.log_on()
+    office.paths.database.write_bytes(b"x")
+    office.paths.account_file.write_bytes(b"\0" * 40)
+    office.backlog = Backlog(1, 7)
+    await office.log_on()
+    office.paths.account_file.unlink()
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    with pytest.raises(errors.ConfigError, match="of alice at"):
+        await office.log_on(username="bob")
+    office.paths.account_copy.unlink()
+    with pytest.raises(errors.ConfigError, match="nobody knows whose the 1 file"):
+        await office.log_on(username="bob")
+    office.backlog = Backlog()
+    await office.log_on(username="bob")
+    assert not office.paths.database.exists()
+
+
+async def test_a_mounted_account_is_not_taken_over(office: Office) -> None:
+    """The daemon works with the former user's data."""
+    await office.log_on()
+    office.running = True
+    with pytest.raises(errors.ConfigError, match="mounted"):
+        await office.log_on("https://other.example")
+
+
+class Ring(Memory):
+    """A keyring that may be locked."""
+
+    kind = "keyring"
+
+
+async def test_a_keyring_is_used_silently(office: Office) -> None:
+    """There is nothing to warn of."""
+    office.store = Ring()
+    await office.log_on()
+    assert office.told == []
+    assert not office.paths.secrets_file.exists()
+
+
+async def test_a_locked_keyring_gives_way_to_a_file(office: Office) -> None:
+    """Said aloud, once the logon has worked."""
+    ring = Ring()
+    ring.fail = Locked("locked")
+    office.store = ring
+    await office.log_on()
+    assert office.paths.secrets_file.exists()
+    assert len(office.told) == 1
+
+
+async def test_a_locked_keyring_with_the_key_to_kept_data_is_waited_for(office: Office) -> None:
+    """In a new place there would be a new key, and the outbox unreadable."""
+    await office.log_on()
+    office.paths.database.write_bytes(b"x")
+    ring = Ring()
+    ring.fail = Locked("locked")
+    office.store = ring
+    with pytest.raises(Locked):
+        await office.log_on()
+
+
+async def test_a_token_of_systemd_is_not_replaced(office: Office, tmp_path: Path) -> None:
+    """Found out before a password is typed."""
+
+    credential = tmp_path / "zonedrive.work.bearer"
+    credential.write_text("x")
+    office.store = CredentialsStore(tmp_path, "work", office.store)
+    with pytest.raises(errors.StoreError, match="systemd"):
+        await office.log_on()
+    assert office.person.wanted == []
+    credential.rename(credential.with_name("zonedrive.work.password"))
+    await office.log_on()  # a password alone is no logon yet
+    assert (office.bearer() or bearer_auth.Bearer("", "token")).secret == TOKEN
+
+
+async def test_a_password_is_kept_where_that_was_asked_for(office: Office) -> None:
+    """With the logon that takes it, until one that does not ask for it."""
+    account = await office.log_on(save_password=True)
+    assert account.keeps_password
+    assert Account.load(office.paths) == account
+    assert office.store.get("password") == Secret(PASSWORD)
+    assert "--save-password" in account.logon_command()
+    assert not (await office.log_on()).keeps_password
+    assert office.store.get("password") is None
+
+
+async def test_a_logon_ends_what_was_refused_before(office: Office) -> None:
+    """So that the password counts anew."""
+    office.store.set("refused", Secret("{}"))
+    await office.log_on(save_password=True)
+    assert office.store.get("refused") is None
+
+
+async def test_an_organization_may_forbid_to_keep_the_password(office: Office) -> None:
+    """Said, and obeyed; the logon goes on without."""
+    office.desk.answer(
+        "GET /api/access/authorizationrequirements", say(200, {"canSavePassword": False})
+    )
+    account = await office.log_on(save_password=True)
+    assert not account.keeps_password
+    assert office.store.get("password") is None
+    assert any("not kept" in line and "forbids" in line for line in office.told)
+    assert office.bearer() is not None
+
+
+async def test_without_a_keyring_it_is_said_where_the_password_is(office: Office) -> None:
+    """Beside the token, readable by its owner alone."""
+    await office.log_on(save_password=True)
+    assert any("the password beside it" in line for line in office.told)
+    for file in office.paths.state.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,287 @@
+"""The kept password: what is renewed with it, and when it is never sent again."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.unit.logon.conftest import BASE, GOOD, PASSWORD, SESSION, TOKEN, Desk, refuse, say
+from tests.unit.logon.test_bearer_auth import Memory
+from zonedrive.logon import renewal_worker
+from zonedrive.logon.account import Account
+from zonedrive.logon.api import Access
+from zonedrive.logon.bearer_auth import Bearer, load_bearer, save_bearer
+from zonedrive.logon.renewal import Order, Outcome, digest
+from zonedrive.logon.renewal_worker import Again
+from zonedrive.logon.secrets import Secret
+from zonedrive.paths import AccountPaths
+
+LOGON = "POST /api/access/logon"
+TOKENS = "POST /api/tokens"
+DAY = 86_400 * 10**9
+KEPT = {
+    "token": Bearer("old", "token", 30 * DAY, "t0", began_ns=DAY),
+    "session": Bearer("old", "session"),
+}
+
+
+class Counter:
+    """An account with a kept password at a desk; each `renew` is a new process."""
+
+    def __init__(self, desk: Desk, paths: AccountPaths) -> None:
+        self.desk, self.paths = desk, paths
+        self.store = Memory(password=PASSWORD)
+        Account(name="work", base_url=BASE, username="alice", keeps_password=True).save(paths)
+
+    def keep(self, kind: str) -> None:
+        """Be logged on."""
+        save_bearer(self.store, KEPT[kind])
+
+    @asynccontextmanager
+    async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[Access]:
+        async with self.desk.client() as client:
+            yield Access(client, base)
+
+    async def renew(self, *, ended: bool = True) -> Outcome:
+        """One try."""
+        order = Order(digest(load_bearer(self.store)), ended)
+        return await Again(self.paths, self.store, self._access).run(order)
+
+    def logons(self) -> int:
+        """How often the password was sent to log on."""
+        return self.desk.routes().count(LOGON)
+
+
+@pytest.fixture
+def counter(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
+    """Not logged on yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Counter(desk, AccountPaths("work"))
+
+
+async def test_a_token_makes_the_next_one(counter: Counter) -> None:
+    """No session is begun for it, and it lives as long as the one before."""
+    counter.keep("token")
+    assert await counter.renew(ended=False) == Outcome("renewed")
+    assert counter.desk.routes() == ["GET /api/zones", TOKENS, "GET /api/zones"]
+    assert [bearer for *_, bearer in counter.desk.asked] == [
+        "Bearer old", "Bearer old", f"Bearer {TOKEN}",
+    ]  # fmt: skip
+    assert counter.desk.bodies("/api/tokens")[0]["validity"] == 29 * 86400
+    assert counter.desk.bodies("/api/tokens")[0]["password"] == list(PASSWORD)
+    found = load_bearer(counter.store)
+    assert found is not None
+    assert (found.secret, found.kind) == (TOKEN, "token")
+
+
+async def test_an_ended_token_takes_a_logon(counter: Counter) -> None:
+    """Then the session is ended in favour of the token, as at a person's logon."""
+    counter.keep("token")
+    assert await counter.renew() == Outcome("renewed")
+    assert counter.logons() == 1
+    assert counter.desk.routes()[-2:] == ["GET /api/access/logoff", "GET /api/zones"]
+    found = load_bearer(counter.store)
+    assert found is not None
+    assert found.secret == TOKEN
+
+
+async def test_a_session_follows_a_session(counter: Counter) -> None:
+    """The former one is ended, where it still was one."""
+    counter.keep("session")
+    assert await counter.renew(ended=False) == Outcome("renewed")
+    ended = [bearer for _, path, _, bearer in counter.desk.asked if path.endswith("/logoff")]
+    assert ended == ["Bearer old"]
+    found = load_bearer(counter.store)
+    assert found is not None
+    assert (found.secret, found.kind) == (SESSION, "session")
+    assert TOKENS not in counter.desk.routes()
+
+
+async def test_what_was_renewed_meanwhile_is_taken(counter: Counter) -> None:
+    """Nothing is asked of the service."""
+    counter.keep("token")
+    order = Order(digest(Bearer("older", "token")), True)
+    outcome = await Again(counter.paths, counter.store, counter._access).run(order)
+    assert outcome == Outcome("renewed")
+    assert counter.desk.asked == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refuse(401, "AUTHORIZATION_FAILED"),
+        refuse(401, "PASSWORD_FAILURE"),
+        refuse(403, "PASSWORD_FAILURE"),
+        refuse(401, "SOMETHING_NEW"),
+        say(200, GOOD | {"passwordChangeIsRequired": True}),
+        say(202, {"state": "VERIFICATIONCODEPENDING", "sessionId": "x"}),
+    ],
+)
+async def test_a_refused_password_is_never_sent_again(
+    counter: Counter, answer: httpx.Response
+) -> None:
+    """Not by a later process either; a person hears why, and what to run."""
+    counter.keep("session")
+    counter.desk.answer(LOGON, answer)
+    first = await counter.renew()
+    assert first.result == "refused"
+    assert first.remedy == f"run zonedrive logon {BASE} --username alice --account work" + (
+        " --save-password"
+    )
+    for _ in range(3):
+        assert (await counter.renew()).result == "refused"
+    counter.store.set("password", Secret(PASSWORD))  # put back by somebody
+    assert await counter.renew() == first
+    assert counter.logons() == 1
+    assert all(PASSWORD not in kept.reveal() for n, kept in counter.store.kept.items()
+               if n != "password")  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", [refuse(403, "WRONG_PASSWORD"), refuse(401, "x")])
+async def test_a_password_refused_for_a_token_is_not_tried_for_a_logon(
+    counter: Counter, answer: httpx.Response
+) -> None:
+    """The token goes on until it ends."""
+    counter.keep("token")
+    counter.desk.answer(TOKENS, answer)
+    assert (await counter.renew(ended=False)).result == "refused"
+    assert (await counter.renew()).result == "refused"
+    assert counter.logons() == 0
+    assert counter.desk.routes().count(TOKENS) == 1
+    assert load_bearer(counter.store) == KEPT["token"]
+
+
+REQUIREMENTS = "GET /api/access/authorizationrequirements"
+ODD = [httpx.Response(200, html="<p>hotel"), refuse(404, "NOT_FOUND"), refuse(403, "NOT_ALLOWED"),
+       httpx.Response(302, headers={"Location": "https://portal.example/"}), say(401)]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize(("route", "ended"), [(REQUIREMENTS, True), ("GET /api/zones", False)])
+async def test_what_is_no_answer_to_a_password_says_nothing_of_it(
+    counter: Counter, route: str, ended: bool, answer: httpx.Response
+) -> None:
+    """A portal, a gateway, a moment's confusion: when it is over the logon is renewed."""
+    counter.keep("token")
+    counter.desk.answer(route, answer, say(200, {} if ended else []))
+    first = await counter.renew(ended=ended)
+    if (route, answer.status_code) != ("GET /api/zones", 401):  # that one was of the token
+        assert first.result == "later" or answer.status_code == 200
+    assert "refused" not in counter.store.kept
+    assert counter.store.get("password") == Secret(PASSWORD)
+    if first.result != "renewed":
+        assert await counter.renew(ended=ended) == Outcome("renewed")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [refuse(403, "NOT_ALLOWED"), refuse(403, "UNSUPPORTED_VERSION"), say(200, []),
+     refuse(400, "ILLEGAL_ARGUMENT"), refuse(403, "ALREADY_LOGGED_ON")],
+)  # fmt: skip
+async def test_another_no_to_a_logon_is_left_alone_like_a_block(
+    counter: Counter, monkeypatch: pytest.MonkeyPatch, answer: httpx.Response
+) -> None:
+    """It is not about the password, which is kept; nor is it tried at once, or after a restart."""
+    now = [1_800_000_000.0]
+    monkeypatch.setattr("zonedrive.logon.renewal_worker.time.time", lambda: now[0])
+    counter.keep("session")
+    counter.desk.answer(LOGON, answer, say(200, GOOD))
+    for _ in range(3):
+        outcome = await counter.renew()
+        assert outcome.result == "blocked" and "left alone until" in outcome.message
+    assert counter.logons() == 1
+    now[0] += renewal_worker.BLOCK_SECONDS
+    assert await counter.renew() == Outcome("renewed")
+
+
+@pytest.mark.parametrize("answer", [refuse(400, ""), refuse(403, "NOT_ALLOWED"), say(200, [])])
+async def test_a_token_that_is_not_given_costs_no_password(
+    counter: Counter, answer: httpx.Response
+) -> None:
+    """The one before goes on; when it has ended, a session takes its place."""
+    counter.keep("token")
+    counter.desk.answer(TOKENS, answer)
+    outcome = await counter.renew(ended=False)
+    assert (outcome.result, outcome.seconds) == ("later", renewal_worker.BLOCK_SECONDS)
+    assert load_bearer(counter.store) == KEPT["token"]
+    assert await counter.renew() == Outcome("renewed")
+    assert load_bearer(counter.store).kind == "session"  # type: ignore[union-attr]
+
+
+async def test_another_password_is_tried(counter: Counter) -> None:
+    """As systemd's credentials bring one: the refusal was of the one before."""
+    counter.keep("session")
+    counter.desk.answer(LOGON, refuse(401, "AUTHORIZATION_FAILED"), say(200, GOOD))
+    await counter.renew()
+    counter.store.set("password", Secret("another"))
+    assert await counter.renew() == Outcome("renewed")
+    assert counter.desk.bodies("/api/access/logon")[1]["password"] == list("another")
+    assert "refused" not in counter.store.kept
+
+
+async def test_a_blocked_user_is_left_alone_ever_longer(
+    counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of an hour, then twice that and so on; said with the time; over processes."""
+    counter.keep("session")
+    now, began = [1_800_000_000.0], 1_800_000_000.0
+    monkeypatch.setattr("zonedrive.logon.renewal_worker.time.time", lambda: now[0])
+    counter.desk.answer(LOGON, refuse(401, "TEMPORARY_BLOCKED"))
+    tries = []
+    for minute in (0, 1, 14, 15, 44, 45, 104, 105, 224, 225, 464, 465, 704, 705):
+        now[0] = began + minute * 60
+        before = counter.logons()
+        outcome = await counter.renew()
+        assert outcome.result == "blocked"
+        assert "left alone until" in outcome.message
+        if counter.logons() > before:
+            tries.append(minute)
+    assert tries == [0, 15, 45, 105, 225, 465, 705]
+    assert outcome.seconds == renewal_worker.LONGEST_BLOCK_SECONDS
+    counter.desk.answer(LOGON, say(200, GOOD))
+    now[0] += 4 * 3600
+    assert await counter.renew() == Outcome("renewed")
+
+
+@pytest.mark.parametrize(
+    "answer", [httpx.ConnectError("x"), say(503), refuse(500, "FAILED"), httpx.ReadError("x")]
+)
+async def test_a_service_that_is_away_has_refused_nothing(
+    counter: Counter, answer: httpx.Response | Exception
+) -> None:
+    """It is asked again later."""
+    counter.keep("session")
+    counter.desk.answer(LOGON, answer, say(200, GOOD))
+    assert (await counter.renew()).result == "later"
+    assert await counter.renew() == Outcome("renewed")
+
+
+async def test_a_one_time_code_takes_a_person(counter: Counter) -> None:
+    """Nothing is sent where it is known beforehand."""
+    counter.keep("session")
+    counter.desk.answer(
+        "GET /api/access/authorizationrequirements",
+        say(200, {"otpRequired": True, "otpType": "TOTP"}),
+    )
+    outcome = await counter.renew()
+    assert outcome.result == "refused"
+    assert "one-time code" in outcome.message
+    assert counter.logons() == 0
+
+
+async def test_without_a_password_a_person_is_asked(counter: Counter) -> None:
+    """With the command."""
+    counter.keep("session")
+    counter.store.delete("password")
+    outcome = await counter.renew()
+    assert (outcome.result, counter.desk.asked) == ("refused", [])
+    assert "zonedrive logon" in outcome.remedy
+
+
+def test_an_outcome_holds_no_secret() -> None:
+    """It goes through a pipe and into a log."""
+    assert set(Outcome.__struct_fields__) == {"result", "message", "remedy", "seconds"}
+    assert json.dumps(PASSWORD) not in repr(Order(digest(KEPT["token"]), True))

@@ -1,0 +1,114 @@
+"""The end of a bearer that another replaces, or that cannot be kept."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.unit.logon.conftest import BASE, SESSION, TOKEN, Desk, say
+from tests.unit.logon.test_bearer_auth import Memory
+from tests.unit.logon.test_logon import Office
+from zonedrive import errors
+from zonedrive.logon import bearer_auth
+from zonedrive.logon.secrets import Secret
+from zonedrive.paths import AccountPaths
+
+REVOKE = "DELETE /api/sandbox/tokens/t1"
+
+
+@pytest.fixture
+def office(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """A fresh account."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Office(desk, AccountPaths("work"))
+
+
+def ended(office: Office) -> list[tuple[str, str]]:
+    """What was asked for to end something, and with which bearer."""
+    return [
+        (f"{method} {path}", (bearer or "").removeprefix("Bearer "))
+        for method, path, _, bearer in office.desk.asked
+        if method == "DELETE" or path.endswith("/logoff")
+    ]
+
+
+@pytest.mark.parametrize("profile", ["sandbox", "published"])
+async def test_the_token_of_the_logon_before_is_ended(office: Office, profile: str) -> None:
+    """Where the profile knows how; else its id and its end are told."""
+    await office.log_on(profile=profile)
+    office.desk.answer("POST /api/tokens", say(201, {"id": "t2", "token": "new", "expiry": 0}))
+    office.desk.answer(REVOKE, say(204))
+    office.desk.asked.clear()
+    office.told.clear()
+    await office.log_on(profile=profile)
+    told = "the token of the logon before t1 stays valid at the service until 2030-01-01 00:00 UTC"
+    assert ((REVOKE, TOKEN) in ended(office)) == (profile == "sandbox")
+    assert (told in office.told) == (profile == "published")
+    assert office.bearer().secret == "new"  # type: ignore[union-attr]
+
+
+async def test_the_session_of_the_logon_before_is_ended(office: Office) -> None:
+    """Also by a logon to another service, at the one that gave it."""
+    await office.log_on(token_days=None)
+    for before, url in (("first", BASE), ("second", "https://other.example")):
+        bearer_auth.save_bearer(office.store, bearer_auth.Bearer(before, "session"))
+        office.desk.asked.clear()
+        await office.log_on(url, token_days=None)
+        assert ended(office) == [("GET /api/access/logoff", before)]
+        assert office.bearer().secret == SESSION  # type: ignore[union-attr]
+    assert [base for base, _ in office.opened][-2:] == ["https://other.example", BASE]
+
+
+class Full(Memory):
+    """A store that takes nothing."""
+
+    def set(self, name: str, value: Secret) -> None:
+        """Refuse."""
+        raise errors.StoreError("it is full")
+
+
+@pytest.mark.parametrize("profile", ["sandbox", "published"])
+@pytest.mark.parametrize("what", ["store", "account"])
+async def test_a_token_that_cannot_be_kept_is_not_left_behind(
+    office: Office, what: str, profile: str
+) -> None:
+    """Neither there nor here; where nothing ends it there, a person hears of it."""
+    office.desk.answer(REVOKE, say(204))
+    if what == "store":
+        office.store = Full()
+    else:
+        office.paths.account_file.mkdir(parents=True, mode=0o700)
+    with pytest.raises((errors.StoreError, OSError)):
+        await office.log_on(profile=profile)
+    if profile == "sandbox":
+        assert ended(office)[-1] == (REVOKE, TOKEN)
+    else:
+        assert "the token t1 stays valid at the service until 2030" in office.told[-1]
+    assert not office.paths.secrets_file.exists()
+
+
+async def test_a_logon_that_is_given_up_leaves_no_session(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a token is asked for: the session ends, and the token that may be is told."""
+    handle = office.desk.handle
+
+    def interrupted(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/tokens":
+            raise KeyboardInterrupt
+        return handle(request)
+
+    monkeypatch.setattr(office.desk, "handle", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        await office.log_on()
+    assert ended(office) == [("GET /api/access/logoff", SESSION)]
+    assert "may have been made" in office.told[-1]
+    assert not office.paths.secrets_file.exists()
+
+
+async def test_a_token_in_an_unusable_answer_is_told(office: Office) -> None:
+    """It is there, though nobody here knows it."""
+    office.desk.answer("POST /api/tokens", say(201, {"id": "t1", "token": "a b"}))
+    await office.log_on()
+    assert "may have been made" in office.told[1]

@@ -1,0 +1,154 @@
+"""Profiles: what a deployment offers beyond the published interface, as checked data."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zonedrive.errors import NotSupported, ProfileError, Rejected
+from zonedrive.remote.profiles.load import OPERATIONS, load_profile, packaged, parse_profile
+
+GOOD = """\
+description = "test"
+
+[delete]
+method = "DELETE"
+path = "/api/zones/{zone}/x/{entry}"
+query = { reason = "by {entry}" }
+
+[move]
+method = "POST"
+path = "zones/{zone}/move"
+body = { target = { parent = "{parent}", name = "{name}" }, list = ["{entry}", 5, true], n = 1 }
+answer = "result.entry"
+"""
+
+
+def test_both_packaged_profiles_are_good() -> None:
+    """`published` guesses nothing, `sandbox` knows everything."""
+    assert packaged() == ["published", "sandbox"]
+    published, sandbox = load_profile("published"), load_profile("sandbox")
+    assert not any(published.can(operation) for operation in OPERATIONS)
+    assert all(sandbox.can(operation) for operation in OPERATIONS)
+    with pytest.raises(NotSupported, match="published"):
+        published.operation("move")
+
+
+def test_a_profile_from_a_file(tmp_path: Path) -> None:
+    """An administrator's file works by its path."""
+    file = tmp_path / "ours.toml"
+    file.write_text(GOOD)
+    profile = load_profile(str(file))
+    assert profile.name == "ours"
+    assert profile.can("delete")
+    assert not profile.can("purge")
+    with pytest.raises(ValueError, match="no operation"):
+        profile.can("fly")
+
+
+def test_a_request_is_filled_in_everywhere() -> None:
+    """Path, query and every text in the body; other values stay as they are."""
+    profile = parse_profile(GOOD, "ours", "ours.toml")
+    values = {"zone": "z/1", "entry": "e?", "file": "e?", "parent": "p", "folder": "p",
+              "name": 'a"{zone}'}  # fmt: skip
+    delete = profile.operation("delete").request(values)
+    assert (delete.method, delete.path) == ("DELETE", "/api/zones/z%2F1/x/e%3F")
+    assert delete.query == {"reason": "by e?"}
+    assert delete.body is None
+    move = profile.operation("move").request(values)
+    assert move.path == "/zones/z%2F1/move"
+    assert move.body == {
+        "target": {"parent": "p", "name": 'a"{zone}'},
+        "list": ["e?", 5, True],
+        "n": 1,
+    }
+    located = profile.operation("move").located
+    assert located({"result": {"entry": {"id": 1}}}) == {"id": 1}
+    assert located({"result": []}) is None
+    assert located([]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ('x = "y"\n', 1, "unknown operation 'x'"),
+        ("\n\n[fly]\n", 3, "unknown operation 'fly'"),
+        ("description = 1\n", 1, "description"),
+        ("delete = 1\n", 1, "must be a table"),
+        ('[delete]\nmethod = "DELETE"\nurl = "/api"\n', 3, "unknown key 'url'"),
+        ('[delete]\npath = "/api/{zone}/{entry}"\n', 1, "method must be"),
+        ('[delete]\nmethod = "KILL"\npath = "/api/{entry}"\n', 2, "method must be"),
+        ('[version_content]\nmethod = "POST"\npath = "/api/{file}/{version}"\n', 2, "method"),
+        ('[delete]\nmethod = "DELETE"\n', 1, "path is missing"),
+        ('[delete]\nmethod = "DELETE"\npath = 5\n', 3, "path is missing"),
+        ('[delete]\nmethod = "DELETE"\npath = "https://evil.example/{entry}"\n', 3, "another host"),
+        ('[delete]\nmethod = "DELETE"\npath = "//evil.example/{entry}"\n', 3, "another host"),
+        ('[delete]\nmethod = "DELETE"\npath = "evil:/{entry}"\n', 3, "another host"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/../{entry}"\n', 3, r"\.\."),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/%2e%2e/{entry}"\n', 3, "characters"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api//{entry}"\n', 3, "empty segment"),
+        ('[delete]\nmethod = "DELETE"\npath = "/admin/{entry}"\n', 3, "begin with /api/"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}?a=b"\n', 3, "characters"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry} b"\n', 3, "characters"),
+        ('[delete]\nmethod = "DELETE"\npath = "\\\\\\\\evil\\\\{entry}"\n', 3, "characters"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{name}"\n', 3, "unknown placeholder {name}"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{}"\n', 3, "unknown placeholder"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}/{"\n', 3, "characters|brace"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{zone}"\n', 3, "used nowhere"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\nquery = "a"\n', 4, "query"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\nquery = { a = 1 }\n', 4, "query"),
+        ('[delete]\nmethod = "GET"\npath = "/api/{entry}"\nbody = { a = 1 }\n', 4, "body"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\nbody = "text"\n', 4, "body"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\nbody = { a = "{b}" }\n', 4, "{b}"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\nbody = { a = "{" }\n', 4, "brace"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\nanswer = "a..b"\n', 4, "answer"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}"\n[delete.body]\na = "{b}"\n', 5,
+         "{b}"),
+        ('[purge]\nmethod = "DELETE"\npath = "/api/{entry}"\n[delete]\npath = "x"\n', 4, "method"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_line(text: str, line: int, word: str) -> None:
+    """File, line, and what would be right."""
+    with pytest.raises(ProfileError, match=word) as refused:
+        parse_profile(text, "ours", "/etc/ours.toml")
+    assert refused.value.message.startswith(f"/etc/ours.toml, line {line}: ")
+    assert "\n" not in refused.value.line()
+
+
+def test_broken_toml_is_said_with_its_line() -> None:
+    """The parser knows the line."""
+    with pytest.raises(ProfileError, match=r"ours\.toml.*line 2"):
+        parse_profile("\n[delete\n", "ours", "ours.toml")
+
+
+@pytest.mark.parametrize("name", ["nothing", "/nowhere/x.toml", "x.toml", ""])
+def test_a_profile_that_is_not_there(name: str) -> None:
+    """One line that names it."""
+    with pytest.raises(ProfileError):
+        load_profile(name)
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 are said, not raised."""
+    file = tmp_path / "x.toml"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ProfileError, match="cannot be read"):
+        load_profile(str(file))
+
+
+@given(st.fixed_dictionaries({name: st.text() for name in ("zone", "entry", "parent", "name")}))
+def test_no_value_leads_elsewhere(values: dict[str, str]) -> None:
+    """Whatever ids and names are, the request goes where the profile says."""
+    full = values | {"file": values["entry"], "folder": values["parent"], "version": "1"}
+    full |= {"password": "p", "new_password": values["name"], "username": "u"}
+    full["token"] = values["entry"]
+    for operation in load_profile("sandbox").operations.values():
+        try:
+            request = operation.request(full)
+        except Rejected:
+            continue
+        assert request.path.startswith("/api/sandbox/")
+        assert request.path.count("/") == operation.path.count("/")
+        assert not set(request.path) & set("?#\\")
+        assert "/../" not in f"{request.path}/"

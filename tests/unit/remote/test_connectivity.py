@@ -1,0 +1,222 @@
+"""The state of the way to the service."""
+
+import threading
+from itertools import pairwise
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from zonedrive import errors
+from zonedrive.remote.connectivity import Link, State
+
+REFUSED = errors.Unreachable("refused")
+SLOW = errors.TimedOut("slow")
+CUT = errors.Interrupted("cut")
+GATEWAY = errors.Unavailable("bad gateway", status=502)
+
+
+@pytest.mark.parametrize(
+    ("failures", "state"),
+    [
+        ([REFUSED], "offline"),
+        ([errors.Untrusted("x")], "offline"),
+        ([SLOW], "online"),
+        ([SLOW, SLOW], "offline"),
+        ([CUT] * 4, "online"),
+        ([CUT] * 5, "offline"),
+        ([errors.ReplyLost("x")] * 5, "offline"),
+        ([GATEWAY] * 4, "online"),
+        ([GATEWAY] * 5, "offline"),
+        ([SLOW, errors.NotFound("x"), SLOW], "online"),
+        ([errors.Unavailable("x", status=500)] * 9, "online"),
+        ([errors.Unavailable("x", status=429)] * 9, "online"),
+        ([errors.NotLoggedOn("x")], "logon-required"),
+        ([errors.CredentialsRefused("x")], "logon-required"),
+        ([errors.NotLoggedOn("x"), errors.Unavailable("x", status=500)], "logon-required"),
+        ([errors.NotLoggedOn("x"), errors.Forbidden("x")], "online"),
+        ([errors.NotLoggedOn("x"), REFUSED], "offline"),
+        ([REFUSED, errors.Forbidden("x")], "online"),
+        ([errors.BadAnswer("x")] * 9, "online"),
+    ],
+)
+def test_what_failures_come_to(failures: list[errors.ZonedriveError], state: State) -> None:
+    """One refused connection is enough, one slow answer is not."""
+    link = Link()
+    for failure in failures:
+        link.note_failure(failure)
+    assert link.state == state
+
+
+def test_an_answer_ends_everything() -> None:
+    """The first answer to an ordinary request shows that all is well."""
+    for failure in (REFUSED, errors.NotLoggedOn("x")):
+        link = Link()
+        link.note_failure(failure)
+        assert link.last_error is failure
+        link.note_answer()
+        assert link.state == "online"
+        assert link.last_error is None
+
+
+async def test_waiters_wake_from_other_threads() -> None:
+    """An upload that sees the service again wakes who waits on the loop."""
+    link = Link()
+    link.note_failure(REFUSED)
+    seen: list[str] = []
+
+    async def wait() -> None:
+        await link.wait_online()
+        seen.append("online")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        threading.Thread(target=link.note_answer).start()
+    assert seen == ["online", "online"]
+
+
+async def test_changes_are_told_once_each(autojump_clock: MockClock) -> None:
+    """Who waits for a change is not woken by news that is none."""
+    link = Link()
+    with trio.move_on_after(10) as waiting:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.wait_change)
+            await wait_all_tasks_blocked()
+            link.note_answer()
+    assert waiting.cancelled_caught
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.wait_change)
+        await wait_all_tasks_blocked()
+        link.note_failure(REFUSED)
+
+
+class Asked:
+    """Answers a probe as told, and keeps the times."""
+
+    def __init__(self, link: Link, failures: int) -> None:
+        self.link, self.failures = link, failures
+        self.times: list[float] = []
+        self.states: list[State] = []
+
+    async def probe(self, state: State) -> None:
+        """Fail `failures` times."""
+        await trio.lowlevel.checkpoint()
+        self.times.append(trio.current_time())
+        self.states.append(state)
+        if len(self.times) > self.failures:
+            self.link.note_answer()
+        else:
+            self.link.note_failure(REFUSED)
+
+
+async def test_an_absent_service_is_asked_less_and_less(autojump_clock: MockClock) -> None:
+    """From 1 s to 30 s apart, until it answers; then everybody goes on."""
+    link = Link(chance=lambda: 1.0)
+    asked = Asked(link, 8)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run, asked)
+        await wait_all_tasks_blocked()
+        began = trio.current_time()
+        link.note_failure(REFUSED)
+        await link.wait_online()
+        nursery.cancel_scope.cancel()
+    waits = [now - before for before, now in zip([began, *asked.times], asked.times, strict=False)]
+    assert waits == pytest.approx([1, 2, 4, 8, 10, 10, 10, 10, 10])
+    assert set(asked.states) == {"offline"}
+
+
+async def test_a_hint_makes_it_ask_at_once(autojump_clock: MockClock) -> None:
+    """After a resume or a logon nobody waits half a minute."""
+    link = Link(chance=lambda: 1.0)
+    asked = Asked(link, 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run, asked)
+        await wait_all_tasks_blocked()
+        link.note_failure(errors.NotLoggedOn("x"))
+        await wait_all_tasks_blocked()
+        began = trio.current_time()
+        link.recheck()
+        await link.wait_online()
+        assert trio.current_time() == began
+        nursery.cancel_scope.cancel()
+    assert asked.states == ["logon-required"]
+
+
+async def test_while_offline_requests_are_refused_only_under_a_probe(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody's desktop waits for a service that is away, and no program is locked out for ever."""
+    link = Link(chance=lambda: 1.0)
+    link.note_failure(REFUSED)
+    link.check()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run, Asked(link, 10**9))
+        await wait_all_tasks_blocked()
+        with pytest.raises(errors.Unreachable, match="refused"):
+            link.check()
+        link.note_answer()
+        link.check()
+        link.note_failure(errors.NotLoggedOn("x"))
+        link.check()
+        link.note_failure(REFUSED)
+        nursery.cancel_scope.cancel()
+    link.check()
+
+
+def test_a_note_after_the_loop_has_ended_is_harmless() -> None:
+    """A worker thread that outlives the loop does not fail on its last word."""
+    link = Link()
+
+    async def leave_a_waiter() -> None:
+        link._waiting.append((trio.lowlevel.current_trio_token(), trio.Event()))
+
+    trio.run(leave_a_waiter)
+    link.note_failure(REFUSED)
+    assert link.state == "offline"
+
+
+async def test_who_asks_makes_the_next_probe_come_soon(autojump_clock: MockClock) -> None:
+    """A service that is back is noticed within 2 s by whoever uses it, in 10 s otherwise."""
+    now = trio.current_time
+    link = Link(chance=lambda: 1.0, clock=now)
+    probes: list[float] = []
+
+    class Away:
+        async def probe(self, state: State) -> None:
+            probes.append(now())
+            link.note_failure(REFUSED)
+
+    link.note_failure(REFUSED)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run, Away())
+        await trio.sleep(120)
+        assert max(after - before for before, after in pairwise(probes)) == 10
+        del probes[:]
+        for _ in range(200):
+            await trio.sleep(0.1)
+            with pytest.raises(errors.Unreachable):
+                link.check()
+        assert 9 <= len(probes) <= 11
+        nursery.cancel_scope.cancel()
+
+
+async def test_another_state_is_waited_for_without_missing_one() -> None:
+    """Also where it changed before anybody waited; a recheck is none."""
+    link = Link()
+    link.note_failure(REFUSED)
+    assert await link.wait_other("online") == "offline"
+    seen: list[State] = []
+
+    async def wait() -> None:
+        seen.append(await link.wait_other("offline"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        link.recheck()
+        await wait_all_tasks_blocked()
+        assert seen == []
+        link.note_failure(errors.NotLoggedOn("x"))
+    assert seen == ["logon-required"]

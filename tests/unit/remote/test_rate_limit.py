@@ -1,0 +1,33 @@
+"""The rate limit."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zonedrive.remote.rate_limit import TokenBucket
+
+
+class Time:
+    """A clock that moves by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Move on."""
+        self.now += seconds
+
+
+@given(st.integers(1000, 10**9), st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
+def test_no_more_than_the_rate_passes(rate: int, amounts: list[int]) -> None:
+    """Over any length of time: the rate, and one second's worth at the start."""
+    time = Time()
+    bucket = TokenBucket(rate, clock=lambda: time.now, sleep=time.sleep)
+    for amount in amounts:
+        bucket.take(amount)
+        assert 4096 <= bucket.piece <= 1 << 20
+    assert sum(amounts) <= rate * (time.now + 1) * 1.000001
+
+
+def test_zero_is_no_limit() -> None:
+    """Nothing is waited for."""
+    TokenBucket(0, sleep=lambda seconds: (_ for _ in ()).throw(AssertionError)).take(1 << 40)

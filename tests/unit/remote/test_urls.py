@@ -1,0 +1,83 @@
+"""Base URLs and paths: what is an address of the service, and what can never become another."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zonedrive.errors import ConfigError, Rejected
+from zonedrive.remote.urls import base_url, fill_path, host_of
+
+
+@pytest.mark.parametrize(
+    ("given_text", "meant"),
+    [
+        ("https://zones.example", "https://zones.example"),
+        ("https://zones.example/", "https://zones.example"),
+        ("  https://Zones.Example//  ", "https://zones.example"),
+        ("HTTPS://zones.example:443", "https://zones.example"),
+        ("https://zones.example:8443", "https://zones.example:8443"),
+        ("zones.example", "https://zones.example"),
+        ("https://[::1]:444", "https://[::1]:444"),
+        ("https://zönen.example", "https://xn--znen-5qa.example"),
+    ],
+)
+def test_an_address_may_be_written_in_several_ways(given_text: str, meant: str) -> None:
+    """What a person pastes from the browser's address line is understood."""
+    assert base_url(given_text) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("http://zones.example", "plain HTTP"),
+        ("", "empty"),
+        ("ftp://zones.example", "https"),
+        ("https://", "names no host"),
+        ("https://zones.example/api", "more than scheme and host"),
+        ("https://zones.example/?a=b", "more than scheme and host"),
+        ("https://zones.example:port", "not a URL"),
+        ("https://zones.example:99999", "not a URL"),
+        ("https://a b.example", "names no host"),
+        ("https://[zones", "not a URL"),
+    ],
+)
+def test_what_is_no_address_is_refused_in_one_line(text: str, word: str) -> None:
+    """Plain HTTP above all never gets as far as a connection."""
+    with pytest.raises(ConfigError, match=word) as refused:
+        base_url(text)
+    assert "\n" not in refused.value.line()
+
+
+@pytest.mark.parametrize(
+    "text", ["https://me:hunter2@zones.example", "http://me:hunter2@zones.example"]
+)
+def test_a_password_in_an_address_is_not_repeated(text: str) -> None:
+    """An error message must not carry the password into a log."""
+    with pytest.raises(ConfigError) as refused:
+        base_url(text)
+    assert "hunter2" not in refused.value.line()
+
+
+def test_the_host_is_what_a_person_recognises() -> None:
+    """Messages name host and unusual port."""
+    assert host_of("https://zones.example:8443") == "zones.example:8443"
+
+
+@given(st.text(min_size=1).filter(lambda text: text not in (".", "..")))
+def test_no_value_leaves_its_segment(value: str) -> None:
+    """An id or name with slashes, dots, question marks or NUL names itself and nothing else."""
+    try:
+        path = fill_path("/api/zones/{zone}/files/{file}", {"zone": value, "file": "f"})
+    except Rejected:
+        assert any("\ud800" <= char <= "\udfff" for char in value)
+        return
+    assert path.count("/") == 5
+    assert not set(path) & set("?#%\\ \x00") - {"%"}
+    assert path.endswith("/files/f")
+
+
+@pytest.mark.parametrize("value", ["", ".", "..", "\ud800"])
+def test_a_value_that_would_bend_the_path_is_refused(value: str) -> None:
+    """A service that sends such an id cannot make us ask for something else."""
+    with pytest.raises(Rejected):
+        fill_path("/api/zones/{zone}", {"zone": value})

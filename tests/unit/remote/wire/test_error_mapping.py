@@ -1,0 +1,206 @@
+"""Statuses, APIErrors and broken connections become errors by one table."""
+
+import ssl
+
+import httpx
+import pytest
+
+from zonedrive import errors
+from zonedrive.remote.wire import error_mapping
+
+# Every APIError value of the published interface.
+CODES = [
+    "NONE",
+    "CANCELLED",
+    "FAILED",
+    "NOT_ALLOWED",
+    "INVALID_ACCESS",
+    "LOAD_ERROR",
+    "COMMUNICATION_ERROR",
+    "SERVER_NOT_RESPONDING",
+    "OFFLINE",
+    "ILLEGAL_ARGUMENTS",
+    "NOT_IMPLEMENTED",
+    "NOT_SUPPORTED",
+    "WRONG_ORGANIZATION",
+    "ORGANIZATION_UNKNOWN",
+    "USER_UNKNOWN",
+    "USER_EXISTS",
+    "ALREADY_LOGGED_ON",
+    "WRONG_PASSWORD",
+    "ILLEGAL_PASSWORD",
+    "AUTHORIZATION_FAILED",
+    "USER_REMOVED",
+    "USER_INACTIVE",
+    "UNKNOWN_ZONE",
+    "UNKNOWN_ZONE_TYPE",
+    "UNKNOWN_FILE",
+    "UNKNOWN_FILE_VERSION",
+    "NOT_A_FOLDER",
+    "NOT_A_FILE",
+    "ILLEGAL_NAME",
+    "ALREADY_EXISTS",
+    "NOT_AVAILABLE",
+    "NOT_FOUND",
+    "WRONG_ZONE",
+    "WRONG_FILE",
+    "LOCKED",
+    "TEMPORARILY_BLOCKED",
+    "MULTIPARTUPLOAD_FAILED",
+    "ASSEMBLY_FAILED",
+    "EXCEPTION",
+    "IO_EXCEPTION",
+    "ILLEGAL_ARGUMENT",
+    "TEMPORARY_FAILURE",
+    "PASSWORD_FAILURE",
+    "ID_NOT_FOUND",
+    "WRONG_STATE",
+    "UPLOAD_ID_ALREADY_EXISTS",
+    "VERIFICATIONCODE_FAILURE",
+    "TIMEOUT",
+    "UNSUPPORTED_VERSION",
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "", errors.Rejected),
+        (400, "ILLEGAL_NAME", errors.Rejected),
+        (400, "UNKNOWN_FILE", errors.NotFound),
+        (401, "", errors.NotLoggedOn),
+        (401, "NOT_FOUND", errors.NotLoggedOn),
+        (403, "", errors.Forbidden),
+        (403, "UNKNOWN_FILE", errors.Forbidden),
+        (403, "LOCKED", errors.Locked),
+        (404, "", errors.NotFound),
+        (404, "NOT_ALLOWED", errors.NotFound),
+        (408, "", errors.Unavailable),
+        (409, "", errors.AlreadyExists),
+        (409, "LOCKED", errors.Locked),
+        (409, "WRONG_STATE", errors.Rejected),
+        (409, "SOMETHING_NEW", errors.AlreadyExists),
+        (413, "", errors.TooLarge),
+        (418, "", errors.Rejected),
+        (418, "LOCKED", errors.Locked),
+        (423, "", errors.Locked),
+        (429, "", errors.Unavailable),
+        (500, "", errors.Unavailable),
+        (500, "EXCEPTION", errors.Unavailable),
+        (500, "NOT_ALLOWED", errors.Forbidden),
+        (502, "", errors.Unavailable),
+        (503, "NOT_AVAILABLE", errors.Unavailable),
+        (507, "", errors.Unavailable),
+        (599, "", errors.Unavailable),
+    ],
+)
+def test_the_table(status: int, code: str, kind: type[errors.RemoteError]) -> None:
+    """A decisive status wins; a general one is refined by the code."""
+    body = b'{"error":"%s","message":"why","data":"f1"}' % code.encode()
+    error = error_mapping.refusal(status, body, "listing a folder")
+    assert type(error) is kind
+    assert (error.status, error.code, error.data) == (status, code, "f1")
+    assert error.message.startswith("listing a folder: ")
+    assert "why" in error.message
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 500, 502, 503])
+def test_every_code_with_every_status_has_a_meaning(status: int, code: str) -> None:
+    """Nothing the service may say ends in a traceback."""
+    body = b'{"error":"%s","message":"m"}' % code.encode()
+    error = error_mapping.refusal(status, body, "x")
+    assert isinstance(error, errors.RemoteError)
+    assert not isinstance(error, errors.Unreachable)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>502</html>",
+        b"[]",
+        b"null",
+        b'{"error":5,"message":[],"data":{}}',
+        b'{"error":"not a code!"}',
+        b'{"message":null}',
+        b'{"error":"NOT_ALL',
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
+)
+def test_a_refusal_without_a_proper_body_is_a_refusal(body: bytes) -> None:
+    """A proxy's HTML page in place of the error body does not hide the status."""
+    error = error_mapping.refusal(403, body, "x")
+    assert type(error) is errors.Forbidden
+    assert error.code == ""
+    assert error.data is None
+
+
+def test_a_body_with_only_a_message_is_read() -> None:
+    """The plainer of the two shapes of error works as well."""
+    assert error_mapping.error_body(b'{"message":"gone fishing"}') == ("", "gone fishing", None)
+
+
+def test_the_services_words_are_harmless() -> None:
+    """A message cannot draw on the terminal, break a line or fill a log."""
+    body = b'{"message":"a\\u001b[31m\\nb\\u202e\\u0000c' + b"x" * 5000 + b'"}'
+    line = error_mapping.refusal(403, body, "x").line()
+    assert line.isprintable()
+    assert len(line) < 400
+    assert "a\ufffd[31m b\ufffd\ufffdcxxx" in line
+
+
+def test_a_redirect_is_never_followed_but_named() -> None:
+    """A person learns where the address leads, in one line."""
+    error = error_mapping.redirected(302, "http://evil.example/\r\nx", "x", "https://zones.example")
+    assert type(error) is errors.BadAnswer
+    assert "http://evil.example/ x" in error.line()
+
+
+def chained(outer: Exception, inner: BaseException) -> Exception:
+    """`outer` raised from `inner`."""
+    outer.__cause__ = inner
+    return outer
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sent", "kind"),
+    [
+        (httpx.ConnectError("x"), False, errors.Unreachable),
+        (httpx.ConnectError("x"), True, errors.Unreachable),
+        (httpx.ConnectTimeout("x"), True, errors.TimedOut),
+        (httpx.PoolTimeout("x"), True, errors.TimedOut),
+        (httpx.ReadTimeout("x"), False, errors.TimedOut),
+        (httpx.ReadTimeout("x"), True, errors.ReplyLost),
+        (httpx.ReadError("x"), False, errors.Interrupted),
+        (httpx.ReadError("x"), True, errors.ReplyLost),
+        (httpx.RemoteProtocolError("x"), False, errors.Interrupted),
+        (httpx.RemoteProtocolError("x"), True, errors.ReplyLost),
+        (httpx.WriteError("x"), False, errors.Interrupted),
+        (httpx.DecodingError("x"), False, errors.BadAnswer),
+    ],
+)
+def test_a_request_without_an_answer(
+    wrong: Exception, sent: bool, kind: type[errors.RemoteError]
+) -> None:
+    """Whether something may have happened is told apart from what certainly did not."""
+    assert type(error_mapping.broken(wrong, "h", "x", sent=sent)) is kind
+
+
+def test_a_strange_certificate_is_named_as_such() -> None:
+    """The line says why, and that --ca-file is the way."""
+    inner = ssl.SSLCertVerificationError(1, "x")
+    inner.verify_message = "self-signed certificate"
+    error = error_mapping.broken(chained(httpx.ConnectError("x"), inner), "h", "x")
+    assert type(error) is errors.Untrusted
+    assert "self-signed certificate" in error.line()
+    assert "--ca-file" in error.line()
+
+
+def test_the_reason_is_the_systems() -> None:
+    """`Connection refused` is more use than a class name, also among several addresses tried."""
+    inner = ConnectionRefusedError(111, "Connection refused")
+    group = ExceptionGroup("all", [OSError(101, "Network is unreachable"), inner])
+    line = error_mapping.broken(chained(httpx.ConnectError("x"), group), "h", "x").line()
+    assert "Connection refused" in line or "unreachable" in line

@@ -1,0 +1,178 @@
+"""Whole listings, from services that paginate and from those that do not."""
+
+from collections.abc import Callable
+
+import pytest
+
+from zonedrive.errors import NotFound, Rejected, Unavailable
+from zonedrive.remote.wire.entries import WireEntry
+from zonedrive.remote.wire.pagination import Pagination, Query, Reader
+
+
+class Shelf:
+    """A service's listing, with its habits; counts what it is asked and sends."""
+
+    def __init__(self, count: int, *, cap: int = 10**9, paginates: bool = True) -> None:
+        self.ids = [f"id{number}" for number in range(count)]
+        self.cap, self.paginates = cap, paginates
+        self.queries: list[Query] = []
+        self.sent = 0
+        self.before: Callable[[int], None] = lambda number: None
+
+    async def fetch(self, query: Query) -> list[WireEntry]:
+        """One answer."""
+        self.before(len(self.queries))
+        self.queries.append(dict(query))
+        ids = self.ids
+        if self.paginates:
+            size = min(int(query.get("pageSize", 100)), self.cap)
+            start = (int(query.get("page", 1)) - 1) * size
+            ids = ids[start : start + size]
+        self.sent += len(ids)
+        return [WireEntry(id=each, name=each) for each in ids]
+
+
+async def read(shelf: Shelf, known: Pagination | None = None) -> list[object]:
+    """The ids that a reader finds."""
+    return [item.id for item in await Reader(shelf.fetch, known or Pagination()).read()]
+
+
+@pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 199, 200, 250, 999, 1000, 1001, 2500])
+@pytest.mark.parametrize("habit", ["plain", "pages", "capped at 100", "capped at 300"])
+async def test_everything_comes_once(count: int, habit: str) -> None:
+    """Whatever the service does about pages, at the first reading and at later ones."""
+    cap = {"capped at 100": 100, "capped at 300": 300}.get(habit, 10**9)
+    known = Pagination()
+    for _ in range(3):
+        shelf = Shelf(count, cap=cap, paginates=habit != "plain")
+        assert await read(shelf, known) == shelf.ids
+
+
+async def test_a_huge_plain_listing_is_sent_once() -> None:
+    """10,000 entries without pages are never transferred twice, not even at first."""
+    known = Pagination()
+    for _ in range(3):
+        shelf = Shelf(10_000, paginates=False)
+        await read(shelf, known)
+        assert shelf.queries == [{}]
+    assert known.paginated is False
+
+
+async def test_exactly_a_hundred_without_pages_is_asked_about_once() -> None:
+    """The doubt is cleared by one request, and remembered."""
+    known = Pagination()
+    first, second = Shelf(100, paginates=False), Shelf(100, paginates=False)
+    await read(first, known)
+    assert first.queries == [{}, {"page": "2"}]
+    await read(second, known)
+    assert second.queries == [{}]
+
+
+async def test_small_folders_cost_one_request() -> None:
+    """Also at a service that is known to paginate."""
+    known = Pagination()
+    await read(Shelf(150), known)
+    assert known.paginated is True
+    shelf = Shelf(99)
+    await read(shelf, known)
+    assert shelf.queries == [{}]
+
+
+async def test_large_folders_come_in_large_pages() -> None:
+    """10,000 entries are not 100 requests for entries."""
+    shelf = Shelf(10_000)
+    assert await read(shelf) == shelf.ids
+    entries = [query for query in shelf.queries if query.get("pageSize") != "1"]
+    assert len(entries) <= 14
+
+
+async def test_an_entry_pushed_to_the_next_page_comes_once() -> None:
+    """Somebody adds a file at the top while the pages are read."""
+    shelf = Shelf(250)
+    shelf.before = lambda number: shelf.ids.insert(0, "new") if number == 1 else None
+    found = await read(shelf)
+    assert len(found) == len(set(found))
+    assert set(found) >= {f"id{number}" for number in range(250)}
+
+
+@pytest.mark.parametrize("when", range(1, 6))
+async def test_an_entry_pulled_to_an_earlier_page_is_not_missed(when: int) -> None:
+    """Somebody deletes a file at the top while the pages are read: all others are there."""
+    shelf = Shelf(2500)
+    shelf.before = lambda number: shelf.ids.pop(0) if number == when else None  # type: ignore[assignment]
+    found = await read(shelf)
+    assert set(found) >= set(shelf.ids)
+    assert len(found) == len(set(found))
+
+
+async def test_a_folder_that_never_rests_is_given_up_on() -> None:
+    """A listing ends, even where somebody deletes faster than it is read."""
+    shelf = Shelf(5000)
+    shelf.before = lambda number: shelf.ids.pop(0)  # type: ignore[assignment]
+    found = await read(shelf)
+    assert len(found) == len(set(found))
+    assert len(shelf.queries) < 60
+
+
+async def test_a_plain_listing_that_changes_is_not_taken_for_pages() -> None:
+    """A file comes in between the two requests that shall tell."""
+    known = Pagination()
+    shelf = Shelf(100, paginates=False)
+    shelf.before = lambda number: shelf.ids.append("new") if number == 1 else None
+    assert await read(shelf, known) == shelf.ids
+    assert known.paginated is False
+
+
+@pytest.mark.parametrize("error", [Rejected("x", status=400), NotFound("x", status=404)])
+@pytest.mark.parametrize("count", [100, 200])
+async def test_a_service_that_refuses_further_pages_is_believed(
+    error: Exception, count: int
+) -> None:
+    """A page behind the last one, or a page at all, may be an error to it."""
+    shelf = Shelf(count)
+
+    async def fetch(query: Query) -> list[WireEntry]:
+        found = await shelf.fetch(query)
+        if "page" in query and not found:
+            raise error
+        return found
+
+    assert [item.id for item in await Reader(fetch, Pagination()).read()] == shelf.ids
+
+
+@pytest.mark.parametrize("count", [100, 150, 250])
+async def test_a_service_that_refuses_large_pages_is_read_in_its_own(count: int) -> None:
+    """A limit on pageSize may be an error rather than a cap."""
+    shelf, known = Shelf(count), Pagination()
+
+    async def fetch(query: Query) -> list[WireEntry]:
+        if int(query.get("pageSize", 1)) > 200:
+            raise Rejected("too large", status=400)
+        return await shelf.fetch(query)
+
+    for _ in range(2):
+        assert [item.id for item in await Reader(fetch, known).read()] == shelf.ids
+
+
+async def test_a_failure_on_a_later_page_is_a_failure() -> None:
+    """Half a folder is never given out as a whole one."""
+    shelf = Shelf(250)
+
+    async def fetch(query: Query) -> list[WireEntry]:
+        if query.get("page") == "2":
+            raise Unavailable("x", status=503)
+        return await shelf.fetch(query)
+
+    with pytest.raises(Unavailable):
+        await Reader(fetch, Pagination()).read()
+
+
+async def test_items_without_an_id_are_counted_but_never_joined() -> None:
+    """An odd item does not make a full page look like the last one."""
+    pages = [[WireEntry() for _ in range(100)], [WireEntry(id="a")]]
+
+    async def fetch(query: Query) -> list[WireEntry]:
+        number = int(query.get("page", 1))
+        return pages[number - 1] if number <= 2 and "pageSize" not in query else []
+
+    assert len(await Reader(fetch, Pagination()).read()) == 101

@@ -1,0 +1,78 @@
+"""Fast transfers take turns, and nobody waits long for one."""
+
+import threading
+
+import pytest
+
+from zonedrive import transfer_slots
+from zonedrive.transfer_slots import QUANTUM, Turn, Turns
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody gives up waiting."""
+    monkeypatch.setattr(transfer_slots, "PATIENCE_S", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_fast_transfers_work_one_after_the_other() -> None:
+    """Four transfers go through the same amount; between two of them there is never a third."""
+    shared, order = Turns(), list[int]()
+    assert shared.take()
+
+    def transfer(number: int) -> None:
+        turn = Turn(shared, Clock())
+        for _ in range(3):
+            turn.went(QUANTUM)
+            assert shared.is_taken
+            order.append(number)
+        turn.end()
+
+    threads = [threading.Thread(target=transfer, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(shared.waiting) < 4:
+        threading.Event().wait(0.001)
+    shared.pass_on()
+    for thread in threads:
+        thread.join(30)
+    assert not shared.is_taken
+    assert sorted(order) == [number for number in range(4) for _ in range(3)]
+    assert sorted(order[:4]) == sorted(order[4:8]) == [0, 1, 2, 3]
+
+
+def test_nobody_waits_for_a_transfer_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has the turn may wait for the network: after a moment the others work as well."""
+    monkeypatch.setattr(transfer_slots, "PATIENCE_S", 0.001)
+    shared = Turns()
+    assert shared.take()
+    for _ in range(3):
+        assert not shared.take()
+    assert not shared.waiting
+    shared.pass_on()
+    assert shared.take()
+
+
+def test_slow_transfers_take_no_turns() -> None:
+    """A line of 10 MB/s does not load the machine, and waits for nobody."""
+    shared, clock = Turns(), Clock()
+    turn = Turn(shared, clock)
+    for _ in range(96):
+        clock.now += QUANTUM / 8 / 10e6
+        turn.went(QUANTUM // 8)
+        assert not shared.is_taken
+    turn.went(QUANTUM)
+    assert shared.is_taken
+    clock.now += 1.0
+    turn.went(QUANTUM)
+    assert not shared.is_taken
